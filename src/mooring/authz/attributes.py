@@ -1,0 +1,33 @@
+"""What an authorizer is asked: one request by one user (reference/kubernetes.md 6.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.identity import UserInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """Either a resource request or, when `resource` is empty, a request for `path`.
+
+    `verb`: get list watch create update patch delete deletecollection, or any custom verb of a review; for paths the lower
+    case HTTP method. `name` is "" for create, and for list/watch unless a metadata.name field selector names one object.
+    `field_selector`/`label_selector`: the raw texts, for authorizers that use them.
+    """
+
+    user: UserInfo
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        return bool(self.resource)

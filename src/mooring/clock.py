@@ -1,0 +1,74 @@
+"""The only reader of real time.
+
+Rules kept here: pure rooms receive `now` as a value; async rooms receive a `Clock`. Nothing else calls `datetime.now`
+or `time.time` (ruff's banned-api list fails the build). All datetimes are timezone-aware UTC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time, monotonic time and waiting, as one value that a test can replace."""
+
+    def now(self) -> datetime:
+        """Aware UTC wall-clock time."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of this clock."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def rfc3339(moment: datetime) -> str:
+    """`2026-01-02T03:04:05Z`: second precision, as metav1.Time marshals."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: datetime) -> str:
+    """`2026-01-02T03:04:05.000006Z`: as metav1.MicroTime marshals."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """Aware UTC datetime of an RFC 3339 text with `T`, seconds, optional fraction, and `Z` or a numeric offset.
+
+    Raises ValueError for anything else: callers decide whether that means invalid or expired.
+    """
+    if len(text) < 20 or text[10] not in "Tt":
+        raise ValueError("not an RFC 3339 time")
+    head, fraction, zone = text[:19], "", text[19:]
+    if zone[:1] in (".", ","):
+        digits = len(zone) - len(zone[1:].lstrip("0123456789")) - 1
+        fraction, zone = zone[1 : 1 + digits], zone[1 + digits :]
+        if not fraction:
+            raise ValueError("not an RFC 3339 time")
+    moment = datetime.strptime(head.upper(), "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    moment += timedelta(microseconds=int((fraction + "000000")[:6]))
+    if zone in ("Z", "z"):
+        return moment
+    if len(zone) != 6 or zone[0] not in "+-" or zone[3] != ":" or not (zone[1:3] + zone[4:]).isdigit():
+        raise ValueError("not an RFC 3339 time")
+    hours, minutes = int(zone[1:3]), int(zone[4:])
+    if hours > 24 or minutes > 60:
+        raise ValueError("not an RFC 3339 time")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return moment - offset if zone[0] == "+" else moment + offset

@@ -1,0 +1,58 @@
+"""Who somebody is: `UserInfo`, and every `system:` name as a constant.
+
+Names: k8s.io/apiserver/pkg/authentication/user (reference/kubernetes.md 1.1, 5, 6.5). Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+ANONYMOUS = "system:anonymous"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+MASTERS = "system:masters"
+NODES = "system:nodes"
+NODE_PREFIX = "system:node:"
+BOOTSTRAPPERS = "system:bootstrappers"
+BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
+SERVICE_ACCOUNTS = "system:serviceaccounts"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+
+_NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """An identity as authorizers and audit see it; compare by value."""
+
+    username: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default=_NO_EXTRA)
+
+    def with_groups(self, *more: str) -> UserInfo:
+        """The same user with `more` groups appended, none twice."""
+        added = tuple(group for group in more if group not in self.groups)
+        return UserInfo(self.username, self.uid, self.groups + added, self.extra) if added else self
+
+
+ANONYMOUS_USER = UserInfo(ANONYMOUS, groups=(UNAUTHENTICATED,))
+
+
+def service_account_username(namespace: str, name: str) -> str:
+    return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def service_account_groups(namespace: str) -> tuple[str, str]:
+    return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}")
+
+
+def parse_service_account(username: str) -> tuple[str, str] | None:
+    """(namespace, name) of a service account username, or None."""
+    if not username.startswith(SERVICE_ACCOUNT_PREFIX):
+        return None
+    namespace, colon, name = username[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
+    return (namespace, name) if colon and namespace and name and ":" not in name else None

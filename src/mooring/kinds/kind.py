@@ -1,0 +1,104 @@
+"""What a kind is: its wire facts plus its policy (strategy, in kube-apiserver's words).
+
+Rules kept here: every hook is pure and synchronous; it gets dicts that it may change in place only where the docstring
+says so. A new kind is one file that builds one `Kind`, and one row in `mooring.kinds.KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.errors import FieldError
+from mooring.identity import UserInfo
+from mooring.wire.resource import Resource
+from mooring.wire.schema import Obj
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Who changes an object, and when: what strategies may look at."""
+
+    user: UserInfo
+    now: datetime
+
+
+def _nothing(obj: Obj) -> None:
+    return None
+
+
+def _create_unchanged(obj: Obj, change: Change) -> None:
+    return None
+
+
+def _update_unchanged(new: Obj, old: Obj, change: Change) -> None:
+    return None
+
+
+def _no_errors(obj: Obj) -> list[FieldError]:
+    return []
+
+
+def _no_update_errors(new: Obj, old: Obj) -> list[FieldError]:
+    return []
+
+
+def _no_fields(obj: Obj) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubresourcePolicy:
+    """How PUT/PATCH of one subresource changes the stored object (`/status`, `/approval`, `/finalize`).
+
+    `prepare_update(new, old, change)` changes `new` in place so that only what this subresource owns differs from `old`.
+    """
+
+    prepare_update: Callable[[Obj, Obj, Change], None]
+    validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind: `resource` says what it looks like on the wire, the rest how it is stored and what may change.
+
+    Order on create: `default(obj)` → `prepare_create(obj, change)` → admission → `validate(obj)`.
+    Order on update: `default(new)` → `prepare_update(new, old, change)` → admission → `validate(new)` + `validate_update(new, old)`.
+    Metadata (names, labels, finalizers, owner references, immutability) is prepared and checked by the registry through
+    `mooring.kinds.meta` for every kind alike; hooks here see to the rest. Validation errors carry paths like `spec.request`.
+    """
+
+    resource: Resource
+    storage: str
+    """Key prefix without trailing slash, kube-apiserver's layout, e.g. `/registry/secrets`. Empty for virtual kinds."""
+    name_errors: Callable[[str], list[str]]
+    """Why a name is not allowed (empty list = allowed); see `mooring.wire.names`."""
+    default: Callable[[Obj], None] = _nothing
+    prepare_create: Callable[[Obj, Change], None] = _create_unchanged
+    prepare_update: Callable[[Obj, Obj, Change], None] = _update_unchanged
+    validate: Callable[[Obj], list[FieldError]] = _no_errors
+    validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
+    fields: Callable[[Obj], Mapping[str, str]] = _no_fields
+    """Selectable fields besides metadata.name and metadata.namespace: every supported label present, "" when unset."""
+    selectable: tuple[str, ...] = ()
+    """The labels `fields` yields; any other field label is refused with 400."""
+    subresources: Mapping[str, SubresourcePolicy] | None = None
+    has_generation: bool = False
+    unconditional_update: bool = True
+    """PUT without resourceVersion allowed (7.13)."""
+    create_on_update: bool = False
+    """PUT to a missing name creates (7.13)."""
+
+    @property
+    def virtual(self) -> bool:
+        """Answered at once and never stored (reviews, TokenRequest)."""
+        return not self.storage
+
+    def key(self, namespace: str, name: str) -> str:
+        """Storage key of one object (design: kube-apiserver's layout)."""
+        return f"{self.storage}/{namespace}/{name}" if self.resource.namespaced else f"{self.storage}/{name}"
+
+    def key_prefix(self, namespace: str = "") -> str:
+        """Storage prefix of the collection, or of one namespace of it."""
+        return f"{self.storage}/{namespace}/" if namespace else f"{self.storage}/"
