@@ -1,0 +1,100 @@
+"""Failed authentications are limited per source, so that guessing tokens costs the guesser and nobody else.
+
+Rules kept here (the wish of the bootstrap-token seed; reference/kubernetes.md has no such limit):
+1. Only failures count. A request that proves who sends it is never slowed, whatever its neighbours behind the same
+   address do: ask `failed` after the chain has refused, never before.
+2. A source is one IPv4 address or one IPv6 /64, the smallest block a site is given. IPv4 written as IPv6 is IPv4.
+3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the
+   seconds until one more would be heard; a refused failure takes nothing from the bucket, so waiting always helps.
+4. The table is bounded: the source that failed longest ago goes first, and a forgotten source starts afresh.
+5. Time is given in seconds on a clock that never goes back; a step back counts as standing still.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from dataclasses import dataclass
+
+BURST = 20  # a node with a stale token and a few retries stays below; a scan does not
+PER_SECOND = 1.0  # 10 000 guesses from one source take hours instead of seconds
+MAX_SOURCES = 16_384  # some 3 MiB at most; a flood from more sources than that only forgets the oldest
+UNKNOWN_SOURCE = "unknown"  # a peer without an IP address (Unix socket) shares one bucket
+_IPV6_SOURCE_BITS = 64
+
+
+def source_of(address: str) -> str:
+    """The source an address belongs to (rule 2). Zone ids are dropped; what is no IP address is `unknown`."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return UNKNOWN_SOURCE
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, _IPV6_SOURCE_BITS), strict=False))
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the operator's metrics show."""
+
+    failures: int = 0
+    refused: int = 0
+    forgotten: int = 0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    level: float
+    at: float
+
+
+class GuessLimiter:
+    """Token buckets by source. One per server process."""
+
+    def __init__(self, burst: int = BURST, per_second: float = PER_SECOND, max_sources: int = MAX_SOURCES) -> None:
+        if burst < 1 or per_second <= 0 or max_sources < 1:
+            raise ValueError("burst, per_second and max_sources must be positive")
+        self._burst = float(burst)
+        self._per_second = per_second
+        self._max_sources = max_sources
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self.counters = Counters()
+
+    @property
+    def sources(self) -> int:
+        """How many sources are remembered."""
+        return len(self._buckets)
+
+    def failed(self, source: str, now: float) -> float:
+        """Count one failed authentication of `source`. 0.0: answer it; else refuse it, for this many seconds."""
+        self.counters.failures += 1
+        bucket = self._buckets.get(source)
+        if bucket is None:
+            if len(self._buckets) >= self._max_sources:
+                self._buckets.popitem(last=False)
+                self.counters.forgotten += 1
+            bucket = self._buckets[source] = _Bucket(self._burst, now)
+        else:
+            self._buckets.move_to_end(source)
+            self._refill(bucket, now)
+        if bucket.level >= 1.0:
+            bucket.level -= 1.0
+            return 0.0
+        self.counters.refused += 1
+        return (1.0 - bucket.level) / self._per_second
+
+    def refused_for(self, source: str, now: float) -> float:
+        """Seconds for which a failure of `source` would be refused; counts and changes nothing."""
+        bucket = self._buckets.get(source)
+        if bucket is None:
+            return 0.0
+        level = min(self._burst, bucket.level + max(0.0, now - bucket.at) * self._per_second)
+        return 0.0 if level >= 1.0 else (1.0 - level) / self._per_second
+
+    def _refill(self, bucket: _Bucket, now: float) -> None:
+        if now > bucket.at:
+            bucket.level = min(self._burst, bucket.level + (now - bucket.at) * self._per_second)
+            bucket.at = now
