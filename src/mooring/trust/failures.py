@@ -1,0 +1,197 @@
+"""Why a joiner does not trust what it found: one class per cause, each with the sentence the user reads.
+
+Rules kept here (reference/kubernetes.md 2.2, 2.3):
+* A message names the step that failed, why, and what to do. It may name a token's id, never its secret.
+* `final` says whether polling the same server again could help: a server may still be starting, a signature may lag,
+  but a wrong signature or pin does not become right.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mooring.errors import PeerError
+
+
+class DiscoveryError(PeerError):
+    """Discovery found no cluster that can be trusted."""
+
+    code: ClassVar[str] = "discovery"
+    final: ClassVar[bool] = False
+
+
+class EndpointDownError(DiscoveryError):
+    code = "unreachable"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f"{step}: nothing answers there ({why}); check the address, the port, the firewall, and that the server runs"
+        )
+
+
+class EndpointTimeoutError(DiscoveryError):
+    code = "timeout"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f"{step}: no answer in time ({why}); check the address, the firewall, and the load of the server"
+        )
+
+
+class NotTlsError(DiscoveryError):
+    code = "not-tls"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f"{step}: the server does not speak TLS ({why}); give the HTTPS address of the API server, usually port 6443"
+        )
+
+
+class CertificateError(DiscoveryError):
+    code = "certificate"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f"{step}: the server's certificate does not verify ({why}); "
+            "another machine may answer in its place, or the address is not among the names of the certificate"
+        )
+
+
+class ClockSkewError(DiscoveryError):
+    code = "certificate-time"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f"{step}: the server's certificate is not valid at this machine's time ({why}); "
+            "compare the clocks of this machine and of the server, then renew the certificate if both are right"
+        )
+
+
+class FetchError(DiscoveryError):
+    """The exchange failed in a way that has no sentence of its own."""
+
+    code = "fetch"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(f"{step}: the exchange failed ({why}); see the server's log")
+
+
+class NotKubernetesError(DiscoveryError):
+    code = "not-kubernetes"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f"{step}: the answer is not one of a Kubernetes API server ({why}); check the address and the port"
+        )
+
+
+class UnauthorizedAnswerError(DiscoveryError):
+    code = "unauthorized"
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"{step}: the server answered 401 Unauthorized: it does not accept anonymous requests; "
+            "enable anonymous authentication there, or join with --discovery-file"
+        )
+
+
+class ForbiddenAnswerError(DiscoveryError):
+    code = "forbidden"
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"{step}: the server answered 403 Forbidden: anonymous access to the cluster-info ConfigMap is disabled; "
+            "bind the role kubeadm:bootstrap-signer-clusterinfo to system:anonymous, or join with --discovery-file"
+        )
+
+
+class ClusterInfoMissingError(DiscoveryError):
+    code = "cluster-info-missing"
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"{step}: the server answered 404 Not Found: it has no ConfigMap kube-public/cluster-info; "
+            "check the address, and that the cluster was initialised for token discovery"
+        )
+
+
+class RefusedAnswerError(DiscoveryError):
+    code = "refused"
+
+    def __init__(self, step: str, status: int) -> None:
+        super().__init__(f"{step}: the server answered with status {status}; see the server's log, then try again")
+
+
+class NotSetUpError(DiscoveryError):
+    code = "not-set-up"
+    final = True
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f'{step}: the cluster-info ConfigMap has no key "kubeconfig": the cluster is not set up for token discovery; '
+            "ask its administrator, or join with --discovery-file"
+        )
+
+
+class SignatureMissingError(DiscoveryError):
+    code = "signature-missing"
+
+    def __init__(self, step: str, token_id: str) -> None:
+        super().__init__(
+            f'{step}: cluster-info carries no signature for token id "{token_id}": the token is unknown, expired, '
+            "or lacks the signing usage; list tokens on the server with `token list`, make one with `token create`"
+        )
+
+
+class SignatureWrongError(DiscoveryError):
+    code = "signature-wrong"
+    final = True
+
+    def __init__(self, step: str, token_id: str) -> None:
+        super().__init__(
+            f'{step}: the signature of cluster-info for token id "{token_id}" is wrong: the secret half of the token is not '
+            "the server's, or somebody forged the answer; this server is not trusted: check the token and the address"
+        )
+
+
+class PinMismatchError(DiscoveryError):
+    code = "pin-mismatch"
+    final = True
+
+    def __init__(self, step: str, found: str) -> None:
+        super().__init__(
+            f"{step}: no CA of the cluster has a pinned public key (it has {found}); this server is not trusted: compare "
+            "--discovery-token-ca-cert-hash with the value that `token create --print-join-command` prints on the server"
+        )
+
+
+class UnusableClusterInfoError(DiscoveryError):
+    """The signed kubeconfig or the discovery document cannot be used."""
+
+    code = "unusable"
+    final = True
+
+    def __init__(self, step: str, why: str, what: str = "ask the cluster's administrator to repair it") -> None:
+        super().__init__(f"{step}: {why}; {what}")
+
+
+class ClusterInfoChangedError(DiscoveryError):
+    code = "changed"
+    final = True
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"{step}: cluster-info differs from what was fetched before TLS was verified: the CA was just changed, or "
+            "somebody altered the first answer; this server is not trusted: try again, and if it stays so, tell the administrator"
+        )
+
+
+class CredentialsRefusedError(DiscoveryError):
+    code = "credentials-refused"
+    final = True
+
+    def __init__(self, step: str, users: str) -> None:
+        super().__init__(
+            f"{step}: the discovery document carries client credentials (user {users}); remove them from it, "
+            "or accept them with --allow-discovery-credentials"
+        )

@@ -1,0 +1,119 @@
+"""Bootstrap tokens: the `id.secret` grammar, generation from given entropy, usages and groups.
+
+Rules kept here (reference/kubernetes.md 1.1, 1.2, 1.7):
+* A token is 6 + 1 + 16 characters: id, dot, secret, both of `[a-z0-9]`. Matches are absolute: a trailing newline is wrong.
+* The id is public and may be printed. The secret half is a `Secret`, and no error repeats any part of what was typed:
+  a token with one wrong character is still nearly the whole secret.
+* Generation draws each character uniformly: bytes that would favour some characters are thrown away and drawn again.
+* Groups need the `authentication` usage and must match the pattern; unknown usages are listed sorted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+
+ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+ID_LENGTH = 6
+SECRET_LENGTH = 16
+
+USAGE_SIGNING = "signing"
+USAGE_AUTHENTICATION = "authentication"
+USAGES = (USAGE_SIGNING, USAGE_AUTHENTICATION)
+"""Known usages, in the order Kubernetes lists them."""
+
+DEFAULT_GROUPS = ("system:bootstrappers:kubeadm:default-node-token",)
+"""What `token create` grants when no group is named."""
+GROUP_PATTERN = r"\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z"
+"""The pattern as Kubernetes words it, for messages; `_GROUP` is the same in Python's grammar."""
+
+MAX_DRAWS = 64
+"""Calls of an entropy source for one token; a sound source needs more than five about once in 10^7 tokens."""
+
+_ID = re.compile(r"[a-z0-9]{6}")
+_TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
+_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+_UNIFORM = 256 - 256 % len(ALPHABET)
+
+
+class TokenError(ConfigError):
+    """A token, or the Secret that holds one, breaks a rule. The message never contains the token's secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapToken:
+    """A well-formed token. Printing one shows its id only."""
+
+    id: str
+    secret: Secret
+
+    def reveal(self) -> str:
+        """The full `id.secret` text; never log it."""
+        return f"{self.id}.{self.secret.reveal().decode('ascii')}"
+
+    def __str__(self) -> str:
+        return f"{self.id}.(redacted)"
+
+
+def is_token_id(text: str) -> bool:
+    """Whether `text` is exactly a token id."""
+    return _ID.fullmatch(text) is not None
+
+
+def parse_token(text: str) -> BootstrapToken:
+    """The token that `text` is, to the last character. Raises TokenError."""
+    match = _TOKEN.fullmatch(text)
+    if match is None:
+        raise TokenError(
+            "the bootstrap token is not of the form abcdef.0123456789abcdef: "
+            "6 characters, one dot, 16 characters, only a-z and 0-9, nothing before or after"
+        )
+    return BootstrapToken(match[1], Secret(match[2]))
+
+
+def parse_token_id(text: str) -> str:
+    """The id of `text`, which is an id alone or a whole token (`token delete` takes either). Raises TokenError."""
+    if is_token_id(text):
+        return text
+    try:
+        return parse_token(text).id
+    except TokenError:
+        raise TokenError(
+            "not a bootstrap token id (6 characters of a-z and 0-9) and not a whole token (id, dot, 16 characters)"
+        ) from None
+
+
+def generate_token(entropy: Callable[[int], bytes]) -> BootstrapToken:
+    """A fresh token; `entropy(n)` gives n unpredictable bytes. Every character is uniform over the 36."""
+    wanted = ID_LENGTH + SECRET_LENGTH
+    drawn: list[str] = []
+    for _ in range(MAX_DRAWS):
+        drawn += [ALPHABET[byte % len(ALPHABET)] for byte in entropy(wanted - len(drawn)) if byte < _UNIFORM]
+        if len(drawn) == wanted:
+            return BootstrapToken("".join(drawn[:ID_LENGTH]), Secret("".join(drawn[ID_LENGTH:])))
+    raise TokenError("the entropy source gives no usable bytes: no token was made")
+
+
+def validate_usages(usages: Collection[str]) -> None:
+    """Raise TokenError when a usage is unknown; all unknown ones are named, sorted."""
+    unknown = sorted(set(usages) - set(USAGES))
+    if unknown:
+        raise TokenError(f"invalid bootstrap token usage {','.join(unknown)}: valid usages are {','.join(USAGES)}")
+
+
+def validate_group(group: str) -> None:
+    """Raise TokenError when `group` is none that a bootstrap token may grant."""
+    if _GROUP.fullmatch(group) is None:
+        raise TokenError(f'bootstrap group "{group}" is invalid: it must match {GROUP_PATTERN}')
+
+
+def validate_groups(usages: Collection[str], groups: Sequence[str]) -> None:
+    """Raise TokenError when `groups` cannot be granted by a token with these `usages`."""
+    if groups and USAGE_AUTHENTICATION not in usages:
+        raise TokenError(f'token groups cannot be given unless the usages include "{USAGE_AUTHENTICATION}"')
+    for group in groups:
+        validate_group(group)
