@@ -1,0 +1,97 @@
+"""Key usages: the words of `spec.usages` and what each means in a certificate.
+
+Rules kept here: the list is closed (reference/kubernetes.md 3.3); `signing` is `digital signature` and `s/mime` is `email
+protection`; extended usages come out without repetition in the order Go's enumeration gives them (3.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+
+from mooring.pki.errors import IssueError
+
+DIGITAL_SIGNATURE = "digital signature"
+KEY_ENCIPHERMENT = "key encipherment"
+CERT_SIGN = "cert sign"
+CRL_SIGN = "crl sign"
+SERVER_AUTH = "server auth"
+CLIENT_AUTH = "client auth"
+
+KEY_USAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "signing": "digital_signature",
+        DIGITAL_SIGNATURE: "digital_signature",
+        "content commitment": "content_commitment",
+        KEY_ENCIPHERMENT: "key_encipherment",
+        "key agreement": "key_agreement",
+        "data encipherment": "data_encipherment",
+        CERT_SIGN: "key_cert_sign",
+        CRL_SIGN: "crl_sign",
+        "encipher only": "encipher_only",
+        "decipher only": "decipher_only",
+    }
+)
+"""Usage → bit of the KeyUsage extension (RFC 5280 4.2.1.3)."""
+
+EXTENDED_USAGES: Mapping[str, ObjectIdentifier] = MappingProxyType(
+    {
+        "any": ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
+        SERVER_AUTH: ExtendedKeyUsageOID.SERVER_AUTH,
+        CLIENT_AUTH: ExtendedKeyUsageOID.CLIENT_AUTH,
+        "code signing": ExtendedKeyUsageOID.CODE_SIGNING,
+        "email protection": ExtendedKeyUsageOID.EMAIL_PROTECTION,
+        "s/mime": ExtendedKeyUsageOID.EMAIL_PROTECTION,
+        "ipsec end system": ObjectIdentifier("1.3.6.1.5.5.7.3.5"),
+        "ipsec tunnel": ObjectIdentifier("1.3.6.1.5.5.7.3.6"),
+        "ipsec user": ObjectIdentifier("1.3.6.1.5.5.7.3.7"),
+        "timestamping": ExtendedKeyUsageOID.TIME_STAMPING,
+        "ocsp signing": ExtendedKeyUsageOID.OCSP_SIGNING,
+        "microsoft sgc": ObjectIdentifier("1.3.6.1.4.1.311.10.3.3"),
+        "netscape sgc": ObjectIdentifier("2.16.840.1.113730.4.1"),
+    }
+)
+"""Usage → purpose of the ExtendedKeyUsage extension, in Go's order."""
+
+USAGES: tuple[str, ...] = (
+    "signing", "digital signature", "content commitment", "key encipherment", "key agreement", "data encipherment",
+    "cert sign", "crl sign", "encipher only", "decipher only", "any", "server auth", "client auth", "code signing",
+    "email protection", "s/mime", "ipsec end system", "ipsec tunnel", "ipsec user", "timestamping", "ocsp signing",
+    "microsoft sgc", "netscape sgc",
+)  # fmt: skip
+"""Every word allowed in `spec.usages`."""
+
+_BITS = tuple(dict.fromkeys(KEY_USAGES.values()))
+_BITS_WITHOUT_AGREEMENT = tuple(bit for bit in _BITS if bit not in ("encipher_only", "decipher_only"))
+
+
+def check(usages: Iterable[str]) -> None:
+    """Raises IssueError for a word outside the list and for a combination X.509 cannot express."""
+    asked = frozenset(usages)
+    for usage in sorted(asked):
+        if usage not in KEY_USAGES and usage not in EXTENDED_USAGES:
+            raise IssueError(f'unrecognised key usage "{usage}"')
+    if asked & {"encipher only", "decipher only"} and "key agreement" not in asked:
+        raise IssueError('"encipher only" and "decipher only" mean something only together with "key agreement"')
+
+
+def key_usage(usages: Iterable[str]) -> x509.KeyUsage | None:
+    """The KeyUsage extension for these words, or None when none of them is a bit of it."""
+    bits = {KEY_USAGES[usage] for usage in usages if usage in KEY_USAGES}
+    return x509.KeyUsage(**{bit: bit in bits for bit in _BITS}) if bits else None
+
+
+def extended_key_usage(usages: Iterable[str]) -> x509.ExtendedKeyUsage | None:
+    """The ExtendedKeyUsage extension for these words, or None when none of them is a purpose."""
+    asked = frozenset(usages)
+    purposes = dict.fromkeys(oid for usage, oid in EXTENDED_USAGES.items() if usage in asked)
+    return x509.ExtendedKeyUsage(purposes) if purposes else None
+
+
+def key_usage_bits(extension: x509.KeyUsage) -> frozenset[str]:
+    """The names of the bits that are set."""
+    readable = _BITS if extension.key_agreement else _BITS_WITHOUT_AGREEMENT
+    return frozenset(bit for bit in readable if getattr(extension, bit))
