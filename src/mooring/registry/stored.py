@@ -1,0 +1,245 @@
+"""One stored object as bytes that are kept, not rebuilt (law 5), and the events made of it.
+
+Rules kept here:
+* `raw` is the stored JSON with `"resourceVersion":"N",` spliced in right behind `"metadata":{`; nothing else is changed, and
+  nothing is parsed for it. Bytes of another shape (a foreign writer of the same etcd) are re-encoded once, on arrival.
+* The object is decoded only when somebody asks for a field, once, and is then shared: nobody may change it.
+* A watch frame is built once per event and shared by all watchers of all connections (reference/kubernetes.md 7.7).
+* A DELETED object is the last state with the revision of the deletion; so is one that only left a selector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, cast
+
+import msgspec
+
+from mooring.errors import StorageError
+from mooring.kinds.kind import Kind
+from mooring.storage.contract import Entry
+from mooring.wire import codec
+from mooring.wire import watch as wire
+from mooring.wire.resource import Resource
+from mooring.wire.schema import Obj
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+_decode = msgspec.json.Decoder().decode
+_HEADS: dict[str, bytes] = {}
+
+
+def copied(obj: Obj) -> Obj:
+    """A deep copy. Going through JSON is several times faster than copy.deepcopy, and objects are JSON by definition."""
+    return cast(Obj, _decode(msgspec.json.encode(obj)))
+
+
+def head(resource: Resource) -> bytes:
+    """How the stored bytes of every object of `resource` begin, up to and with the brace that opens its metadata."""
+    known = _HEADS.get(resource.kind + resource.api_version)
+    if known is None:
+        known = f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}","metadata":{{'.encode()
+        _HEADS[resource.kind + resource.api_version] = known
+    return known
+
+
+def encoded(resource: Resource, obj: Obj) -> bytes:
+    """The bytes to store for `obj`: kind and apiVersion first, no resourceVersion. `obj` is not changed."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    return codec.encode_json({**obj, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
+
+
+class Stored:
+    """One object at one revision. `revision` 0 means it was never stored (dry run) and shows no resourceVersion."""
+
+    __slots__ = ("_fields", "_frames", "_obj", "kind", "name", "namespace", "raw", "revision")
+
+    def __init__(self, kind: Kind, namespace: str, name: str, revision: int, raw: bytes) -> None:
+        self.kind = kind
+        self.namespace = namespace
+        self.name = name
+        self.revision = revision
+        self.raw = raw
+        self._obj: Obj | None = None
+        self._fields: Mapping[str, str] | None = None
+        self._frames: dict[str, bytes] | None = None
+
+    @classmethod
+    def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
+        """From stored bytes. Raises StorageError when they are not a JSON object with metadata."""
+        start = head(kind.resource)
+        if not value.startswith(start):
+            value = _rewritten(kind.resource, value)
+        if not revision:
+            return cls(kind, namespace, name, 0, value)
+        cut = len(start)
+        return cls(kind, namespace, name, revision, b'%b"resourceVersion":"%d",%b' % (start, revision, value[cut:]))
+
+    @property
+    def key(self) -> str:
+        return self.kind.key(self.namespace, self.name)
+
+    @property
+    def obj(self) -> Obj:
+        """The object with metadata.resourceVersion. Shared by everybody: copy it before changing anything."""
+        if self._obj is None:
+            try:
+                self._obj = cast(Obj, _decode(self.raw))
+            except msgspec.DecodeError as error:
+                raise _unreadable(self.kind.resource) from error
+        return self._obj
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """Every selectable field of this object and its value."""
+        if self._fields is None:
+            self._fields = {
+                **self.kind.fields(self.obj),
+                "metadata.name": self.name,
+                "metadata.namespace": self.namespace,
+            }
+        return self._fields
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return cast(Mapping[str, str], self.obj["metadata"].get("labels") or {})
+
+    def at(self, revision: int) -> Stored:
+        """The same content as of another revision: what a DELETED event carries."""
+        start = len(head(self.kind.resource))
+        cut = start + (len(f'"resourceVersion":"{self.revision}",') if self.revision else 0)
+        spliced = b'%b"resourceVersion":"%d",%b' % (self.raw[:start], revision, self.raw[cut:])
+        return Stored(self.kind, self.namespace, self.name, revision, spliced)
+
+    def frame(self, event: str) -> bytes:
+        """The JSON watch frame of `event` about this object, built once."""
+        if self._frames is None:
+            self._frames = {}
+        frame = self._frames.get(event)
+        if frame is None:
+            frame = self._frames[event] = wire.event_frame(event, self.raw)
+        return frame
+
+    def __repr__(self) -> str:
+        return f"Stored({self.key!r}, revision={self.revision})"
+
+
+def _unreadable(resource: Resource) -> StorageError:
+    return StorageError(f"a stored object of {resource.plural} is not valid JSON; restore it from a backup or delete its key")
+
+
+def _rewritten(resource: Resource, value: bytes) -> bytes:
+    try:
+        obj = _decode(value)
+    except msgspec.DecodeError as error:
+        raise _unreadable(resource) from error
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict) or not obj["metadata"]:
+        raise _unreadable(resource)
+    return encoded(resource, obj)
+
+
+class Event:
+    """One watch event. A BOOKMARK has no `stored`, only the revision up to which everything was delivered."""
+
+    __slots__ = ("_frame", "is_initial_end", "resource", "revision", "stored", "type")
+
+    def __init__(
+        self,
+        type: EventType,  # noqa: A002 the wire's own name for it
+        resource: Resource,
+        revision: int,
+        stored: Stored | None = None,
+        is_initial_end: bool = False,
+    ) -> None:
+        self.type = type
+        self.resource = resource
+        self.revision = revision
+        self.stored = stored
+        self.is_initial_end = is_initial_end
+        self._frame: bytes | None = None
+
+    @property
+    def obj(self) -> Obj:
+        """The object of the event; for a bookmark, the one that carries only the revision."""
+        if self.stored is not None:
+            return self.stored.obj
+        return wire.bookmark(self.resource, self.revision, self.is_initial_end)
+
+    def frame(self) -> bytes:
+        """The JSON line, built once for all watchers."""
+        if self._frame is None:
+            if self.stored is not None:
+                self._frame = self.stored.frame(self.type)
+            else:
+                self._frame = wire.event_frame(self.type, codec.encode_json(self.obj))
+        return self._frame
+
+    def __repr__(self) -> str:
+        return f"Event({self.type}, {self.stored or self.revision})"
+
+
+class Transition:
+    """One write of one object, with the events it can mean to different watchers, each built at most once."""
+
+    __slots__ = ("_added", "_changed", "_deleted", "current", "kind", "name", "namespace", "previous", "revision")
+
+    def __init__(self, revision: int, current: Stored | None, previous: Stored | None) -> None:
+        either = current or previous
+        assert either is not None  # a write has at least one side
+        self.kind = either.kind
+        self.namespace = either.namespace
+        self.name = either.name
+        self.revision = revision
+        self.current = current
+        self.previous = previous
+        self._added: Event | None = None
+        self._changed: Event | None = None
+        self._deleted: Event | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes this keeps alive."""
+        return (len(self.current.raw) if self.current else 0) + (len(self.previous.raw) if self.previous else 0)
+
+    def event(self, before: bool, after: bool) -> Event | None:
+        """What a watcher sees whose selector matched `before` this write and matches `after` it."""
+        resource = self.kind.resource
+        if after:
+            if before:
+                if self._changed is None:
+                    self._changed = Event("MODIFIED", resource, self.revision, self.current)
+                return self._changed
+            if self._added is None:
+                self._added = Event("ADDED", resource, self.revision, self.current)
+            return self._added
+        if not before or self.previous is None:
+            return None
+        if self._deleted is None:
+            self._deleted = Event("DELETED", resource, self.revision, self.previous.at(self.revision))
+        return self._deleted
+
+
+class Keys:
+    """Which kind, namespace and name a storage key stands for."""
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self._namespaced = {kind.storage: kind for kind in kinds if not kind.virtual and kind.resource.namespaced}
+        self._cluster = {kind.storage: kind for kind in kinds if not kind.virtual and not kind.resource.namespaced}
+
+    def parse(self, key: str) -> tuple[Kind, str, str] | None:
+        """None for a key of a kind this server does not serve."""
+        parts = key.rsplit("/", 2)
+        if len(parts) < 3:
+            return None
+        kind = self._namespaced.get(parts[0])
+        if kind is not None:
+            return (kind, parts[1], parts[2])
+        kind = self._cluster.get(f"{parts[0]}/{parts[1]}")
+        return (kind, "", parts[2]) if kind is not None else None
+
+    def stored(self, entry: Entry) -> Stored | None:
+        """None for a kind not served here. Raises StorageError for bytes that are no object."""
+        place = self.parse(entry.key)
+        return Stored.of(*place, entry.revision, entry.value) if place is not None else None
+
+

@@ -1,0 +1,50 @@
+"""Views straight over the watch cache: what authn, authz, admission and controller plans read (law 2).
+
+Rules kept here: reading never waits; an object that comes out is shared and must not be changed; decoding happens at most
+once per stored revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from mooring.kinds.view import View
+from mooring.registry.kindcache import KindCache
+from mooring.wire.schema import Obj
+
+
+class CacheView:
+    """`mooring.kinds.view.View` of one kind."""
+
+    __slots__ = ("_cache", "_kind")
+
+    def __init__(self, cache: KindCache) -> None:
+        self._cache = cache
+        self._kind = cache.kind
+
+    @property
+    def revision(self) -> int:
+        return self._cache.revision
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        stored = self._cache.get(self._kind.key(namespace, name))
+        return stored.obj if stored is not None else None
+
+    def list(self, namespace: str = "") -> Iterable[Obj]:
+        return [stored.obj for stored in self._cache.within(namespace)]
+
+
+class CacheViews(Mapping[str, View]):
+    """Views of every stored kind, by plural."""
+
+    def __init__(self, caches: Mapping[str, KindCache]) -> None:
+        self._views = {plural: CacheView(cache) for plural, cache in caches.items()}
+
+    def __getitem__(self, plural: str) -> View:
+        return self._views[plural]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)

@@ -1,0 +1,197 @@
+"""The watch cache: one storage watch feeds the in-memory state of every kind, its views and its watchers.
+
+Rules kept here:
+* Whole batches are applied, then told: whoever is called about an event already sees the state after it, and views and
+  watchers never disagree.
+* `revision` is the newest revision applied, of whatever kind; `reach` is the barrier that makes a cached read as good as a
+  linearizable one (design, storage contract 7).
+* A broken watch is taken up where it ended; when the store has forgotten that place, the cache lists again and tells the
+  difference as events. Meanwhile `ready` is False. Nothing is ever skipped silently.
+* Bytes that are no object are treated as absent and reported, so that one bad key cannot stop the plane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Sequence
+
+from mooring.clock import Clock
+from mooring.errors import StorageError
+from mooring.kinds.kind import Kind
+from mooring.registry.kindcache import KindCache
+from mooring.registry.stored import Keys, Stored, Transition
+from mooring.storage.contract import Change, CompactedError, Entry, Page, Storage
+
+ROOT = "/registry/"
+RETRY_FIRST = 0.1
+RETRY_LAST = 5.0
+"""Back-off between attempts to read a store that is in trouble: quick for a hiccup, never busy."""
+
+log = logging.getLogger(__name__)
+
+
+class WatchCache:
+    """In-memory state of all stored kinds."""
+
+    def __init__(self, storage: Storage, kinds: Sequence[Kind], clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._keys = Keys(tuple(kinds))
+        self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if not kind.virtual}
+        self.revision = 0
+        self.ready = False
+        self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []
+        self._tickets = 0
+        self._follower: asyncio.Task[None] | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read everything, then follow. Raises StorageError when the store cannot be read."""
+        self._resync(await self._storage.range(ROOT))
+        self.ready = True
+        self._follower = asyncio.get_running_loop().create_task(self._follow(), name="watch cache")
+
+    async def stop(self) -> None:
+        """Stop following and release everybody who waits. Idempotent."""
+        follower, self._follower = self._follower, None
+        self.ready = False
+        if follower is not None:
+            follower.cancel()
+            await asyncio.gather(follower, return_exceptions=True)
+        self._release()
+
+    async def _follow(self) -> None:
+        while True:
+            listing = False
+            try:
+                async for changes in self._storage.watch(ROOT, after=self.revision):
+                    self.apply(changes)
+                log.warning("the watch of the store ended; taking it up again")
+            except CompactedError:
+                log.warning("the store has compacted what the watch cache had not seen; listing again")
+                listing = True
+            except StorageError as error:
+                log.warning("the watch of the store broke: %s", error)
+            except Exception:  # a cache that dies silently would serve stale answers for ever
+                log.exception("the watch cache failed; listing again")
+                listing = True
+            self.ready = False
+            self._release()
+            await self._recover(listing)
+            self.ready = True
+
+    async def _recover(self, listing: bool) -> None:
+        """Return once the store answers again (and, if `listing`, once its whole state was taken over)."""
+        wait = RETRY_FIRST
+        while True:
+            await self._clock.sleep(wait)
+            wait = min(wait * 2, RETRY_LAST)
+            try:
+                if listing:
+                    self._resync(await self._storage.range(ROOT))
+                else:
+                    await self._storage.revision()
+                return
+            except StorageError as error:
+                log.warning("the store cannot be read: %s", error)
+
+    # -- taking changes over -------------------------------------------------------------------------------------
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Take over a batch of whole revisions, then tell everybody."""
+        before = self.revision
+        told: list[tuple[KindCache, Transition]] = []
+        for change in changes:
+            if change.revision <= before:
+                continue
+            self.revision = change.revision
+            place = self._keys.parse(change.key)
+            if place is None:
+                continue
+            cache = self.kinds[place[0].resource.plural]
+            transition = cache.change(change.key, self._stored(change.entry), change.revision)
+            if transition is not None:
+                told.append((cache, transition))
+        self._tell(told)
+
+    def _resync(self, page: Page) -> None:
+        """Take over a whole listing; what differs from the present state becomes events."""
+        found: dict[str, dict[str, Stored]] = {plural: {} for plural in self.kinds}
+        for entry in page.entries:
+            stored = self._stored(entry)
+            if stored is not None:
+                found[stored.kind.resource.plural][entry.key] = stored
+        first = not self.revision
+        told: list[tuple[KindCache, Transition]] = []
+        for plural, cache in self.kinds.items():
+            old, new = cache.state(), found[plural]
+            if not first:
+                told += [
+                    (cache, Transition(stored.revision, stored, old.get(key)))
+                    for key, stored in new.items()
+                    if key not in old or old[key].revision != stored.revision
+                ]
+                gone = [(cache, Transition(page.revision, None, old[key])) for key in old if key not in new]
+                if gone:
+                    cache.revision = page.revision
+                told += gone
+            cache.load(new.items())
+            cache.window.restart(page.revision)
+        self.revision = page.revision
+        told.sort(key=lambda item: item[1].revision)
+        self._tell(told)
+
+    def _stored(self, entry: Entry | None) -> Stored | None:
+        if entry is None:
+            return None
+        try:
+            return self._keys.stored(entry)
+        except StorageError as error:
+            log.error("%s: %s", entry.key, error)
+            return None
+
+    def _tell(self, told: Sequence[tuple[KindCache, Transition]]) -> None:
+        while self._waiting and self._waiting[0][0] <= self.revision:
+            _, _, future = heapq.heappop(self._waiting)
+            if not future.done():
+                future.set_result(True)
+        for cache, transition in told:
+            cache.publish(transition)
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def _ticket(self, revision: int) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._tickets += 1
+        heapq.heappush(self._waiting, (revision, self._tickets, future))
+        return future
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_result(False)
+
+    async def reach(self, revision: int) -> bool:
+        """Return True once `revision` was applied; False when the watch broke first."""
+        if self.revision >= revision:
+            return True
+        if not self.ready:
+            return False
+        return await self._ticket(revision)
+
+    async def reach_within(self, revision: int, seconds: float) -> bool:
+        """Like `reach`, also False when it takes longer than `seconds`."""
+        if self.revision >= revision:
+            return True
+        ticket = self._ticket(revision)
+        timer = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({ticket, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            ticket.cancel()
+        return self.revision >= revision

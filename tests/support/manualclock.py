@@ -1,0 +1,62 @@
+"""A clock that moves only when the test says so.
+
+Rules kept here: `sleep` returns only after `advance` passed its moment, in the order of the moments; nothing waits in
+real time. `advance` lets woken coroutines run before and after, so that a test can state what happened by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class ManualClock:
+    """Satisfies `mooring.clock.Clock`."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        self._start = start
+        self._elapsed = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._count = 0
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, self._count, future))
+        await future
+
+    @property
+    def sleepers(self) -> int:
+        """How many coroutines are waiting for this clock."""
+        return sum(not future.done() for _, _, future in self._sleepers)
+
+    async def advance(self, seconds: float) -> None:
+        """Move on, waking every sleeper whose moment has come, in order, each at its own moment."""
+        await settle()
+        target = self._elapsed + seconds
+        while self._sleepers and self._sleepers[0][0] <= target:
+            moment, _, future = heapq.heappop(self._sleepers)
+            self._elapsed = max(self._elapsed, moment)
+            if not future.done():
+                future.set_result(None)
+                await settle()
+        self._elapsed = target
+        await settle()
+
+
+async def settle(turns: int = 20) -> None:
+    """Let everything that can run without time passing run."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
