@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.errors import ConfigError
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
 from mooring.trust.failures import PinMismatchError, UnusableClusterInfoError
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -50,23 +53,28 @@ def parse_pin(text: str) -> Pin:
 
 
 def pin_of(certificate: x509.Certificate) -> Pin:
-    """The pin of a certificate's public key."""
-    spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return Pin(hashlib.sha256(spki).digest())
+    """The pin of a certificate's public key. Raises PinError for a key of an unknown kind."""
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise PinError("the certificate has a public key of an unknown kind, which cannot be pinned") from None
+    return Pin(hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest())
 
 
 def pins_of(ca_pem: bytes) -> tuple[Pin, ...]:
-    """The pins of every certificate of a PEM bundle, in its order. Raises ValueError when there is none or one is broken."""
-    return tuple(pin_of(certificate) for certificate in x509.load_pem_x509_certificates(ca_pem))
+    """The pins of every certificate of a PEM bundle, in its order, as a join line carries them. Raises PemError or PinError."""
+    return tuple(pin_of(certificate) for certificate in pem.certificates_among(ca_pem))
 
 
-def check_pins(ca_pem: bytes, pins: Collection[Pin], step: str = "checking the CA") -> Sequence[x509.Certificate]:
+def check_pins(
+    ca_pem: bytes, pins: Collection[Pin], step: str = "checking the CA of the cluster"
+) -> tuple[x509.Certificate, ...]:
     """The certificates of `ca_pem` whose key is pinned, at least one. Raises PinMismatchError or UnusableClusterInfoError."""
     try:
-        found = [(pin_of(certificate), certificate) for certificate in x509.load_pem_x509_certificates(ca_pem)]
-    except ValueError:
-        raise UnusableClusterInfoError(step, "the CA of the cluster is not a PEM bundle of certificates") from None
-    pinned = [certificate for pin, certificate in found if pin in pins]
+        found = [(certificate, pin_of(certificate)) for certificate in pem.certificates_among(ca_pem)]
+    except (PkiError, PinError) as error:
+        raise UnusableClusterInfoError(step, f"the CA of the cluster cannot be read: {error}") from None
+    pinned = tuple(certificate for certificate, pin in found if pin in pins)
     if not pinned:
-        raise PinMismatchError(step, ", ".join(str(pin) for pin, _ in found))
+        raise PinMismatchError(step, ", ".join(str(pin) for _, pin in found))
     return pinned
