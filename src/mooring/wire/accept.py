@@ -1,0 +1,177 @@
+"""What representation a caller gets: Accept negotiation with parameters and q-values (reference/kubernetes.md 7.10, 7.8, 7.1).
+
+Rules kept here:
+* No Accept header, and `*/*`, mean JSON. Clauses are tried by q-value, then named types before wildcards, then as written.
+* `as=Kind;v=version;g=group` asks for another shape (Table, PartialObjectMetadata, …). A clause that asks for a shape which is
+  not on offer is skipped, never served plainly; when no clause is left the answer is 406 that names what is served.
+* A Table has no protobuf form, so such a clause is skipped too, as kube-apiserver does.
+* The aggregated discovery document is chosen when any clause names it, whatever the order of the clauses (7.1).
+
+Negotiation runs on every request and clients send few different headers, so that answers are kept in bounded caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from mooring.errors import NotAcceptableError
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+Media = Literal["json", "yaml", "protobuf"]
+MEDIA_TYPES: dict[Media, str] = {"json": JSON, "yaml": YAML, "protobuf": PROTOBUF}
+"""Every representation of an object, the preferred one first."""
+
+META_GROUP = "meta.k8s.io"
+DISCOVERY_GROUP = "apidiscovery.k8s.io"
+TRANSFORMS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+"""The shapes any resource can be asked for, in meta.k8s.io v1 and v1beta1."""
+_META_VERSIONS = frozenset({"v1", "v1beta1"})
+
+MAX_CLAUSES = 64
+"""Clauses read of one header; clients send at most six, more is not negotiation but load."""
+_CACHE = 512
+"""Different headers remembered: more than the client libraries in use, small enough that junk cannot fill memory."""
+MAX_HEADER = 4096
+"""Characters read of one header, so that the caches stay small whatever is sent."""
+_PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause of an Accept header. `params` are lower-case names with their values; `q` is not among them."""
+
+    type: str
+    subtype: str
+    params: tuple[tuple[str, str], ...] = ()
+    quality: float = 1.0
+
+    def param(self, name: str) -> str:
+        """Value of one parameter, "" when it is not there."""
+        return dict(self.params).get(name, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What to answer with: the representation, and the shape when it is not the object itself (`as_kind` not empty)."""
+
+    media: Media = "json"
+    as_kind: str = ""
+    as_group: str = ""
+    as_version: str = ""
+    pretty: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """Content-Type of a single answer."""
+        return MEDIA_TYPES[self.media]
+
+    @property
+    def stream_content_type(self) -> str:
+        """Content-Type of a watch: only protobuf says `stream=watch` (7.7)."""
+        return f"{PROTOBUF};stream=watch" if self.media == "protobuf" else MEDIA_TYPES[self.media]
+
+    @property
+    def as_api_version(self) -> str:
+        """apiVersion of the shape asked for, "" when it is the object itself."""
+        return f"{self.as_group}/{self.as_version}" if self.as_kind else ""
+
+
+@lru_cache(maxsize=_CACHE)
+def parse_accept(header: str) -> tuple[Clause, ...]:
+    """Clauses of an Accept header in order of preference; what cannot be read is left out, as is `q=0`."""
+    clauses = []
+    for text in header[:MAX_HEADER].split(",")[:MAX_CLAUSES]:
+        media, *rest = text.split(";")
+        main, _, sub = media.strip().lower().partition("/")
+        if not main or (not sub and main != "*"):
+            continue
+        quality = 1.0
+        params = []
+        for item in rest:
+            name, _, value = item.partition("=")
+            name, value = name.strip().lower(), value.strip().strip('"')
+            if name == "q":
+                quality = _quality(value)
+            elif name:
+                params.append((name, value))
+        if quality > 0:
+            clauses.append(Clause(main, sub or "*", tuple(params), quality))
+    return tuple(sorted(clauses, key=lambda clause: (-clause.quality, clause.type == "*", clause.subtype == "*")))
+
+
+def _quality(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 1.0
+    return value if 0 <= value <= 1 else 1.0
+
+
+def not_acceptable(medias: tuple[Media, ...]) -> NotAcceptableError:
+    """406 that lists what is served."""
+    listed = ", ".join(MEDIA_TYPES[media] for media in medias)
+    return NotAcceptableError(f"only the following media types are accepted: {listed}")
+
+
+@lru_cache(maxsize=_CACHE)
+def negotiate(
+    accept: str,
+    transforms: frozenset[str] = TRANSFORMS,
+    medias: tuple[Media, ...] = tuple(MEDIA_TYPES),
+) -> Accepted:
+    """The best representation on offer, or NotAcceptableError.
+
+    `transforms` are the meta.k8s.io shapes this endpoint offers (an object endpoint has no PartialObjectMetadataList, say);
+    `medias` the representations it can write, preferred first.
+    """
+    if not accept.strip():
+        return Accepted(medias[0])
+    for clause in parse_accept(accept):
+        for media in medias:
+            if (accepted := _match(clause, media, transforms)) is not None:
+                return accepted
+    raise not_acceptable(medias)
+
+
+def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Accepted | None:
+    main, sub = MEDIA_TYPES[media].split("/")
+    if clause.type not in ("*", main) or clause.subtype not in ("*", sub):
+        return None
+    pretty = clause.param("pretty") == "1"
+    kind = clause.param("as")
+    if not kind:
+        return Accepted(media, pretty=pretty)
+    group, version = clause.param("g"), clause.param("v")
+    if kind not in transforms or group != META_GROUP or version not in _META_VERSIONS:
+        return None
+    if kind == "Table" and media == "protobuf":
+        return None
+    return Accepted(media, kind, group, version, pretty)
+
+
+AGGREGATED_CONTENT_TYPE = f"{JSON};g={DISCOVERY_GROUP};v=v2;as=APIGroupDiscoveryList"
+"""Content-Type by which clients recognise the aggregated discovery document."""
+
+
+@lru_cache(maxsize=_CACHE)
+def wants_aggregated_discovery(accept: str) -> bool:
+    """Whether any clause names APIGroupDiscoveryList v2 as JSON; v2beta1 is no longer served (1.33+)."""
+    return any(
+        clause.type in ("*", "application")
+        and clause.subtype in ("*", "json")
+        and (clause.param("g"), clause.param("v"), clause.param("as"))
+        == (DISCOVERY_GROUP, "v2", "APIGroupDiscoveryList")
+        for clause in parse_accept(accept)
+    )
+
+
+def wants_pretty(pretty: str | None, user_agent: str) -> bool:
+    """Whether to indent: `?pretty=` decides when given, otherwise people's tools get readable text (7.10)."""
+    if pretty:
+        return pretty in ("1", "t", "T", "true", "TRUE", "True")
+    return user_agent.startswith(_PRETTY_AGENTS)

@@ -1,0 +1,313 @@
+"""Makes a decoded JSON object fit its schema, as decoding into a Go struct would (reference/kubernetes.md 7.12, 7.13).
+
+Rules kept here:
+* Unknown fields are dropped and their paths returned; fieldValidation decides what becomes of them.
+* A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 with the path of the field. Values are
+  never echoed, except numbers: a body may hold secrets.
+* null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`): objects look the
+  same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go.
+* Base64, times and quantities are rewritten in their one normal form.
+* Field names match exactly, letter case included.
+
+Each `Message` is compiled once into closures, kept on the message itself: this runs on every write.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from mooring.clock import parse_rfc3339, rfc3339, rfc3339_micro
+from mooring.errors import BadRequestError
+from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar, Type
+
+MAX_DEPTH = 100
+"""Levels of nesting in a body. The deepest Kubernetes kind has about 30; recursion elsewhere must never run out of stack."""
+
+Check = Callable[[Any, str, str, list[str]], Any]
+"""(value, path prefix ending in "." or empty, name of the field, unknown paths found so far) → normal form of the value."""
+
+_PLAN = "_conform_plan"
+_JSON_TYPES = {str: "string", bool: "bool", dict: "object", list: "array"}
+_INT_RANGES = {Scalar.INT32: 2**31, Scalar.INT64: 2**63}
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?", re.ASCII)
+MAX_QUANTITY = 128
+"""Characters of a quantity; real ones have below twenty."""
+_UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_ZERO_TIME = datetime.min.replace(tzinfo=UTC)
+"""Go's zero time, 0001-01-01T00:00:00Z: it means that no time was given."""
+_GO_TYPES = {
+    Scalar.STRING: "string",
+    Scalar.BOOL: "bool",
+    Scalar.INT32: "int32",
+    Scalar.INT64: "int64",
+    Scalar.DOUBLE: "float64",
+    Scalar.BYTES: "[]uint8",
+    Scalar.TIME: "string",
+    Scalar.MICRO_TIME: "string",
+    Scalar.QUANTITY: "string",
+    Scalar.INT_OR_STRING: "string",
+    Scalar.STRING_LIST: "[]string",
+    Scalar.FIELDS_V1: "map[string]interface {}",
+    Scalar.RAW: "map[string]interface {}",
+}
+
+
+def keeps_zero(field: Field) -> bool:
+    """Whether a zero value of this field says something that absence does not."""
+    return field.pointer or field.required
+
+
+def conform(obj: Any, schema: Message) -> list[str]:
+    """Change `obj` in place so that it fits `schema`; return the paths of the unknown fields that were dropped.
+
+    `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError.
+    """
+    plan = schema.__dict__.get(_PLAN)
+    if plan is None:
+        plan = schema.__dict__[_PLAN] = _message(schema, root=True)
+    unknown: list[str] = []
+    plan(obj, "", "", unknown)
+    return unknown
+
+
+def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects nest deeper than `limit`; looks level by level, so that it needs no stack itself."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return any(isinstance(item, dict | list) for item in level)
+
+
+def _go_type(kind: Type) -> str:
+    match kind:
+        case Message():
+            return ".".join(kind.name.split(".")[-2:])
+        case ListOf():
+            return f"[]{_go_type(kind.item)}"
+        case MapOf():
+            return f"map[string]{_go_type(kind.value)}"
+        case Scalar():
+            return _GO_TYPES[kind]
+
+
+def _wrong(value: Any, path: str, owner: str, wanted: str) -> BadRequestError:
+    given = _JSON_TYPES.get(type(value)) or f"number {value}"
+    where = f"Go struct field {owner}.{path}" if path else "Go value"
+    return BadRequestError(f"json: cannot unmarshal {given} into {where} of type {wanted}")
+
+
+def _bad(path: str, why: str) -> BadRequestError:
+    return BadRequestError(f"json: cannot unmarshal field {path}: {why}")
+
+
+def _message(schema: Message, root: bool = False) -> Check:
+    owner = schema.name.rsplit(".", 1)[-1]
+    rules: dict[str, tuple[Check, bool]] = {}
+    if root:
+        text = _scalar(Scalar.STRING, owner)
+        rules = {"kind": (text, False), "apiVersion": (text, False)}
+    for field in schema.fields:
+        always = keeps_zero(field) or (root and field.name == "metadata")
+        rules[field.name] = (_check(field.type, owner), always)
+    find = rules.get
+    go_type = _go_type(schema)
+
+    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, prefix + name, owner, go_type)
+        here = f"{prefix}{name}." if name else ""
+        drop = []
+        for key, given in value.items():
+            rule = find(key)
+            if rule is None:
+                unknown.append(here + key)
+                drop.append(key)
+            elif given is None:
+                drop.append(key)
+            else:
+                kept = rule[0](given, here, key, unknown)
+                if kept is not given:
+                    value[key] = kept
+                if not kept and not rule[1]:
+                    drop.append(key)
+        for key in drop:
+            del value[key]
+        return value
+
+    return check
+
+
+def zero(kind: Type) -> Any:
+    """A fresh zero value of a type: what null means inside a list or map."""
+    if isinstance(kind, Message | MapOf):
+        return {}
+    if isinstance(kind, ListOf):
+        return []
+    return {Scalar.BOOL: False, Scalar.INT32: 0, Scalar.INT64: 0, Scalar.DOUBLE: 0.0, Scalar.STRING_LIST: []}.get(
+        kind, ""
+    )
+
+
+def _check(kind: Type, owner: str) -> Check:
+    match kind:
+        case Message():
+            return _message(kind)
+        case ListOf():
+            return _list(kind, owner)
+        case MapOf():
+            return _map(kind, owner)
+        case Scalar():
+            return _scalar(kind, owner)
+
+
+def _list(kind: ListOf, owner: str) -> Check:
+    item_check = _check(kind.item, owner)
+    go_type = _go_type(kind)
+
+    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            raise _wrong(value, prefix + name, owner, go_type)
+        for index, item in enumerate(value):
+            value[index] = zero(kind.item) if item is None else item_check(item, prefix, f"{name}[{index}]", unknown)
+        return value
+
+    return check
+
+
+def _map(kind: MapOf, owner: str) -> Check:
+    item_check = _check(kind.value, owner)
+    go_type = _go_type(kind)
+
+    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, prefix + name, owner, go_type)
+        here = f"{prefix}{name}."
+        for key, item in value.items():
+            value[key] = zero(kind.value) if item is None else item_check(item, here, key, unknown)
+        return value
+
+    return check
+
+
+def _scalar(kind: Scalar, owner: str) -> Check:
+    if kind is Scalar.STRING_LIST:
+        return _list(ListOf(Scalar.STRING), owner)
+    wanted = _GO_TYPES[kind]
+    types, normal = _SCALARS[kind]
+
+    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+        if type(value) not in types:
+            raise _wrong(value, prefix + name, owner, wanted)
+        if normal is None:
+            return value
+        try:
+            return normal(value)
+        except _OutOfRangeError:
+            raise _wrong(value, prefix + name, owner, wanted) from None
+        except ValueError as error:
+            raise _bad(prefix + name, str(error)) from None
+
+    return check
+
+
+class _OutOfRangeError(ValueError):
+    """A number that its type cannot hold."""
+
+
+def _integer(kind: Scalar) -> Callable[[int], int]:
+    bound = _INT_RANGES[kind]
+
+    def normal(value: int) -> int:
+        if -bound <= value < bound:
+            return value
+        raise _OutOfRangeError
+
+    return normal
+
+
+def _base64(value: str) -> str:
+    try:
+        raw = binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        text = value.replace("\n", "").replace("\r", "")  # Go's decoder passes over line ends
+        try:
+            raw = binascii.a2b_base64(text, strict_mode=True)
+        except ValueError:
+            raise ValueError("illegal base64 data") from None
+    return binascii.b2a_base64(raw, newline=False).decode()
+
+
+def _moment(value: str) -> datetime:
+    try:
+        moment = parse_rfc3339(value)
+        if moment.year < 1000 and moment != _ZERO_TIME:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise ValueError("not an RFC 3339 time") from None
+    return moment
+
+
+def _time(value: str) -> str:
+    if _UTC_SECONDS.fullmatch(value):  # what nearly every client sends: already normal, only the calendar to check
+        try:
+            datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("not an RFC 3339 time") from None
+        return "" if value.startswith("0001-01-01T00:00:00") else value
+    moment = _moment(value)
+    return "" if moment == _ZERO_TIME else rfc3339(moment)
+
+
+def _micro_time(value: str) -> str:
+    moment = _moment(value)
+    return "" if moment == _ZERO_TIME else rfc3339_micro(moment)
+
+
+def _quantity(value: Any) -> str:
+    text = str(value)
+    if len(text) > MAX_QUANTITY or not _QUANTITY.fullmatch(text):
+        raise ValueError("quantities must be a number with an optional suffix, such as 500m or 2Gi")
+    return text
+
+
+def _int_or_string(value: Any) -> Any:
+    return value if type(value) is str else _integer(Scalar.INT32)(value)
+
+
+def _any(value: Any) -> Any:
+    if depth_exceeds(value):
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    try:
+        msgspec.json.encode(value)
+    except OverflowError:
+        raise ValueError("number out of range") from None
+    return value
+
+
+_SCALARS: dict[Scalar, tuple[frozenset[type], Callable[[Any], Any] | None]] = {
+    Scalar.STRING: (frozenset({str}), None),
+    Scalar.BOOL: (frozenset({bool}), None),
+    Scalar.INT32: (frozenset({int}), _integer(Scalar.INT32)),
+    Scalar.INT64: (frozenset({int}), _integer(Scalar.INT64)),
+    Scalar.DOUBLE: (frozenset({int, float}), None),
+    Scalar.BYTES: (frozenset({str}), _base64),
+    Scalar.TIME: (frozenset({str}), _time),
+    Scalar.MICRO_TIME: (frozenset({str}), _micro_time),
+    Scalar.QUANTITY: (frozenset({str, int, float}), _quantity),
+    Scalar.INT_OR_STRING: (frozenset({str, int}), _int_or_string),
+    Scalar.FIELDS_V1: (frozenset({dict}), _any),
+    Scalar.RAW: (frozenset({dict}), _any),
+}

@@ -1,0 +1,305 @@
+"""Reads protobuf messages, driven by the one declaration per kind (reference/kubernetes.md 7.10).
+
+Rules kept here:
+* proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not; maps
+  as entries key=1 value=2; the last value of a field counts, and repeated occurrences of one message are merged. Unknown field
+  numbers are skipped; groups, which Kubernetes never had, are refused.
+* The result is what the same object looks like as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer
+  field even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
+* Any input gives an object or BadRequestError: lengths are checked before they are used, and nesting is bounded by the
+  schema, because unknown fields are skipped and not entered.
+"""
+
+from __future__ import annotations
+
+import binascii
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from mooring.clock import rfc3339, rfc3339_micro
+from mooring.errors import BadRequestError
+from mooring.wire.conform import depth_exceeds, keeps_zero, zero
+from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types: the low three bits of a tag."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MASK = (1 << 64) - 1
+_PLAN = "_protobuf_read_plan"  # compiled once per message, kept on the message itself
+
+_Reader = Callable[[int, Any, Any], Any]
+"""(wire type, the value on the wire, the JSON value read so far or None) → the JSON value."""
+
+
+class NotReadableError(ValueError):
+    """Why bytes are no message; `decode` tells the caller."""
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        if at >= len(data):
+            raise NotReadableError("unexpected end of data")
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result & MASK, at
+        shift += 7
+        if shift >= 70:
+            raise NotReadableError("integer overflow")
+
+
+def fields(data: bytes) -> list[tuple[int, int, Any]]:
+    """(number, wire type, value) of every field of one message."""
+    found: list[tuple[int, int, Any]] = []
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if not 0 < number < 1 << 29:
+            raise NotReadableError(f"illegal tag {number}")
+        value: Any
+        if wire == VARINT:
+            value, at = _varint(data, at)
+        elif wire == BYTES:
+            size, at = _varint(data, at)
+            value = data[at : at + size] if size <= end - at else b""
+            at += size
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
+            value = data[at : at + size]
+            at += size
+        else:
+            raise NotReadableError(f"illegal wire type {wire}")
+        if at > end:
+            raise NotReadableError("unexpected end of data")
+        found.append((number, wire, value))
+    return found
+
+
+def decode(data: bytes, schema: Message) -> Obj:
+    """The message as a JSON object. Raises BadRequestError."""
+    try:
+        return _read_message(schema, data, {})
+    except NotReadableError as error:
+        raise BadRequestError(f"protobuf: {schema.name.rsplit('.', 1)[-1]}: {error}") from None
+
+
+def _read_message(schema: Message, data: bytes, obj: Obj) -> Obj:
+    plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_PLAN)
+    if plan is None:
+        plan = schema.__dict__[_PLAN] = {
+            field.number: (field.name, _reader(field.type), keeps_zero(field)) for field in schema.fields
+        }
+    always = set()
+    for number, wire, value in fields(data):
+        entry = plan.get(number)
+        if entry is None:
+            continue
+        name, read, keep = entry
+        try:
+            obj[name] = read(wire, value, obj.get(name))
+        except NotReadableError as error:
+            raise NotReadableError(f"{name}: {error}") from None
+        if keep:
+            always.add(name)
+    return {name: value for name, value in obj.items() if value or (value is not None and name in always)}
+
+
+def expect(wire: int, wanted: int) -> None:
+    if wire != wanted:
+        raise NotReadableError(f"wrong wire type {wire}")
+
+
+def text_of(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise NotReadableError("invalid UTF-8") from None
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _double(raw: bytes) -> float:
+    (value,) = struct.unpack("<d", raw)
+    if value - value != 0:  # infinities and NaN, which JSON cannot say
+        raise NotReadableError("number out of range")
+    return float(value)
+
+
+_NUMBERS: dict[Scalar, Callable[[int], Any]] = {
+    Scalar.BOOL: bool,
+    Scalar.INT32: lambda value: _signed(value, 32),
+    Scalar.INT64: lambda value: _signed(value, 64),
+}
+
+
+def _time(raw: bytes, micro: bool) -> str | None:
+    if not raw:
+        return None
+    seconds = nanos = 0
+    for number, wire, value in fields(raw):
+        if number in (1, 2):
+            expect(wire, VARINT)
+            if number == 1:
+                seconds = _signed(value, 64)
+            else:
+                nanos = _signed(value, 32)
+    try:
+        moment = EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000 if micro else 0)
+    except OverflowError:
+        raise NotReadableError("time out of range") from None
+    if moment.year < 1000:
+        raise NotReadableError("time out of range")
+    return rfc3339_micro(moment) if micro else rfc3339(moment)
+
+
+def wrapped(raw: bytes) -> list[bytes]:
+    """Every value of field 1 of a message that wraps text or bytes (Quantity, ExtraValue, FieldsV1, RawExtension)."""
+    found = []
+    for number, wire, value in fields(raw):
+        if number == 1:
+            expect(wire, BYTES)
+            found.append(value)
+    return found
+
+
+def _int_or_string(raw: bytes) -> Any:
+    kind, integer, text = 0, 0, ""
+    for number, wire, value in fields(raw):
+        if number in (1, 2):
+            expect(wire, VARINT)
+            if number == 1:
+                kind = _signed(value, 64)
+            else:
+                integer = _signed(value, 32)
+        elif number == 3:
+            expect(wire, BYTES)
+            text = text_of(value)
+    return text if kind == 1 else integer
+
+
+def _json_object(raw: bytes) -> Any:
+    text = b"".join(wrapped(raw)[-1:])
+    if not text:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise NotReadableError("not JSON") from None
+    if not isinstance(value, dict) or depth_exceeds(value):
+        raise NotReadableError("not a JSON object of reasonable depth")
+    return value
+
+
+_BLOBS: dict[Scalar, Callable[[bytes], Any]] = {
+    Scalar.STRING: text_of,
+    Scalar.BYTES: lambda raw: binascii.b2a_base64(raw, newline=False).decode(),
+    Scalar.TIME: lambda raw: _time(raw, micro=False),
+    Scalar.MICRO_TIME: lambda raw: _time(raw, micro=True),
+    Scalar.QUANTITY: lambda raw: "".join(text_of(item) for item in wrapped(raw)[-1:]),
+    Scalar.INT_OR_STRING: _int_or_string,
+    Scalar.STRING_LIST: lambda raw: [text_of(item) for item in wrapped(raw)],
+    Scalar.FIELDS_V1: _json_object,
+    Scalar.RAW: _json_object,
+}
+
+
+def _reader(kind: Type) -> _Reader:
+    match kind:
+        case Message():
+            return _message_reader(kind)
+        case ListOf():
+            return _list_reader(kind)
+        case MapOf():
+            return _map_reader(kind)
+        case Scalar():
+            return _scalar_reader(kind)
+
+
+def _message_reader(schema: Message) -> _Reader:
+    def read(wire: int, value: Any, previous: Any) -> Any:
+        expect(wire, BYTES)
+        return _read_message(schema, value, previous or {})
+
+    return read
+
+
+def _scalar_reader(kind: Scalar) -> _Reader:
+    wanted: int
+    convert: Callable[[Any], Any]
+    if kind is Scalar.DOUBLE:
+        wanted, convert = FIXED64, _double
+    elif kind in _NUMBERS:
+        wanted, convert = VARINT, _NUMBERS[kind]
+    else:
+        wanted, convert = BYTES, _BLOBS[kind]
+
+    def read(wire: int, value: Any, previous: Any) -> Any:
+        expect(wire, wanted)
+        return convert(value)
+
+    return read
+
+
+def _list_reader(kind: ListOf) -> _Reader:
+    item = _reader(kind.item)
+    packed = _unpack(kind.item)
+
+    def read(wire: int, value: Any, previous: Any) -> Any:
+        items: list[Any] = previous or []
+        if packed is not None and wire == BYTES:
+            items += [item(wanted, part, None) for wanted, part in packed(value)]
+        else:
+            items.append(item(wire, value, None))
+        return items
+
+    return read
+
+
+def _unpack(kind: Type) -> Callable[[bytes], list[tuple[int, Any]]] | None:
+    """How to split a packed field of this type, None when it cannot be packed."""
+    if kind is Scalar.DOUBLE:
+        return _doubles
+    return _varints if kind in _NUMBERS else None
+
+
+def _doubles(data: bytes) -> list[tuple[int, Any]]:
+    if len(data) % 8:
+        raise NotReadableError("unexpected end of data")
+    return [(FIXED64, data[at : at + 8]) for at in range(0, len(data), 8)]
+
+
+def _varints(data: bytes) -> list[tuple[int, Any]]:
+    found, at = [], 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        found.append((VARINT, value))
+    return found
+
+
+def _map_reader(kind: MapOf) -> _Reader:
+    item = _reader(kind.value)
+
+    def read(wire: int, value: Any, previous: Any) -> Any:
+        expect(wire, BYTES)
+        entries: Obj = previous or {}
+        key, held = "", zero(kind.value)
+        for number, inner, part in fields(value):
+            if number == 1:
+                expect(inner, BYTES)
+                key = text_of(part)
+            elif number == 2:
+                held = item(inner, part, held)
+        entries[key] = held
+        return entries
+
+    return read

@@ -1,0 +1,132 @@
+"""Writes protobuf messages, driven by the one declaration per kind (reference/kubernetes.md 7.10).
+
+Rules kept here: the fields that are set are written in order of their numbers, map keys sorted, so that equal objects give
+equal bytes. Objects conform to their schema (`mooring.wire.conform`); fields without a number, and what the schema does not
+name (kind, apiVersion), are left out.
+"""
+
+from __future__ import annotations
+
+import binascii
+import struct
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from mooring.clock import parse_rfc3339
+from mooring.wire.protobufread import BYTES, EPOCH, FIXED64, MASK, VARINT
+from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
+
+_PLAN = "_protobuf_write_plan"  # compiled once per message, kept on the message itself
+_INTEGERS = (Scalar.BOOL, Scalar.INT32, Scalar.INT64)
+
+_Writer = Callable[[bytearray, Any], None]
+
+
+def encode(obj: Obj, schema: Message) -> bytes:
+    """The message of an object that conforms to `schema`; fields the schema does not number are left out."""
+    plan: list[tuple[str, _Writer]] | None = schema.__dict__.get(_PLAN)
+    if plan is None:
+        fields = sorted((field for field in schema.fields if field.number), key=lambda field: field.number)
+        plan = schema.__dict__[_PLAN] = [(field.name, _writer(field.number, field.type)) for field in fields]
+    out = bytearray()
+    for name, write in plan:
+        value = obj.get(name)
+        if value is not None:
+            write(out, value)
+    return bytes(out)
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value &= MASK
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def put_bytes(out: bytearray, number: int, raw: bytes) -> None:
+    _put_varint(out, number << 3 | BYTES)
+    _put_varint(out, len(raw))
+    out += raw
+
+
+def _put_number(out: bytearray, number: int, value: int) -> None:
+    _put_varint(out, number << 3 | VARINT)
+    _put_varint(out, value)
+
+
+def wrap(*parts: bytes) -> bytes:
+    out = bytearray()
+    for part in parts:
+        put_bytes(out, 1, part)
+    return bytes(out)
+
+
+def _time_bytes(text: str) -> bytes:
+    since = parse_rfc3339(text) - EPOCH
+    out = bytearray()
+    _put_number(out, 1, since // timedelta(seconds=1))
+    _put_number(out, 2, since.microseconds * 1000)
+    return bytes(out)
+
+
+def _int_or_string_bytes(value: int | str) -> bytes:
+    out = bytearray()
+    is_text = isinstance(value, str)
+    _put_number(out, 1, is_text)
+    _put_number(out, 2, 0 if isinstance(value, str) else value)
+    put_bytes(out, 3, value.encode() if isinstance(value, str) else b"")
+    return bytes(out)
+
+
+_TO_BLOB: dict[Scalar, Callable[[Any], bytes]] = {
+    Scalar.STRING: str.encode,
+    Scalar.BYTES: binascii.a2b_base64,
+    Scalar.TIME: _time_bytes,
+    Scalar.MICRO_TIME: _time_bytes,
+    Scalar.QUANTITY: lambda value: wrap(str(value).encode()),
+    Scalar.INT_OR_STRING: _int_or_string_bytes,
+    Scalar.STRING_LIST: lambda items: wrap(*(item.encode() for item in items)),
+    Scalar.FIELDS_V1: lambda value: wrap(msgspec.json.encode(value)),
+    Scalar.RAW: lambda value: wrap(msgspec.json.encode(value)),
+}
+
+
+def _writer(number: int, kind: Type) -> _Writer:
+    match kind:
+        case Message():
+            return lambda out, value: put_bytes(out, number, encode(value, kind))
+        case ListOf():
+            item = _writer(number, kind.item)
+
+            def write_list(out: bytearray, value: Any) -> None:
+                for entry in value:
+                    item(out, entry)
+
+            return write_list
+        case MapOf():
+            held = _writer(2, kind.value)
+
+            def write_map(out: bytearray, value: Any) -> None:
+                for key in sorted(value):
+                    entry = bytearray()
+                    put_bytes(entry, 1, key.encode())
+                    held(entry, value[key])
+                    put_bytes(out, number, bytes(entry))
+
+            return write_map
+        case Scalar.DOUBLE:
+
+            def write_double(out: bytearray, value: Any) -> None:
+                _put_varint(out, number << 3 | FIXED64)
+                out += struct.pack("<d", value)
+
+            return write_double
+        case Scalar():
+            if kind in _INTEGERS:
+                return lambda out, value: _put_number(out, number, value)
+            to_blob = _TO_BLOB[kind]
+            return lambda out, value: put_bytes(out, number, to_blob(value))

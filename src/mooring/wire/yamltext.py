@@ -1,0 +1,211 @@
+"""YAML bodies, read as Kubernetes reads them: as another spelling of JSON.
+
+Rules kept here:
+* One document; only JSON's types come out. Tags other than YAML's own core are refused: nothing is constructed.
+* A timestamp stays text, and keys become text (`1:` is "1"), as in sigs.k8s.io/yaml.
+* Aliases are expanded as copies within a budget of values, so that a "billion laughs" document is refused and not expanded; nesting
+  is capped; the parser's events are read in a loop, so that no input can exhaust the stack.
+* Duplicate keys keep the last value and are reported with their path.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import yaml
+
+from mooring.errors import BadRequestError
+from mooring.wire.conform import MAX_DEPTH
+from mooring.wire.schema import Obj
+
+MAX_VALUES = 100_000
+"""Values in one document, aliases expanded: far above any manifest, far below what would hold up the server."""
+
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+_FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
+_OCTAL = re.compile(r"[-+]?0o?([0-7]+)", re.ASCII)
+_HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+MAX_DIGITS = 40
+"""Digits of a number; longer ones fit no Kubernetes field, and stay text."""
+_TAGS = {
+    f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
+}
+
+
+def _bad(why: str) -> BadRequestError:
+    return BadRequestError(f"error converting YAML to JSON: {why}")
+
+
+def _plain(text: str) -> Any:
+    """What an untagged plain scalar means."""
+    if text in _NULL:
+        return None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    if len(text) > MAX_DIGITS:
+        return text
+    if _INT.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text.replace("o", ""), 8)
+    if _HEX.fullmatch(text):
+        return int(text, 16)
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return text if number in (float("inf"), float("-inf")) else number
+    return text
+
+
+def _key(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, int | float):
+        return str(value)
+    raise _bad("a key must be a scalar")
+
+
+class _Frame:
+    """A list or object being read, with the number of values it holds so far."""
+
+    def __init__(self, value: Any, anchor: str | None, path: str, size_before: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.path = path
+        self.size_before = size_before
+        self.key: str | None = None
+
+
+class _Reader:
+    """Builds JSON values from parser events, with an explicit stack."""
+
+    def __init__(self) -> None:
+        self.stack: list[_Frame] = []
+        self.anchors: dict[str, tuple[Any, int]] = {}
+        self.duplicates: list[str] = []
+        self.size = 0
+        self.result: Any = None
+
+    def read(self, text: str) -> None:
+        documents = 0
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            match event:
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        raise _bad("one document is expected")
+                case yaml.ScalarEvent():
+                    self._grow(1)
+                    value = _scalar(event)
+                    if event.anchor:
+                        self.anchors[event.anchor] = (value, 1)
+                    self._add(value)
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    self._open(event)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    self._close()
+                case yaml.AliasEvent():
+                    self._alias(event.anchor)
+
+    def _grow(self, values: int) -> None:
+        self.size += values
+        if self.size > MAX_VALUES:
+            raise _bad(f"more than {MAX_VALUES} values, aliases expanded")
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        if event.tag is not None and event.tag not in _TAGS:
+            raise _bad("tags are not supported")
+        if len(self.stack) >= MAX_DEPTH:
+            raise _bad(f"nested deeper than {MAX_DEPTH} levels")
+        size_before = self.size
+        self._grow(1)
+        value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+        self.stack.append(_Frame(value, event.anchor, self._path(), size_before))
+
+    def _close(self) -> None:
+        frame = self.stack.pop()
+        if frame.anchor:
+            self.anchors[frame.anchor] = (frame.value, self.size - frame.size_before)
+        self._add(frame.value)
+
+    def _alias(self, anchor: str | None) -> None:
+        if anchor is None or anchor not in self.anchors:
+            raise _bad("an alias names no earlier value")
+        value, size = self.anchors[anchor]
+        self._grow(size)
+        self._add(copy.deepcopy(value))
+
+    def _path(self) -> str:
+        if not self.stack:
+            return ""
+        frame = self.stack[-1]
+        if isinstance(frame.value, list):
+            return f"{frame.path}[{len(frame.value)}]"
+        return f"{frame.path}.{frame.key}".lstrip(".")
+
+    def _add(self, value: Any) -> None:
+        if not self.stack:
+            self.result = value
+            return
+        frame = self.stack[-1]
+        if isinstance(frame.value, list):
+            frame.value.append(value)
+        elif frame.key is None:
+            frame.key = _key(value)
+            if frame.key in frame.value:
+                self.duplicates.append(self._path())
+        else:
+            if frame.key == "<<":
+                raise _bad("merge keys are not supported")
+            frame.value[frame.key] = value
+            frame.key = None
+
+
+def _scalar(event: yaml.ScalarEvent) -> Any:
+    text: str = event.value
+    if event.tag is None or event.tag == "!":
+        return _plain(text) if event.implicit[0] else text
+    kind = _TAGS.get(event.tag)
+    if kind is None:
+        raise _bad("tags are not supported")
+    if kind in ("str", "timestamp"):
+        return text
+    value = _plain(text)
+    if isinstance(value, str):
+        raise _bad(f"a value is not what its tag says ({kind})")
+    return value
+
+
+def decode_yaml(text: str) -> tuple[Any, list[str]]:
+    """The document as a JSON value, and the paths of duplicate keys. Raises BadRequestError."""
+    reader = _Reader()
+    try:
+        reader.read(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise _bad(f"yaml: {where}{getattr(error, 'problem', None) or 'control characters are not allowed'}") from None
+    return reader.result, reader.duplicates
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes every value in full: Kubernetes clients expect no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def encode_yaml(obj: Obj) -> bytes:
+    """The object as block-style YAML with sorted keys, as kube-apiserver writes it."""
+    text: str = yaml.dump(obj, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=True)
+    return text.encode()
