@@ -1,0 +1,25 @@
+"""The two authorizers that do not look (reference/kubernetes.md 6.9), for tests and for clusters behind something else."""
+
+from __future__ import annotations
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
+from mooring.kinds.view import Views
+
+
+class AlwaysAllow:
+    """Allows everything. With it anonymous access must be off (5.12): whoever builds the chain sees to that."""
+
+    name = "AlwaysAllow"
+
+    def authorize(self, attributes: Attributes, views: Views) -> Decision:
+        return Decision(Ruling.ALLOW)
+
+
+class AlwaysDeny:
+    """No opinion on anything, which denies when nobody else allows."""
+
+    name = "AlwaysDeny"
+
+    def authorize(self, attributes: Attributes, views: Views) -> Decision:
+        return Decision(Ruling.NO_OPINION, "Everything is forbidden.")

@@ -1,0 +1,47 @@
+"""The RBAC objects `kubeadm init` adds so that machines can join (reference/kubernetes.md 2.7).
+
+Rules kept here: everything a joiner gets hangs on the group `system:bootstrappers:kubeadm:default-node-token`, never on the bare
+`system:bootstrappers`; cluster-info is readable by the anonymous **user**; rotation hangs on `system:nodes`.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from mooring.authz.componentroles import PUBLIC, SYSTEM
+from mooring.authz.defaultpolicy import NODE_CLIENT, SELF_NODE_CLIENT
+from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, user
+from mooring.authz.rules import rule
+from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, NODES
+from mooring.wire.schema import Obj
+
+DEFAULT_NODE_TOKEN_GROUP = BOOTSTRAPPERS + ":kubeadm:default-node-token"
+CLUSTER_ADMINS_GROUP = "kubeadm:cluster-admins"
+KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
+
+_JOINERS = group(DEFAULT_NODE_TOKEN_GROUP)
+_MEMBERS = group(NODES)
+_CLUSTER_INFO = "kubeadm:bootstrap-signer-clusterinfo"
+_KUBEADM_CONFIG = "kubeadm:nodes-kubeadm-config"
+_KUBELET_CONFIG = "kubeadm:kubelet-config"
+
+_OBJECTS: tuple[Obj, ...] = (
+    cluster_role("kubeadm:get-nodes", rule("get", "", "nodes")),
+    cluster_binding("kubeadm:get-nodes", "kubeadm:get-nodes", _JOINERS),
+    cluster_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", _JOINERS),
+    cluster_binding("kubeadm:node-autoapprove-bootstrap", NODE_CLIENT, _JOINERS),
+    cluster_binding("kubeadm:node-autoapprove-certificate-rotation", SELF_NODE_CLIENT, _MEMBERS),
+    cluster_binding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin", user(KUBELET_CLIENT_USER)),
+    cluster_binding("kubeadm:cluster-admins", "cluster-admin", group(CLUSTER_ADMINS_GROUP)),
+    role(PUBLIC, _CLUSTER_INFO, rule("get", "", "configmaps", "cluster-info")),
+    binding(PUBLIC, _CLUSTER_INFO, _CLUSTER_INFO, user(ANONYMOUS)),
+    role(SYSTEM, _KUBEADM_CONFIG, rule("get", "", "configmaps", "kubeadm-config")),
+    binding(SYSTEM, _KUBEADM_CONFIG, _KUBEADM_CONFIG, _JOINERS, _MEMBERS),
+    role(SYSTEM, _KUBELET_CONFIG, rule("get", "", "configmaps", "kubelet-config")),
+    binding(SYSTEM, _KUBELET_CONFIG, _KUBELET_CONFIG, _JOINERS, _MEMBERS),
+)
+
+
+def kubeadm_policy() -> tuple[Obj, ...]:
+    """Fresh copies of all objects; they need kube-system and kube-public to exist."""
+    return tuple(deepcopy(obj) for obj in _OBJECTS)

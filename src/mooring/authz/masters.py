@@ -1,0 +1,24 @@
+"""`system:masters` may do everything, always.
+
+Rules kept here (reference/kubernetes.md 6.2): this authorizer stands first and reads nothing, so no edit of RBAC objects can
+lock the holders of the break-glass certificate out.
+"""
+
+from __future__ import annotations
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
+from mooring.identity import MASTERS
+from mooring.kinds.view import Views
+
+_ALLOW = Decision(Ruling.ALLOW)
+_NO_OPINION = Decision(Ruling.NO_OPINION)
+
+
+class Masters:
+    """Allows members of `system:masters`; no opinion on others."""
+
+    name = "Masters"
+
+    def authorize(self, attributes: Attributes, views: Views) -> Decision:
+        return _ALLOW if MASTERS in attributes.user.groups else _NO_OPINION

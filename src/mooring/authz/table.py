@@ -1,0 +1,34 @@
+"""Every authorizer, by the name `--authorization-mode` gives it (law 10; reference/kubernetes.md 6.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from mooring.authz.always import AlwaysAllow, AlwaysDeny
+from mooring.authz.decision import Authorizer
+from mooring.authz.masters import Masters
+from mooring.authz.node import NodeAuthorizer
+from mooring.authz.rbac import Rbac
+from mooring.errors import ConfigError
+
+AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType(
+    {
+        "AlwaysAllow": AlwaysAllow,
+        "AlwaysDeny": AlwaysDeny,
+        "Node": NodeAuthorizer,
+        "RBAC": Rbac,
+    }
+)
+
+
+def build(modes: Sequence[str]) -> tuple[Authorizer, ...]:
+    """The authorizers of these modes in order, after `Masters`. Raises ConfigError for unknown, repeated or no modes."""
+    if not modes:
+        raise ConfigError("authorization-mode: at least one mode is needed, for example Node,RBAC")
+    for index, mode in enumerate(modes):
+        if mode not in AUTHORIZERS:
+            raise ConfigError(f'authorization-mode: "{mode}" is not one of {", ".join(AUTHORIZERS)}')
+        if mode in modes[:index]:
+            raise ConfigError(f'authorization-mode: "{mode}" is given more than once')
+    return (Masters(), *(AUTHORIZERS[mode]() for mode in modes))
