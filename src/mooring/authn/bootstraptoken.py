@@ -1,0 +1,41 @@
+"""Bootstrap tokens: `<id>.<secret>` held by Secrets in kube-system.
+
+Rules kept here (reference/kubernetes.md 1.3): a bearer that has not the form of a token is not mine; everything else is judged by
+`mooring.trust.tokenrecord` at this very `now`, from the view, so a deleted or expired token is refused at once (law: the
+authenticator checks time itself; nothing is cached). The user is `system:bootstrap:<id>` with the token's groups, no uid,
+no extra; the token is good for any audience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
+from mooring.kinds.view import Views
+from mooring.trust import tokenrecord
+from mooring.trust.token import TokenError, parse_token
+
+_NOT_MINE = NotMine()
+
+
+class BootstrapTokenAuthenticator:
+    """Judges bearers of the form of a bootstrap token."""
+
+    name = "bootstrap-token"
+    fallback = False
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if credentials.bearer is None:
+            return _NOT_MINE
+        try:
+            token = parse_token(credentials.bearer.reveal().decode("utf-8", "replace"))
+        except TokenError:
+            return _NOT_MINE
+        found = views["secrets"].get(tokenrecord.secret_name(token.id), tokenrecord.NAMESPACE)
+        reason, groups = tokenrecord.authenticate_secret(found, token, now)
+        if reason != tokenrecord.OK:
+            return Rejected(reason, f"token id {token.id}")
+        return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups), tuple(audiences))

@@ -1,0 +1,86 @@
+"""TokenReview and SelfSubjectReview: "who is this?", asked over the API.
+
+Rules kept here (reference/kubernetes.md 5.15):
+1. TokenReview runs the same chain as a request, with the token as the only credential and nobody as fallback: a token
+   nobody knows is unauthenticated, never anonymous.
+2. An empty token is 400. `spec.audiences` defaults to the server's audiences; those the token is valid for come back.
+3. A refused token is still 201: `authenticated` false and an error text that does not say why (the operator's record does).
+4. The spec of the answer carries no token.
+5. SelfSubjectReview tells the caller who it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.authn.authenticator import Authenticator
+from mooring.authn.chain import Outcome, authenticate
+from mooring.authn.credentials import Credentials
+from mooring.clock import rfc3339
+from mooring.errors import BadRequestError
+from mooring.identity import UserInfo
+from mooring.kinds.view import Views
+from mooring.secret import Secret
+from mooring.wire.schema import Obj
+
+INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - a message, not a password
+API_VERSION = "authentication.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The answer, and the outcome behind it for the operator's record."""
+
+    review: Obj
+    outcome: Outcome
+
+
+def review_token(
+    review: Obj, authenticators: Iterable[Authenticator], views: Views, now: datetime, audiences: Sequence[str]
+) -> Reviewed:
+    """The answered TokenReview. `audiences`: the server's own. Raises BadRequestError."""
+    spec = review.get("spec") or {}
+    token = spec.get("token", "")
+    if not token:
+        raise BadRequestError("token is required for TokenReview in authentication")
+    asked = tuple(spec.get("audiences") or audiences)
+    bearing = [one for one in authenticators if not one.fallback]
+    outcome = authenticate(Credentials(bearer=Secret(token)), bearing, views, now, asked)
+    kept = {key: value for key, value in spec.items() if key != "token"}
+    answer: Obj = {**review, "spec": kept, "status": _status(outcome, asked)}
+    return Reviewed(answer, outcome)
+
+
+def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
+    """The answered SelfSubjectReview."""
+    metadata = {**(review.get("metadata") or {}), "creationTimestamp": rfc3339(now)}
+    return {
+        "kind": "SelfSubjectReview",
+        "apiVersion": API_VERSION,
+        "metadata": metadata,
+        "status": {"userInfo": user_object(user)},
+    }
+
+
+def user_object(user: UserInfo) -> Obj:
+    """`UserInfo` of authentication.k8s.io/v1."""
+    obj: Obj = {"username": user.username}
+    if user.uid:
+        obj["uid"] = user.uid
+    if user.groups:
+        obj["groups"] = list(user.groups)
+    if user.extra:
+        obj["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return obj
+
+
+def _status(outcome: Outcome, asked: Sequence[str]) -> Obj:
+    if outcome.user is None:
+        return {"authenticated": False, "user": {}, "error": INVALID_TOKEN}
+    status: Obj = {"authenticated": True, "user": user_object(outcome.user)}
+    valid_for = [audience for audience in outcome.audiences if audience in asked] or list(asked)
+    if valid_for:
+        status["audiences"] = valid_for
+    return status

@@ -1,0 +1,189 @@
+"""TokenRequest: a bound token for a service account.
+
+Rules kept here (reference/kubernetes.md 5.7; KEP-1205):
+1. `spec.audiences` defaults to the server's audiences; `spec.expirationSeconds` to 3600, at least 600, at most 2^32.
+2. Name and namespace in the request's metadata must be the service account's when given (422); a uid that is not the
+   account's is 409; no account is 404.
+3. A bound object is a Pod, Secret or Node of `v1` that exists (404) and whose uid, when given, is right (409); a Pod
+   belongs to the service account. Other kinds are 400.
+4. A longer life than the server allows is shortened, with a warning.
+5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim; the answer carries the token and when it
+   expires, and the account's name, namespace and uid.
+Extending the life of pod-bound tokens (`warnafter`) waits for the Pod kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from mooring.clock import rfc3339
+from mooring.errors import (
+    BadRequestError,
+    ConflictError,
+    FieldError,
+    InvalidError,
+    NotFoundError,
+    invalid,
+    required,
+)
+from mooring.identity import CREDENTIAL_ID, service_account_username
+from mooring.kinds.view import Views
+from mooring.wire.schema import Obj
+
+API_GROUP = "authentication.k8s.io"
+DEFAULT_SECONDS = 3600
+MIN_SECONDS = 600
+MAX_SECONDS = 1 << 32
+MAX_AUDIENCES = 64  # each is a string of the caller's in every later request's header
+
+_PLURALS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+
+
+class Signer(Protocol):
+    """What signs claims (`mooring.pki.jwt.TokenSigner`)."""
+
+    @property
+    def issuer(self) -> str:
+        """The `iss` it signs as."""
+
+    def sign(self, claims: dict[str, Any]) -> str:
+        """The compact JWT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """The answered TokenRequest (it holds the token: never log it), warnings for the caller, and the id for the audit record."""
+
+    response: Obj
+    credential_id: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuance:
+    """What the server decides: when, under which id, for whom by default, and how long at most (0: no limit of its own)."""
+
+    now: datetime
+    token_id: str
+    audiences: tuple[str, ...]
+    max_seconds: int = 0
+
+
+def issue(request: Obj, namespace: str, name: str, views: Views, signer: Signer, issuance: Issuance) -> Issued:
+    """A token for service account `namespace/name`. Raises NotFoundError, InvalidError, ConflictError, BadRequestError."""
+    spec = request.get("spec") or {}
+    account = views["serviceaccounts"].get(name, namespace)
+    if account is None:
+        raise NotFoundError.of("", "serviceaccounts", name)
+    uid = account["metadata"].get("uid", "")
+    _check_metadata(request.get("metadata") or {}, namespace, name, uid)
+    seconds = spec.get("expirationSeconds")
+    seconds = DEFAULT_SECONDS if seconds is None else seconds
+    _check_spec(spec, seconds)
+    bound = _bound_claims(spec.get("boundObjectRef"), namespace, name, views)
+    warnings: tuple[str, ...] = ()
+    if issuance.max_seconds and seconds > issuance.max_seconds:
+        warnings = (f"requested expiration of {seconds} seconds shortened to {issuance.max_seconds} seconds",)
+        seconds = issuance.max_seconds
+    audiences = list(spec.get("audiences") or issuance.audiences)
+    start = int(issuance.now.timestamp())
+    claims = {
+        "iss": signer.issuer,
+        "sub": service_account_username(namespace, name),
+        "aud": audiences,
+        "exp": start + seconds,
+        "iat": start,
+        "nbf": start,
+        "jti": issuance.token_id,
+        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound},
+    }
+    response: Obj = {
+        "kind": "TokenRequest",
+        "apiVersion": API_GROUP + "/v1",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "creationTimestamp": rfc3339(issuance.now),
+        },
+        "spec": {**spec, "audiences": audiences, "expirationSeconds": seconds},
+        "status": {
+            "token": signer.sign(claims),
+            "expirationTimestamp": rfc3339(issuance.now + timedelta(seconds=seconds)),
+        },
+    }
+    return Issued(response, f"JTI={issuance.token_id}", warnings)
+
+
+ISSUED_CREDENTIAL_ID = CREDENTIAL_ID.replace("credential-id", "issued-credential-id")
+"""The audit annotation that carries `Issued.credential_id`."""
+
+
+def _check_metadata(metadata: Obj, namespace: str, name: str, uid: str) -> None:
+    errors = []
+    if metadata.get("name", name) != name:
+        errors.append(invalid("metadata.name", metadata["name"], "must match the service account name"))
+    if metadata.get("namespace", namespace) != namespace:
+        errors.append(invalid("metadata.namespace", metadata["namespace"], "must match the service account namespace"))
+    if errors:
+        raise InvalidError.of(API_GROUP, "TokenRequest", name, errors)
+    asked = metadata.get("uid") or uid
+    if asked != uid:
+        why = f"the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
+        raise ConflictError.of(API_GROUP, "tokenrequests", name, why)
+
+
+def _check_spec(spec: Obj, seconds: int) -> None:
+    errors: list[FieldError] = []
+    if seconds < MIN_SECONDS:
+        detail = "may not specify a duration less than 10 minutes"
+        errors.append(invalid("spec.expirationSeconds", seconds, detail))
+    if seconds > MAX_SECONDS:
+        detail = "may not specify a duration larger than 2^32 seconds"
+        errors.append(invalid("spec.expirationSeconds", seconds, detail))
+    audiences: Sequence[str] = spec.get("audiences") or ()
+    if len(audiences) > MAX_AUDIENCES:
+        errors.append(FieldError("FieldValueTooMany", "spec.audiences", f"must have at most {MAX_AUDIENCES} items"))
+    bound = spec.get("boundObjectRef")
+    if bound is not None:
+        errors += [required(f"spec.boundObjectRef.{key}") for key in ("kind", "name") if not bound.get(key)]
+    if errors:
+        raise InvalidError.of(API_GROUP, "TokenRequest", "", errors)
+
+
+def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Views) -> Obj:
+    if reference is None:
+        return {}
+    kind, name = reference["kind"], reference["name"]
+    if reference.get("apiVersion", "v1") != "v1" or kind not in _PLURALS:
+        shown = f"{reference.get('apiVersion', 'v1')}, Kind={kind}"
+        raise BadRequestError(f"cannot bind token to object of type {shown}")
+    plural = _PLURALS[kind]
+    view = views.get(plural)
+    obj = None if view is None else view.get(name, "" if kind == "Node" else namespace)
+    if obj is None:
+        raise NotFoundError.of("", plural, name)
+    if kind == "Pod" and obj.get("spec", {}).get("serviceAccountName", "") != account:
+        raise BadRequestError(
+            f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
+        )
+    uid = obj["metadata"].get("uid", "")
+    asked = reference.get("uid") or uid
+    if asked != uid:
+        why = f"the UID in the bound object reference ({asked}) does not match the UID in record ({uid})"
+        raise ConflictError.of("", plural, name, why)
+    bound: Obj = {kind.lower(): {"name": name, "uid": uid}}
+    node = obj.get("spec", {}).get("nodeName", "") if kind == "Pod" else ""
+    if node:
+        bound["node"] = _node_claim(node, views)
+    return bound
+
+
+def _node_claim(name: str, views: Views) -> Obj:
+    """The node a pod runs on: informational, so a node that is gone is named without its uid."""
+    view = views.get("nodes")
+    node = None if view is None else view.get(name)
+    return {"name": name} if node is None else {"name": name, "uid": node["metadata"].get("uid", "")}
