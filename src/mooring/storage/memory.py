@@ -1,0 +1,146 @@
+"""The reference driver: a dictionary and the list of all changes until they are compacted.
+
+Rules kept here: every rule of `contract`, by the shortest code that is plainly right; a state of the past is the present with the
+changes since then taken back. Nothing outlives the process, so rule 2 (durable) and rule 9 (disk) have nothing to act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from mooring.errors import StorageError
+from mooring.storage.contract import (
+    Change,
+    CompactedError,
+    Entry,
+    FutureRevisionError,
+    KeyExistsError,
+    Page,
+    RevisionMismatchError,
+)
+from mooring.storage.feed import INLINE_CHANGES, Feed
+from mooring.storage.keys import check_key
+
+
+class MemoryStorage:
+    """Implements `contract.Storage` inside one process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._changes: list[Change] = []  # of the revisions _compacted + 1 .. _newest, without a gap
+        self._newest = 1
+        self._compacted = 1
+        self._is_open = False
+        self._feed = Feed(self, self._newest)
+
+    async def open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._feed = Feed(self, self._newest)
+
+    async def close(self) -> None:
+        self._is_open = False
+        self._feed.close()
+
+    async def get(self, key: str, *, revision: int = 0) -> Entry | None:
+        check_key(key)
+        return self._state(revision).get(key)
+
+    async def range(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
+        state = self._state(revision)
+        keys = sorted(key for key in state if key.startswith(prefix) and key > after)
+        taken = keys[:limit] if limit else keys
+        remaining = len(keys) - len(taken)
+        return Page(tuple(state[key] for key in taken), revision or self._newest, remaining > 0, remaining)
+
+    async def create(self, key: str, value: bytes) -> Entry:
+        check_key(key)
+        self._check_open()
+        current = self._entries.get(key)
+        if current is not None:
+            raise KeyExistsError(current)
+        entry = Entry(key, value, self._newest + 1, self._newest + 1)
+        await self._commit(Change(key, entry.revision, entry, None))
+        return entry
+
+    async def update(self, key: str, value: bytes, *, expected: int) -> Entry:
+        current = self._expect(key, expected)
+        entry = Entry(key, value, self._newest + 1, current.created)
+        await self._commit(Change(key, entry.revision, entry, current))
+        return entry
+
+    async def delete(self, key: str, *, expected: int) -> int:
+        current = self._expect(key, expected)
+        change = Change(key, self._newest + 1, None, current)
+        await self._commit(change)
+        return change.revision
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+        self._check_open()
+        return self._feed.watch(prefix, after)
+
+    async def revision(self) -> int:
+        self._check_open()
+        return self._newest
+
+    async def compacted(self) -> int:
+        self._check_open()
+        return self._compacted
+
+    async def compact(self, revision: int) -> None:
+        self._check_open()
+        if revision > self._newest:
+            raise FutureRevisionError(self._newest)
+        if revision > self._compacted:
+            del self._changes[: revision - self._compacted]
+            self._compacted = revision
+
+    def read_now(self, after: int) -> Sequence[Change]:
+        """The log for `feed.Feed`."""
+        if after < self._compacted:
+            raise CompactedError(self._compacted)
+        start = after - self._compacted
+        return self._changes[start : start + INLINE_CHANGES]
+
+    async def read(self, after: int) -> Sequence[Change]:
+        """The log for `feed.Feed`."""
+        return self.read_now(after)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError("the store is closed")
+
+    def _expect(self, key: str, expected: int) -> Entry:
+        check_key(key)
+        self._check_open()
+        current = self._entries.get(key)
+        if current is None or current.revision != expected:
+            raise RevisionMismatchError(current)
+        return current
+
+    async def _commit(self, change: Change) -> None:
+        self._newest = change.revision
+        self._changes.append(change)
+        if change.entry is None:
+            del self._entries[change.key]
+        else:
+            self._entries[change.key] = change.entry
+        self._feed.publish((change,))
+        await asyncio.sleep(0)  # watches run before the writer goes on, as in the other drivers
+
+    def _state(self, revision: int) -> dict[str, Entry]:
+        self._check_open()
+        if revision > self._newest:
+            raise FutureRevisionError(self._newest)
+        if not revision:
+            return self._entries
+        if revision < self._compacted:
+            raise CompactedError(self._compacted)
+        state = dict(self._entries)
+        for change in reversed(self._changes[revision - self._compacted :]):
+            if change.previous is None:
+                del state[change.key]
+            else:
+                state[change.key] = change.previous
+        return state
