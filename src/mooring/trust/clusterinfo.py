@@ -66,7 +66,7 @@ def signatures(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> 
     text = (config_map.get("data") or {}).get(KUBECONFIG_KEY)
     if text is None:
         return {}
-    payload = encode(text.encode())
+    payload = encode(text.encode("utf-8", "surrogatepass"))
     tokens = (token for secret_obj in token_secrets if (token := signing_token(secret_obj, now)) is not None)
     return {SIGNATURE_PREFIX + token_id: sign_encoded(payload, token_id, secret) for token_id, secret in tokens}
 

@@ -50,7 +50,7 @@ def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifyin
     found = data.get(SIGNATURE_PREFIX + token.id)
     if found is None:
         raise SignatureMissingError(step, token.id)
-    wanted = sign(text.encode(), token.id, token.secret.reveal())
+    wanted = sign(text.encode("utf-8", "surrogatepass"), token.id, token.secret.reveal())
     if not hmac.compare_digest(wanted.encode(), found.encode("utf-8", "replace")):
         raise SignatureWrongError(step, token.id)
     return text

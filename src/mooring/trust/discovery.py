@@ -1,0 +1,314 @@
+"""Discovery: find a cluster and come to trust it, as generators that yield requests (law 8).
+
+Rules kept here (reference/kubernetes.md 2.2, 2.3; seed 000), the numbers in prose and code the same.
+
+By token:
+ 1. fetch cluster-info without trust and without credentials, from each address in turn, until it holds what step 2 needs;
+ 2. verify its signature by our token: from here the text is the cluster's own;
+ 3. read the kubeconfig in it and choose the cluster;
+ 4. compare its CA with the pins; without pins, which needs a flag named unsafe, the signature is all the trust there is;
+ 5. fetch cluster-info again, TLS verified under the pinned CA alone;
+ 6. both texts must be equal to the byte, and the second signed as well.
+By file or HTTPS URL:
+ 1. read the document, refuse credentials in it unless they were allowed, choose the cluster;
+ 2. fetch cluster-info with the document's trust: 403 is success (TLS proved the server), the document's own data wins.
+
+A refusal that cannot heal ends a server's turn; the others are polled on. When none is left or the budget is spent, the last
+error is raised. Step 5 trusts only pinned certificates: kubeadm trusts the whole bundle there, which lets a thief of the
+token put a CA of his own beside the pinned one. The server used afterwards is the one cluster-info names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, field, replace
+
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.trust import jws, kubeconfig, kubeconfigtext
+from mooring.trust.exchange import (
+    SYSTEM_ROOTS,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    Reply,
+    Step,
+    Told,
+    Wait,
+    cluster_info_data,
+    cluster_info_url,
+    failure,
+    fetch,
+)
+from mooring.trust.failures import (
+    ClusterInfoChangedError,
+    CredentialsRefusedError,
+    DiscoveryError,
+    ForbiddenAnswerError,
+    RefusedAnswerError,
+    UnusableClusterInfoError,
+)
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigError, User
+from mooring.trust.pins import Pin, check_pins
+from mooring.trust.token import BootstrapToken
+
+_HTTPS_SERVER = re.compile(r"https://[^\s/?#@]+(/[^\s?#]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """How long to ask again: every `interval` seconds until `total` seconds are spent, or after `attempts` rounds."""
+
+    interval: float = 5.0
+    total: float = 300.0
+    attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval <= 0:
+            raise ValueError("polling waits between its rounds: the interval is more than 0 seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedCluster:
+    """A cluster that passed every step. An empty `ca_pem` means the machine's own roots."""
+
+    server: str
+    ca_pem: bytes
+    cluster_name: str
+    kubeconfig_text: str = field(repr=False)
+    client_credentials: User | None
+    warnings: tuple[str, ...]
+    via: str
+    """`token+pins`, `token`, `file` or `url`."""
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+Discovery = Generator[Step, Reply, TrustedCluster]
+Attempt = Callable[[str, Fetched | FetchFailed], TrustedCluster]
+
+
+class _Budget:
+    """Counts what polling spends; there is no clock here."""
+
+    def __init__(self, polling: Polling) -> None:
+        self._polling = polling
+        self._spent = 0.0
+        self._rounds = 0
+
+    def charge(self, reply: Fetched | FetchFailed) -> None:
+        self._spent += reply.elapsed
+
+    def next_round(self) -> Wait | None:
+        """The wait before another round; None when there is none left."""
+        self._rounds += 1
+        self._spent += self._polling.interval
+        if self._spent > self._polling.total or self._rounds == self._polling.attempts:
+            return None
+        return Wait(self._polling.interval)
+
+
+# ── by token ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def discover_by_token(
+    endpoints: Sequence[str],
+    token: BootstrapToken,
+    pins: Collection[Pin],
+    *,
+    unsafe_skip_ca_verification: bool = False,
+    polling: Polling = Polling(),
+) -> Discovery:
+    """Discovery by token. `endpoints` are `host:port`, tried in turn. Without pins the unsafe flag must be set.
+
+    Raises DiscoveryError; ValueError when called without endpoints, or without pins and without the flag.
+    """
+    if not endpoints:
+        raise ValueError("discovery by token needs the address of an API server")
+    if not pins and not unsafe_skip_ca_verification:
+        raise ValueError("discovery by token needs pins, or the flag unsafe_skip_ca_verification")
+    budget = _Budget(polling)
+    left = list(dict.fromkeys(endpoints))
+    while True:
+        for endpoint in tuple(left):
+            try:
+                return (yield from _try_endpoint(endpoint, token, pins, budget))
+            except DiscoveryError as error:
+                last = error
+                yield Told(str(error))
+            if last.final:
+                left.remove(endpoint)
+        wait = budget.next_round() if left else None
+        if wait is None:
+            raise last
+        yield wait
+
+
+def _try_endpoint(endpoint: str, token: BootstrapToken, pins: Collection[Pin], budget: _Budget) -> Discovery:
+    url = cluster_info_url(f"https://{endpoint}")
+
+    yield Told(f"Fetching cluster-info from {endpoint} without trust, to check it by token {token.id}")
+    step = f"fetching cluster-info from {endpoint} (step 1)"
+    reply = yield from fetch(Fetch(url))
+    budget.charge(reply)
+    data = cluster_info_data(step, reply)
+
+    text = jws.verify(data, token, f"verifying cluster-info from {endpoint} (step 2)")
+    yield Told(f"Cluster-info from {endpoint} is signed by token {token.id}")
+
+    step = f"reading the kubeconfig of cluster-info from {endpoint} (step 3)"
+    config, cluster = _signed_cluster(step, text)
+    warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
+    found = TrustedCluster(
+        cluster.server, cluster.ca_pem, cluster.name, text, None, warnings, "token",
+        cluster.tls_server_name, cluster.proxy_url,
+    )  # fmt: skip
+    if not pins:
+        yield Told("The CA was not compared with a pin: the token alone vouches for the cluster")
+        return found
+
+    pinned = check_pins(cluster.ca_pem, pins, f"comparing the CA from {endpoint} with the pins (step 4)")
+    yield Told("The CA of the cluster is pinned; fetching cluster-info again with TLS verified")
+
+    step = f"fetching cluster-info from {endpoint} with TLS verified (step 5)"
+    reply = yield from fetch(Fetch(url, pem.certificates_pem(pinned)))
+    budget.charge(reply)
+    data = cluster_info_data(step, reply)
+
+    step = f"comparing both copies of cluster-info from {endpoint} (step 6)"
+    if data.get(jws.KUBECONFIG_KEY, text) != text:
+        raise ClusterInfoChangedError(step)
+    jws.verify(data, token, step)
+    return replace(found, via="token+pins")
+
+
+def _signed_cluster(step: str, text: str) -> tuple[Kubeconfig, Cluster]:
+    try:
+        config = kubeconfigtext.parse(text)
+        cluster = kubeconfig.discovery_cluster(config)
+    except KubeconfigError as error:
+        raise UnusableClusterInfoError(step, str(error)) from None
+    _refuse_untrusting(step, cluster)
+    _refuse_broken_ca(step, cluster.ca_pem)
+    if cluster.ca_file:
+        raise UnusableClusterInfoError(step, "it names a file as its CA, which this machine does not have")
+    return config, cluster
+
+
+def _refuse_untrusting(step: str, cluster: Cluster) -> None:
+    """Whoever joins will send credentials to this server: it must be HTTPS, and verified."""
+    if _HTTPS_SERVER.fullmatch(cluster.server) is None:
+        raise UnusableClusterInfoError(step, "its server is not an https URL")
+    if cluster.insecure_skip_tls_verify:
+        raise UnusableClusterInfoError(step, "it says insecure-skip-tls-verify, so nothing would prove the server")
+
+
+def _refuse_broken_ca(step: str, ca_pem: bytes) -> None:
+    try:
+        _ = pem.certificates_among(ca_pem) if ca_pem else ()
+    except PkiError as error:
+        raise UnusableClusterInfoError(step, f"its CA cannot be read: {error}") from None
+
+
+# ── by document ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def discover_by_file(
+    text: str | bytes,
+    *,
+    allow_credentials: bool = False,
+    polling: Polling = Polling(),
+    read: kubeconfig.Read | None = None,
+    via: str = "file",
+) -> Discovery:
+    """Discovery by a document the caller has read (file or standard input). `read` opens the files that it names.
+
+    Raises DiscoveryError.
+    """
+    step = "reading the discovery document (step 1)"
+    try:
+        config = kubeconfigtext.parse(text)
+        cluster, user = _document(step, config, allow_credentials, read or _no_files)
+    except KubeconfigError as error:
+        raise UnusableClusterInfoError(step, str(error), "give a kubeconfig that names one cluster") from None
+    raw = text if isinstance(text, str) else text.decode("utf-8-sig")
+    found = TrustedCluster(
+        cluster.server, cluster.ca_pem, cluster.name, raw, user, (), via, cluster.tls_server_name, cluster.proxy_url
+    )
+    yield Told(f"Asking {cluster.server} for cluster-info with the trust of the discovery document")
+    step = f"fetching cluster-info from {cluster.server} (step 2)"
+    request = Fetch(
+        cluster_info_url(cluster.server),
+        cluster.ca_pem or None,
+        credentials=user,
+        roots="" if cluster.ca_pem else SYSTEM_ROOTS,
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=cluster.proxy_url,
+    )
+    budget = _Budget(polling)
+    while True:
+        reply = yield from fetch(request)
+        budget.charge(reply)
+        try:
+            return _compared(found, cluster_info_data(step, reply).get(jws.KUBECONFIG_KEY))
+        except ForbiddenAnswerError:
+            yield Told("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
+            return found
+        except DiscoveryError as error:
+            yield Told(str(error))
+            wait = budget.next_round()
+            if wait is None:
+                raise
+        yield wait
+
+
+def _no_files(path: str) -> bytes:
+    raise OSError(0, "files named by this document are not read")
+
+
+def _document(
+    step: str, config: Kubeconfig, allow_credentials: bool, read: kubeconfig.Read
+) -> tuple[Cluster, User | None]:
+    if not config.clusters:
+        raise KubeconfigError("the kubeconfig has no cluster")
+    cluster = kubeconfig.discovery_cluster(config)
+    kubeconfig.validate(config)
+    _refuse_untrusting(step, cluster)
+    carrying = [user.name for user in config.users if user.credentials]
+    if carrying and not allow_credentials:
+        raise CredentialsRefusedError(step, ", ".join(f'"{name}"' for name in carrying))
+    context = config.context(config.current_context)
+    user = config.user(context.user) if context else None
+    if user is not None:
+        user = kubeconfig.flatten_user(user, read) if user.credentials else None
+    cluster = kubeconfig.flatten_cluster(cluster, read)
+    _refuse_broken_ca(step, cluster.ca_pem)
+    return cluster, user
+
+
+def _compared(found: TrustedCluster, published: str | None) -> TrustedCluster:
+    """What the document says, checked against what the cluster publishes now: differences are told, the document wins."""
+    if published is None:
+        return replace(found, warnings=('the cluster-info ConfigMap has no key "kubeconfig"',))
+    try:
+        cluster = kubeconfig.discovery_cluster(kubeconfigtext.parse(published))
+        _refuse_broken_ca("reading cluster-info", cluster.ca_pem)
+    except (KubeconfigError, UnusableClusterInfoError) as error:
+        return replace(found, warnings=(f"the kubeconfig of cluster-info cannot be used: {error}",))
+    if cluster.server != found.server:
+        warning = f'the server in the discovery document ("{found.server}") is not the one in cluster-info ("{cluster.server}")'
+        found = replace(found, warnings=(warning,))
+    return found if found.ca_pem else replace(found, ca_pem=cluster.ca_pem)
+
+
+def discover_by_url(url: str, *, allow_credentials: bool = False, polling: Polling = Polling()) -> Discovery:
+    """Discovery by a document behind an https URL, verified with the machine's own roots, fetched once. Raises DiscoveryError."""
+    yield Told(f"Fetching the discovery document {url}")
+    step = f"fetching the discovery document {url} (step 1)"
+    reply = yield from fetch(Fetch(url, roots=SYSTEM_ROOTS))
+    if isinstance(reply, FetchFailed):
+        raise failure(step, reply)
+    if reply.status != 200:
+        raise RefusedAnswerError(step, reply.status)
+    return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))

@@ -1,0 +1,167 @@
+"""The inputs of a join: kubeadm's flags and which of them exclude or need each other.
+
+Rules kept here (reference/kubernetes.md 2.1; seed 000):
+* `--token` fills whichever of `--discovery-token` and `--tls-bootstrap-token` is empty. Without an address, token discovery is
+  dropped, so that `--discovery-file F --token T` means: trust F, ask for the certificate with T.
+* Exactly one way of discovery. By token: an address `host:port`, a valid token, and pins or the flag named unsafe.
+  By document: a path, `file://`, `-` for standard input, or https. Whether a path exists is the caller's business.
+* A credential to ask with is needed before anything is sent: a token, or a document whose credentials were allowed.
+* Messages name the flag and never repeat a token.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.pins import Pin, PinError, parse_pin
+from mooring.trust.token import BootstrapToken, TokenError, parse_token
+from mooring.wire.names import dns1123_subdomain_errors
+
+STDIN = "-"
+MAX_ENDPOINTS = 64
+"""More control-plane addresses than any cluster has; each is asked in every polling round."""
+
+_HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%A-Za-z]+\]|[^\s:/?#@\[\]]+):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInput:
+    """What was typed; empty means not given."""
+
+    node_name: str
+    endpoints: tuple[str, ...] = ()
+    token: Secret | None = None
+    discovery_token: Secret | None = None
+    tls_bootstrap_token: Secret | None = None
+    ca_cert_hashes: tuple[str, ...] = ()
+    unsafe_skip_ca_verification: bool = False
+    discovery_file: str = ""
+    allow_discovery_credentials: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ByToken:
+    """Discovery by token from `endpoints`; no pins only when that was asked for by the unsafe flag."""
+
+    endpoints: tuple[str, ...]
+    token: BootstrapToken
+    pins: tuple[Pin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ByFile:
+    """Discovery by a local document; `path` is `-` for standard input."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ByUrl:
+    """Discovery by a document behind https."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """A join that may start. Without `tls_token` the document's own credentials ask for the certificate."""
+
+    discovery: ByToken | ByFile | ByUrl
+    tls_token: BootstrapToken | None
+    node_name: str
+    allow_credentials: bool
+
+
+def parse_endpoint(text: str, flag: str = "the API server address") -> str:
+    """`host:port` from `host:port` or `https://host:port`. Raises ConfigError."""
+    endpoint = text.removeprefix("https://").rstrip("/") if text.startswith("https://") else text
+    match = _HOST_PORT.fullmatch(endpoint)
+    if match is None or not 0 < int(match[1]) < 65536:
+        raise ConfigError(f'{flag} "{text}" must be host:port, such as 192.0.2.1:6443 or [2001:db8::1]:6443')
+    return endpoint
+
+
+def validate_join_input(given: JoinInput) -> JoinPlan:
+    """The plan that the flags mean. Raises ConfigError that names the flag to change."""
+    _check_node_name(given.node_name)
+    discovery_token, discovery_flag = _filled(given.discovery_token, "--discovery-token", given.token)
+    tls_token, tls_flag = _filled(given.tls_bootstrap_token, "--tls-bootstrap-token", given.token)
+    if given.discovery_file and (given.discovery_token or given.endpoints):
+        what = "--discovery-token" if given.discovery_token else "an API server address"
+        raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
+    discovery: ByToken | ByFile | ByUrl
+    if given.discovery_file:
+        discovery = _by_document(given.discovery_file)
+        if tls_token is None and not given.allow_discovery_credentials:
+            raise ConfigError(
+                "nothing to ask for a certificate with: give --tls-bootstrap-token, or --token, "
+                "or a --discovery-file with credentials and --allow-discovery-credentials"
+            )
+    else:
+        discovery = _by_token(given, discovery_token, discovery_flag)
+        if tls_token is None:
+            raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
+    token = _token(tls_flag, tls_token) if tls_token is not None else None
+    return JoinPlan(discovery, token, given.node_name, given.allow_discovery_credentials)
+
+
+def _filled(own: Secret | None, flag: str, shared: Secret | None) -> tuple[Secret | None, str]:
+    return (own, flag) if own else (shared or None, "--token")
+
+
+def _check_node_name(name: str) -> None:
+    if not name:
+        raise ConfigError("--node-name is needed: the name of this machine could not be found out")
+    broken = dns1123_subdomain_errors(name)
+    if broken:
+        raise ConfigError(f'--node-name "{name}" is invalid: {broken[0]}')
+
+
+def _token(flag: str, token: Secret) -> BootstrapToken:
+    try:
+        return parse_token(token.reveal().decode("utf-8", "replace"))
+    except TokenError as error:
+        raise ConfigError(f"{flag}: {error}") from None
+
+
+def _by_token(given: JoinInput, token: Secret | None, flag: str) -> ByToken:
+    if token is None:
+        raise ConfigError(
+            "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file"
+        )
+    if not given.endpoints:
+        raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host:port")
+    if len(given.endpoints) > MAX_ENDPOINTS:
+        raise ConfigError(f"at most {MAX_ENDPOINTS} API server addresses can be given")
+    endpoints = tuple(dict.fromkeys(parse_endpoint(text) for text in given.endpoints))
+    parsed = _token(flag, token)
+    if not given.ca_cert_hashes and not given.unsafe_skip_ca_verification:
+        raise ConfigError(
+            "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
+            "or pass --discovery-token-unsafe-skip-ca-verification to continue without it"
+        )
+    try:
+        pins = tuple(dict.fromkeys(parse_pin(text) for text in given.ca_cert_hashes))
+    except PinError as error:
+        raise ConfigError(f"--discovery-token-ca-cert-hash: {error}") from None
+    return ByToken(endpoints, parsed, pins)
+
+
+def _by_document(where: str) -> ByFile | ByUrl:
+    if "://" not in where:
+        return ByFile(where)
+    try:
+        parts = urlsplit(where)
+    except ValueError:
+        raise ConfigError("--discovery-file is neither a path nor a URL") from None
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise ConfigError("--discovery-file: a file:// URL must name an absolute path on this machine")
+        return ByFile(unquote(parts.path))
+    if parts.scheme != "https" or not parts.hostname:
+        raise ConfigError("--discovery-file: if a URL is used, it must be https://host/path")
+    return ByUrl(where)
