@@ -7,7 +7,7 @@ a closed list.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from mooring.errors import MooringError
 
@@ -39,7 +39,7 @@ class IssuedWrongError(PkiError):
 class PeerCertificateError(PkiError):
     """A presented certificate chain was refused. `seconds` says by how much a time was missed, else 0."""
 
-    CODES: ClassVar[Final] = frozenset(
+    CODES: ClassVar[frozenset[str]] = frozenset(
         {
             "malformed", "too-large", "weak-key", "weak-signature", "unknown-critical-extension", "unknown-ca",
             "bad-signature", "not-a-ca", "path-too-long", "constrained-names", "expired", "not-yet-valid", "wrong-usage",
@@ -56,7 +56,7 @@ class PeerCertificateError(PkiError):
 class TokenRefusedError(PkiError):
     """A signed token (JWT) was refused. The message never contains the token or a claim of it."""
 
-    CODES: ClassVar[Final] = frozenset(
+    CODES: ClassVar[frozenset[str]] = frozenset(
         {
             "malformed", "too-large", "unsupported-algorithm", "unknown-key", "bad-signature", "wrong-issuer",
             "missing-expiry", "expired", "not-yet-valid", "issued-in-future",

@@ -98,12 +98,15 @@ class AlternativeNames:
         )
 
 
+NO_NAMES = AlternativeNames()
+
+
 def alternative_names(extensions: x509.Extensions) -> AlternativeNames:
     """The names of a certificate or request. Raises ValueError for an IP range, which names nobody."""
     try:
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return AlternativeNames()
+        return NO_NAMES
     ips: list[IPAddress] = []
     for address in names.get_values_for_type(x509.IPAddress):
         if not isinstance(address, IPv4Address | IPv6Address):

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from mooring.identity import MASTERS, NODE_PREFIX, NODES
 from mooring.pki import names, usages
 from mooring.pki.keys import PublicKey
-from mooring.pki.names import AlternativeNames, IPAddress
+from mooring.pki.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.requests import CertificateRequest
 
 CA_LIFETIME = timedelta(days=3650)
@@ -47,7 +47,7 @@ class Template:
     not_before: datetime
     not_after: datetime
     usages: tuple[str, ...]
-    alternative_names: AlternativeNames = AlternativeNames()
+    alternative_names: AlternativeNames = NO_NAMES
     is_ca: bool = False
 
     def ending_by(self, moment: datetime) -> Template:

@@ -26,7 +26,7 @@ from mooring.pki.keys import (
     public_key_fingerprint,
     signature_hash,
 )
-from mooring.pki.names import AlternativeNames, IPAddress
+from mooring.pki.names import NO_NAMES, AlternativeNames, IPAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class CertificateRequest:
 
     subject: x509.Name
     public_key: PublicKey
-    alternative_names: AlternativeNames = AlternativeNames()
+    alternative_names: AlternativeNames = NO_NAMES
 
     @property
     def common_name(self) -> str:
