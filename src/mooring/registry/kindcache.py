@@ -126,6 +126,7 @@ class KindCache:
         self.revision = 0
         """Revision of the last change of this kind."""
         self.window = Window()
+        self._listed = 0
         self._by_key: dict[str, Stored] = {}
         self._keys: list[str] = []
         self._items: list[Stored] = []
@@ -134,12 +135,14 @@ class KindCache:
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def load(self, items: Iterable[tuple[str, Stored]]) -> None:
-        """Replace everything, from key-ordered pairs."""
+    def load(self, items: Iterable[tuple[str, Stored]], revision: int) -> None:
+        """Replace everything by what a listing at `revision` found, given as key-ordered pairs."""
         self._by_key = dict(items)
         self._keys = list(self._by_key)
         self._items = list(self._by_key.values())
         self.revision = max([self.revision, *(item.revision for item in self._items)])
+        self._listed = revision
+        self.window.restart(revision)
 
     def state(self) -> dict[str, Stored]:
         """A copy of the state by key."""
@@ -170,6 +173,10 @@ class KindCache:
 
     def get(self, key: str) -> Stored | None:
         return self._by_key.get(key)
+
+    def is_state_of(self, revision: int) -> bool:
+        """Whether what is here is also exactly what was there at `revision` (which must have been applied)."""
+        return revision >= self._listed and revision >= self.revision
 
     def within(self, namespace: str = "", after: str = "") -> Sequence[Stored]:
         """Objects in key order: all or those of one namespace, and only those behind the key `after`."""

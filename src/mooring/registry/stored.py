@@ -52,7 +52,7 @@ def encoded(resource: Resource, obj: Obj) -> bytes:
 class Stored:
     """One object at one revision. `revision` 0 means it was never stored (dry run) and shows no resourceVersion."""
 
-    __slots__ = ("_fields", "_frames", "_obj", "kind", "name", "namespace", "raw", "revision")
+    __slots__ = ("_fields", "_obj", "kind", "name", "namespace", "raw", "revision")
 
     def __init__(self, kind: Kind, namespace: str, name: str, revision: int, raw: bytes) -> None:
         self.kind = kind
@@ -62,7 +62,6 @@ class Stored:
         self.raw = raw
         self._obj: Obj | None = None
         self._fields: Mapping[str, str] | None = None
-        self._frames: dict[str, bytes] | None = None
 
     @classmethod
     def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
@@ -111,14 +110,9 @@ class Stored:
         spliced = b'%b"resourceVersion":"%d",%b' % (self.raw[:start], revision, self.raw[cut:])
         return Stored(self.kind, self.namespace, self.name, revision, spliced)
 
-    def frame(self, event: str) -> bytes:
-        """The JSON watch frame of `event` about this object, built once."""
-        if self._frames is None:
-            self._frames = {}
-        frame = self._frames.get(event)
-        if frame is None:
-            frame = self._frames[event] = wire.event_frame(event, self.raw)
-        return frame
+    def frame(self, event: EventType) -> bytes:
+        """The JSON watch frame of `event` about this object. `Event.frame` keeps what this builds."""
+        return wire.event_frame(event, self.raw)
 
     def __repr__(self) -> str:
         return f"Stored({self.key!r}, revision={self.revision})"
@@ -198,8 +192,8 @@ class Transition:
 
     @property
     def size(self) -> int:
-        """Bytes this keeps alive."""
-        return (len(self.current.raw) if self.current else 0) + (len(self.previous.raw) if self.previous else 0)
+        """Bytes this keeps alive: both states, and the frames made of them."""
+        return 2 * ((len(self.current.raw) if self.current else 0) + (len(self.previous.raw) if self.previous else 0))
 
     def event(self, before: bool, after: bool) -> Event | None:
         """What a watcher sees whose selector matched `before` this write and matches `after` it."""

@@ -112,7 +112,7 @@ class WatchCache:
             if place is None:
                 continue
             cache = self.kinds[place[0].resource.plural]
-            transition = cache.change(change.key, self._stored(change.entry), change.revision)
+            transition = cache.change(change.key, self.stored(change.entry), change.revision)
             if transition is not None:
                 told.append((cache, transition))
         self._tell(told)
@@ -121,7 +121,7 @@ class WatchCache:
         """Take over a whole listing; what differs from the present state becomes events."""
         found: dict[str, dict[str, Stored]] = {plural: {} for plural in self.kinds}
         for entry in page.entries:
-            stored = self._stored(entry)
+            stored = self.stored(entry)
             if stored is not None:
                 found[stored.kind.resource.plural][entry.key] = stored
         first = not self.revision
@@ -138,13 +138,13 @@ class WatchCache:
                 if gone:
                     cache.revision = page.revision
                 told += gone
-            cache.load(new.items())
-            cache.window.restart(page.revision)
+            cache.load(new.items(), page.revision)
         self.revision = page.revision
         told.sort(key=lambda item: item[1].revision)
         self._tell(told)
 
-    def _stored(self, entry: Entry | None) -> Stored | None:
+    def stored(self, entry: Entry | None) -> Stored | None:
+        """The object of an entry; None for none, for a kind not served, and for bytes that are no object (reported)."""
         if entry is None:
             return None
         try:
@@ -179,9 +179,7 @@ class WatchCache:
         """Return True once `revision` was applied; False when the watch broke first."""
         if self.revision >= revision:
             return True
-        if not self.ready:
-            return False
-        return await self._ticket(revision)
+        return self.ready and await self._ticket(revision)
 
     async def reach_within(self, revision: int, seconds: float) -> bool:
         """Like `reach`, also False when it takes longer than `seconds`."""
@@ -194,4 +192,7 @@ class WatchCache:
         finally:
             timer.cancel()
             ticket.cancel()
+            if self.revision < revision:  # a caller may name any revision: what will never come must not pile up
+                self._waiting = [item for item in self._waiting if item[2] is not ticket]
+                heapq.heapify(self._waiting)
         return self.revision >= revision

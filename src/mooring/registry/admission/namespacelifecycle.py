@@ -1,0 +1,40 @@
+"""NamespaceLifecycle: nothing is written to a namespace that is not there, nothing new to one that is going.
+
+Rules kept here (reference/kubernetes.md 6.8, 7.5, 7.14):
+* default, kube-system and kube-public cannot be deleted: 403.
+* Writing into a missing namespace is 404 for the namespace; creating in a terminating one is 403 with cause NamespaceTerminating.
+* Deleting is always possible. Virtual kinds that are only asked (access reviews) do not tell whether a namespace exists.
+"""
+
+from __future__ import annotations
+
+from mooring.errors import Cause, Details, NotFoundError
+from mooring.registry.admission.request import AdmissionRequest
+from mooring.registry.lifecycle import TERMINATING, is_namespace
+
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+CAUSE = "NamespaceTerminating"
+
+
+class NamespaceLifecycle:
+    name = "NamespaceLifecycle"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if is_namespace(request.kind):
+            if request.operation == "DELETE" and request.name in IMMORTAL:
+                raise request.forbidden("this namespace may not be deleted")
+            return
+        namespace = request.namespace
+        if not namespace or request.operation == "DELETE" or (request.kind.virtual and not request.subresource):
+            return
+        found = request.views["namespaces"].get(namespace)
+        if found is None:
+            raise NotFoundError.of("", "namespaces", namespace)
+        if request.operation == "CREATE" and (found.get("status") or {}).get("phase") == TERMINATING:
+            error = request.forbidden(
+                f"unable to create new content in namespace {namespace} because it is being terminated"
+            )
+            cause = Cause(CAUSE, f"namespace {namespace} is being terminated", "metadata.namespace")
+            known = error.details
+            error.details = Details(known.name, known.group, known.kind, known.uid, (*known.causes, cause))
+            raise error

@@ -1,0 +1,64 @@
+"""What admission is asked: one write, after defaults and strategy, before validation.
+
+Rules kept here: an admission plugin is synchronous and reads views (law 2); it may change `request.new` in place, or refuse
+by raising an ApiError; it never changes `request.old` or anything from a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision
+from mooring.errors import ForbiddenError
+from mooring.identity import UserInfo
+from mooring.kinds.kind import Change, Kind
+from mooring.kinds.view import Views
+from mooring.wire.schema import Obj
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+Authorize = Callable[[Attributes], Decision]
+
+
+@dataclass(slots=True, kw_only=True)
+class AdmissionRequest:
+    """One write. `new` is None for DELETE, `old` for CREATE. `name` may be "" for virtual kinds."""
+
+    operation: Operation
+    kind: Kind
+    namespace: str
+    name: str
+    new: Obj | None
+    old: Obj | None
+    change: Change
+    views: Views
+    authorize: Authorize
+    subresource: str = ""
+    dry_run: bool = False
+
+    @property
+    def user(self) -> UserInfo:
+        return self.change.user
+
+    @property
+    def resource(self) -> str:
+        """`<plural>[/<subresource>]`: what plugins look up in their tables."""
+        plural = self.kind.resource.plural
+        return f"{plural}/{self.subresource}" if self.subresource else plural
+
+    def forbidden(self, why: str) -> ForbiddenError:
+        """403 about the object of this request."""
+        return ForbiddenError.of(self.kind.resource.group, self.kind.resource.plural, self.name, why)
+
+
+class Admission(Protocol):
+    """One admission plugin."""
+
+    @property
+    def name(self) -> str:
+        """kube-apiserver's name of it, e.g. `NamespaceLifecycle`."""
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Return to allow. Raises ApiError to refuse."""

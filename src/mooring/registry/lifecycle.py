@@ -1,0 +1,88 @@
+"""How objects go away: finalizers, deletionTimestamp, propagation, preconditions. Pure.
+
+Rules kept here (reference/kubernetes.md 7.5, 7.12-7.14):
+* An object with finalizers is only marked: deletionTimestamp, deletionGracePeriodSeconds 0. It goes with the last finalizer.
+* propagationPolicy Orphan and Foreground add a finalizer that the garbage collector removes; Background removes both; no policy
+  keeps whichever is there.
+* A namespace is also kept by spec.finalizers, and is Terminating from the first delete on.
+* Preconditions name uid and resourceVersion; a mismatch is 409 and says `Precondition failed`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from mooring.clock import rfc3339
+from mooring.errors import ConflictError
+from mooring.kinds.kind import Kind
+from mooring.registry.stored import Stored, copied
+from mooring.wire.schema import Obj
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+TERMINATING = "Terminating"
+_POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+
+
+def is_namespace(kind: Kind) -> bool:
+    return kind.resource.plural == "namespaces" and not kind.resource.group
+
+
+def held(kind: Kind, obj: Obj) -> bool:
+    """Whether something must still happen before `obj` may go."""
+    if obj["metadata"].get("finalizers"):
+        return True
+    return is_namespace(kind) and bool((obj.get("spec") or {}).get("finalizers"))
+
+
+def finished(kind: Kind, obj: Obj) -> bool:
+    """Whether `obj` was deleted before and nothing holds it any more."""
+    return bool(obj["metadata"].get("deletionTimestamp")) and not held(kind, obj)
+
+
+def finalizers_after(present: list[str], propagation: str) -> list[str]:
+    """The finalizers of an object after a delete with this propagationPolicy ("" = none named)."""
+    if not propagation:
+        return present
+    kept = [item for item in present if item not in (FOREGROUND, ORPHAN)]
+    added = _POLICY_FINALIZER.get(propagation)
+    return [*kept, added] if added else kept
+
+
+def marked(kind: Kind, obj: Obj, propagation: str, now: datetime) -> Obj:
+    """A copy of `obj` as a delete leaves it: equal to `obj` when it was marked like this before."""
+    new = copied(obj)
+    metadata: dict[str, Any] = new["metadata"]
+    finalizers = finalizers_after(metadata.get("finalizers") or [], propagation)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+    if not metadata.get("deletionTimestamp"):
+        metadata["deletionTimestamp"] = rfc3339(now)
+        metadata["deletionGracePeriodSeconds"] = 0
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+    if is_namespace(kind):
+        new["status"] = {**(new.get("status") or {}), "phase": TERMINATING}
+    return new
+
+
+def check_uid(kind: Kind, name: str, wanted: str, stored: Stored | None) -> None:
+    """Raises ConflictError unless there is an object with uid `wanted` ("" = whatever is there)."""
+    if wanted:
+        actual = stored.obj["metadata"].get("uid", "") if stored is not None else ""
+        if wanted != actual:
+            raise _failed(kind, name, "UID", wanted, actual)
+
+
+def check_version(kind: Kind, name: str, wanted: str, stored: Stored) -> None:
+    """Raises ConflictError unless the object is at resourceVersion `wanted` ("" = any)."""
+    if wanted and wanted != str(stored.revision):
+        raise _failed(kind, name, "ResourceVersion", wanted, str(stored.revision))
+
+
+def _failed(kind: Kind, name: str, what: str, wanted: str, actual: str) -> ConflictError:
+    why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}"
+    return ConflictError.of(kind.resource.group, kind.resource.plural, name, why)

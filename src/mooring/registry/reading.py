@@ -1,0 +1,291 @@
+"""Reading: get, list and watch, from memory, as fresh as the caller asks.
+
+Rules kept here (reference/kubernetes.md 7.6, 7.7):
+* resourceVersion "" means the newest: the store is asked for its revision (microseconds) and the cache waits until it is there.
+  "0" means anything cached. N means not older than N; a future N is waited for and then answered 504.
+* A list with a limit and N, or with match Exact, is the state at exactly N; compacted is 410. Nothing in the past is guessed: it
+  comes from memory only if the kind has not changed since.
+* A continue token goes on with the same snapshot; once that is compacted, 410 hands out a token that goes on inconsistently.
+* remainingItemCount is told only when no selector was given.
+* A watch is set up without an await between looking at the state and subscribing, so nothing is missed or told twice.
+* If the cache does not catch up in time, the store itself is read: slower, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring.errors import (
+    BadRequestError,
+    Cause,
+    Details,
+    ExpiredError,
+    FieldError,
+    InvalidError,
+    NotFoundError,
+    RequestTimeoutError,
+    forbidden,
+    invalid,
+    not_supported,
+)
+from mooring.kinds.kind import Kind
+from mooring.registry.kindcache import KindCache, Sink, Watch
+from mooring.registry.scope import Scope
+from mooring.registry.stored import Event, Stored
+from mooring.registry.watchcache import WatchCache
+from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
+from mooring.wire.options import ListOptions, decode_continue, encode_continue
+
+FRESH_WITHIN = 3.0
+"""Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure (7.7)."""
+SELECT_CHUNK = 500
+"""Entries fetched at a time while a selector looks through a snapshot: kubectl's own page size."""
+LATEST = -1
+"""The revision in a continue token that goes on with whatever is there now."""
+_KEY_END = "\0"
+_MATCHES = ("Exact", "NotOlderThan")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One list, or one page of it, in key order. `remaining` is None when it is not told."""
+
+    items: Sequence[Stored]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+class ContinueExpiredError(ExpiredError):
+    """410 for a continue token whose snapshot is gone. `continue_token` goes on from the same place, inconsistently."""
+
+    def __init__(self, continue_token: str) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+            "results; objects that changed since the first page may then be missing or shown in their new state."
+        )
+        self.continue_token = continue_token
+
+
+def parse_version(text: str) -> int | None:
+    """None for "", else the number. Raises BadRequestError."""
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= 20:
+        return int(text)
+    problem = invalid("resourceVersion", text, "must be a decimal number")
+    raise BadRequestError(f"invalid resource version: {problem}")
+
+
+def check_options(options: ListOptions, watch: bool) -> None:
+    """Raises InvalidError for combinations of list parameters that have no meaning (7.6, 7.7)."""
+    errors = _watch_errors(options) if watch else _list_errors(options)
+    if errors:
+        raise InvalidError.of("meta.k8s.io", "ListOptions", "", errors)
+
+
+def _list_errors(options: ListOptions) -> list[FieldError]:
+    errors = []
+    match, version = options.match, options.resource_version
+    if match:
+        if not version:
+            errors.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if options.continue_token:
+            errors.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
+        if match not in _MATCHES:
+            errors.append(not_supported("resourceVersionMatch", match, _MATCHES))
+        if match == "Exact" and version == "0":
+            errors.append(
+                forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+            )
+    if options.send_initial_events is not None:
+        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return errors
+
+
+def _watch_errors(options: ListOptions) -> list[FieldError]:
+    errors = []
+    match = options.match
+    if options.send_initial_events is not None and match != "NotOlderThan":
+        errors.append(
+            forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        )
+    if match:
+        if options.send_initial_events is None:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                )
+            )
+        if match != "NotOlderThan":
+            errors.append(not_supported("resourceVersionMatch", match, ("NotOlderThan",)))
+        if options.continue_token:
+            errors.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
+    return errors
+
+
+def too_large(wanted: int, current: int) -> RequestTimeoutError:
+    """504: the revision asked for has not happened (7.5)."""
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    return RequestTimeoutError(
+        f"Too large resource version: {wanted}, current: {current}", Details(causes=(cause,), retry_after=1)
+    )
+
+
+class Reader:
+    """Answers reads for every kind."""
+
+    def __init__(self, storage: Storage, cache: WatchCache) -> None:
+        self._storage = storage
+        self._cache = cache
+
+    def _of(self, kind: Kind) -> KindCache:
+        return self._cache.kinds[kind.resource.plural]
+
+    async def fresh(self) -> bool:
+        """True once the cache has every write acknowledged before this call; False when it does not get there in time."""
+        revision = await self._storage.revision()
+        return revision <= self._cache.revision or await self._cache.reach_within(revision, FRESH_WITHIN)
+
+    async def current(self, kind: Kind, namespace: str, name: str) -> Stored | None:
+        """The newest state of one object."""
+        key = kind.key(namespace, name)
+        if await self.fresh():
+            return self._of(kind).get(key)
+        entry = await self._storage.get(key)
+        return self._cache.stored(entry) if entry is not None else None
+
+    async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
+        """One object. Raises NotFoundError."""
+        version = parse_version(resource_version)
+        if version is None:
+            stored = await self.current(kind, namespace, name)
+        else:
+            if version:
+                await self._wait_for(version)
+            stored = self._of(kind).get(kind.key(namespace, name))
+        if stored is None:
+            raise NotFoundError.of(kind.resource.group, kind.resource.plural, name)
+        return stored
+
+    async def _wait_for(self, version: int) -> None:
+        if not await self._cache.reach_within(version, FRESH_WITHIN):
+            raise too_large(version, self._cache.revision)
+
+    # -- list ----------------------------------------------------------------------------------------------------
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
+        """The matching objects of one kind, as of one revision."""
+        check_options(options, watch=False)
+        scope = Scope(kind, namespace, options.label_selector, options.field_selector)
+        if options.continue_token:
+            return await self._go_on(scope, options)
+        version, limit = parse_version(options.resource_version), options.limit
+        if version is None:
+            return self._here(scope, "", limit) if await self.fresh() else await self._there(scope, "", limit, 0)
+        if not version:
+            return self._here(scope, "", 0)
+        if options.match == "Exact" or (limit and not options.match):
+            try:
+                return await self._at(scope, "", limit, version)
+            except CompactedError as error:
+                raise ExpiredError("The resourceVersion for the provided list is too old.") from error
+        await self._wait_for(version)
+        return self._here(scope, "", limit)
+
+    async def _go_on(self, scope: Scope, options: ListOptions) -> Listed:
+        if options.resource_version not in ("", "0"):
+            raise BadRequestError("specifying resource version is not allowed when using continue")
+        start, revision = decode_continue(options.continue_token)
+        after = scope.kind.key_prefix(scope.namespace) + start.removesuffix(_KEY_END)
+        if revision == LATEST:
+            fresh = await self.fresh()
+            return self._here(scope, after, options.limit) if fresh else await self._there(scope, after, options.limit, 0)
+        try:
+            return await self._at(scope, after, options.limit, revision)
+        except CompactedError as error:
+            raise ContinueExpiredError(encode_continue(start, LATEST)) from error
+
+    def _here(self, scope: Scope, after: str, limit: int, revision: int = 0) -> Listed:
+        """From memory, now; `revision`: the older one this is also the state of."""
+        revision = revision or self._cache.revision
+        items = self._of(scope.kind).select(scope, after)
+        if not limit or len(items) <= limit:
+            return Listed(items, revision)
+        return self._page(scope, items[:limit], revision, len(items) - limit)
+
+    def _page(self, scope: Scope, items: Sequence[Stored], revision: int, remaining: int) -> Listed:
+        start = items[-1].key.removeprefix(scope.kind.key_prefix(scope.namespace)) + _KEY_END
+        return Listed(items, revision, encode_continue(start, revision), None if scope.selective else remaining)
+
+    async def _at(self, scope: Scope, after: str, limit: int, revision: int) -> Listed:
+        """The state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for the future."""
+        if revision > self._cache.revision:
+            await self._wait_for(revision)
+        if self._of(scope.kind).is_state_of(revision):
+            return self._here(scope, after, limit, revision)
+        return await self._there(scope, after, limit, revision)
+
+    async def _there(self, scope: Scope, after: str, limit: int, revision: int) -> Listed:
+        """From the store, at `revision` (0: now)."""
+        prefix = scope.kind.key_prefix(scope.namespace)
+        chunk = max(limit, SELECT_CHUNK) if scope.selective and limit else limit
+        found: list[Stored] = []
+        while True:
+            try:
+                page = await self._storage.range(prefix, after=after, limit=chunk, revision=revision)
+            except FutureRevisionError as error:
+                raise too_large(revision, error.current) from error
+            revision = page.revision
+            for place, entry in enumerate(page.entries):
+                stored = self._cache.stored(entry)
+                if stored is None or not scope.matches(stored):
+                    continue
+                found.append(stored)
+                left = len(page.entries) - place - 1 + page.remaining
+                if limit and len(found) == limit and (left or page.more):
+                    return self._page(scope, found, revision, left)
+            if not page.more:
+                return Listed(found, revision)
+            after = page.entries[-1].key
+
+    # -- watch ---------------------------------------------------------------------------------------------------
+
+    async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
+        """Subscribe; what is due at once reaches `sink` before this returns. Raises ExpiredError for a forgotten start."""
+        check_options(options, watch=True)
+        scope = Scope(kind, namespace, options.label_selector, options.field_selector)
+        version = parse_version(options.resource_version)
+        if version is None:
+            if not await self.fresh():
+                raise too_large(await self._storage.revision(), self._cache.revision)
+        elif version:
+            await self._wait_for(version)
+        # No await from here on.
+        cache = self._of(kind)
+        replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
+        now = self._cache.revision
+        if replay or not version:
+            watch = Watch(cache, scope, now, sink, lambda: self._cache.revision)
+            cache.subscribe(watch)
+            if replay:
+                self._replay(cache, watch, options.allow_bookmarks)
+            return watch
+        past = cache.window.after(version)
+        watch = Watch(cache, scope, version, sink, lambda: self._cache.revision)
+        cache.subscribe(watch)
+        for transition in past:
+            watch.offer(transition)
+        return watch
+
+    def _replay(self, cache: KindCache, watch: Watch, bookmark: bool) -> None:
+        resource = cache.kind.resource
+        for stored in cache.select(watch.scope):
+            if watch.closed:
+                return
+            watch.send(Event("ADDED", resource, stored.revision, stored))
+        if bookmark and not watch.closed:
+            watch.send(watch.bookmark(initial_end=True))

@@ -1,0 +1,128 @@
+"""The registry: the one way objects are read and changed (law 6), for every kind alike.
+
+Rules kept here: this file only puts the parts together. Reading is `mooring.registry.reading`, writing
+`mooring.registry.writing`, memory `mooring.registry.watchcache`. HTTP, controllers and commands all come through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mooring.clock import Clock
+from mooring.kinds.kind import Change, Kind
+from mooring.kinds.view import Views
+from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
+from mooring.registry.kindcache import Sink, Watch
+from mooring.registry.reading import Listed, Reader
+from mooring.registry.stored import Stored
+from mooring.registry.views import CacheViews
+from mooring.registry.watchcache import WatchCache
+from mooring.registry.writing import Deleted, Entropy, Writer
+from mooring.storage.contract import Storage
+from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.wire.schema import Obj
+
+
+class Registry:
+    """Every stored object of every kind. Start it once per process, on an open storage."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        kinds: Sequence[Kind],
+        clock: Clock,
+        entropy: Entropy,
+        admission: Sequence[Admission],
+        authorize: Authorize,
+    ) -> None:
+        self._cache = WatchCache(storage, kinds, clock)
+        self.views: Views = CacheViews(self._cache.kinds)
+        """Read-only pictures of every kind, by plural."""
+        self._reader = Reader(storage, self._cache)
+        self._writer = Writer(storage, self._cache, self._reader, self.views, entropy, admission, authorize)
+
+    async def start(self) -> None:
+        """Read the state and follow it. Raises StorageError."""
+        await self._cache.start()
+
+    async def stop(self) -> None:
+        """Stop following. The storage stays open. Idempotent."""
+        await self._cache.stop()
+
+    @property
+    def ready(self) -> bool:
+        """Whether views and watches follow the store right now."""
+        return self._cache.ready
+
+    @property
+    def revision(self) -> int:
+        """The newest revision that views and watchers have seen."""
+        return self._cache.revision
+
+    @property
+    def watches(self) -> dict[str, int]:
+        """Open watches by plural, for metrics."""
+        return {plural: cache.watches for plural, cache in self._cache.kinds.items()}
+
+    async def fresh(self) -> bool:
+        """Wait until views have every write acknowledged before this call; False when that takes too long."""
+        return await self._reader.fresh()
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Admission alone, for what is never stored (TokenRequest). Raises ApiError."""
+        self._writer.admit(request)
+
+    async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
+        """One object. Raises NotFoundError."""
+        return await self._reader.get(kind, namespace, name, resource_version)
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
+        """The matching objects, or a page of them. Raises ExpiredError, RequestTimeoutError, InvalidError."""
+        return await self._reader.list(kind, namespace, options)
+
+    async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
+        """Subscribe. `sink` is called synchronously, in revision order, beginning before this returns."""
+        return await self._reader.watch(kind, namespace, options, sink)
+
+    async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
+        """A new object. Raises AlreadyExistsError, InvalidError, and what admission raises."""
+        return await self._writer.create(kind, namespace, obj, change, options)
+
+    async def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Obj,
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        may_create: bool = False,
+    ) -> tuple[Stored, bool]:
+        """Replace an object or what a subresource owns of it; True in the result: it was created."""
+        return await self._writer.update(kind, namespace, name, obj, change, options, subresource, may_create)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        apply: Callable[[Obj], Obj],
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+    ) -> Stored:
+        """Change an object by a function of its present state; applied again when somebody else was faster."""
+        return await self._writer.patch(kind, namespace, name, apply, change, options, subresource)
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change
+    ) -> Deleted:
+        """Delete an object, or mark it when finalizers hold it. Raises NotFoundError, ConflictError."""
+        return await self._writer.delete(kind, namespace, name, options, change)
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
+    ) -> Listed:
+        """Delete every object that a list with these options shows; returns what it showed."""
+        return await self._writer.delete_collection(kind, namespace, list_options, delete_options, change)

@@ -1,0 +1,374 @@
+"""Writing: the one way objects change (law 6).
+
+Rules kept here:
+* default → strategy → admission → validation → one encoding → compare-and-swap → the own cache has seen it. Whoever gets an
+  answer reads its own write, also through another request to the same process.
+* Optimistic concurrency (reference/kubernetes.md 7.11, 7.13): a resourceVersion that is not the stored one is 409. Without one the
+  write is tried again on the newest state, a bounded number of times; a patch likewise.
+* A write that would change nothing is not written: the revision stays, no event is sent.
+* generateName is tried eight times; after that 409 with a hint to try again.
+* dryRun goes through everything but the store.
+* Deleting: `mooring.registry.lifecycle` says what holds an object; the update that removes the last holder deletes.
+* Stored objects stay below etcd's request limit, whatever the driver, so that data can move between drivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mooring.errors import (
+    STALE,
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    Details,
+    InvalidError,
+    MethodNotAllowedError,
+    NotFoundError,
+    RequestEntityTooLargeError,
+)
+from mooring.kinds.kind import Change, Kind
+from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
+from mooring.kinds.view import Views
+from mooring.registry import lifecycle
+from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
+from mooring.registry.reading import Listed, Reader
+from mooring.registry.stored import Stored, copied, encoded
+from mooring.registry.watchcache import WatchCache
+from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
+from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.wire.schema import Obj
+
+MAX_OBJECT = 1536 * 1024
+"""Bytes of one stored object: etcd's default request limit (7.17)."""
+GENERATE_TRIES = 8
+"""Names tried for one generateName (7.13)."""
+PATCH_TRIES = 5
+"""Times a patch is applied to a newer state (7.11)."""
+WRITE_TRIES = 30
+"""Times an unconditional PUT or DELETE is repeated on a newer state: far more than contention explains, yet not for ever."""
+DELETE_WORKERS = 16
+"""Deletes of one deletecollection under way at once: enough to fill a group commit, few enough to leave room for others."""
+
+Entropy = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete did. `gone` False: the object is marked and waits for its finalizers; `stored` is its last state."""
+
+    stored: Stored
+    gone: bool
+
+
+class Writer:
+    """Performs writes for every kind."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        cache: WatchCache,
+        reader: Reader,
+        views: Views,
+        entropy: Entropy,
+        admission: Sequence[Admission],
+        authorize: Authorize,
+    ) -> None:
+        self._storage = storage
+        self._cache = cache
+        self._reader = reader
+        self._views = views
+        self._entropy = entropy
+        self._admission = tuple(admission)
+        self._authorize = authorize
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Ask every admission plugin, in order."""
+        for plugin in self._admission:
+            plugin.admit(request)
+
+    def _ask(
+        self,
+        operation: Operation,
+        kind: Kind,
+        place: tuple[str, str],
+        new: Obj | None,
+        old: Obj | None,
+        change: Change,
+        dry_run: bool,
+        subresource: str = "",
+    ) -> None:
+        self.admit(
+            AdmissionRequest(
+                operation=operation,
+                kind=kind,
+                subresource=subresource,
+                namespace=place[0],
+                name=place[1],
+                new=new,
+                old=old,
+                change=change,
+                views=self._views,
+                authorize=self._authorize,
+                dry_run=dry_run,
+            )
+        )
+
+    # -- create --------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
+        """Raises AlreadyExistsError, InvalidError, and what admission raises."""
+        await self._reader.fresh()  # admission reads namespaces and roles: they must not be older than this request
+        generated = not (obj.get("metadata") or {}).get("name")
+        error: AlreadyExistsError | None = None
+        for _ in range(GENERATE_TRIES if generated else 1):
+            try:
+                return await self._create(kind, namespace, copied(obj), change, bool(options.dry_run))
+            except AlreadyExistsError as failure:
+                error = failure
+        assert error is not None  # the loop ran and did not return
+        if generated:
+            raise AlreadyExistsError(
+                f"{error.message}, the server was not able to generate a unique name for the object",
+                Details(error.details.name, error.details.group, error.details.kind, retry_after=1),
+            )
+        raise error
+
+    async def _create(self, kind: Kind, namespace: str, obj: Obj, change: Change, dry_run: bool) -> Stored:
+        """`obj` belongs to this call."""
+        resource = kind.resource
+        obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
+        kind.default(obj)
+        uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
+        prepare_create_meta(obj, kind, namespace, uid, change.now, self._entropy)
+        kind.prepare_create(obj, change)
+        name = obj["metadata"].get("name", "")
+        self._ask("CREATE", kind, (namespace, name), obj, None, change, dry_run)
+        errors = validate_meta(obj, kind) + kind.validate(obj)
+        if errors:
+            raise InvalidError.of(resource.group, resource.kind, name, errors)
+        value = _bounded(encoded(resource, obj))
+        key = kind.key(namespace, name)
+        if dry_run:
+            present = self._cache.kinds[resource.plural].get(key)
+            if present is not None:
+                raise _exists(kind, present)
+            return Stored.of(kind, namespace, name, 0, value)
+        try:
+            entry = await self._storage.create(key, value)
+        except KeyExistsError as failure:
+            raise _exists(kind, self._cache.stored(failure.current), name) from failure
+        return await self._seen(kind, namespace, name, entry.revision, value)
+
+    async def _seen(self, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
+        """What was written, once the cache has it (or lost its watch: then readers go to the store)."""
+        await self._cache.reach(revision)
+        present = self._cache.kinds[kind.resource.plural].get(kind.key(namespace, name))
+        if present is not None and present.revision == revision:
+            return present
+        return Stored.of(kind, namespace, name, revision, value)
+
+    # -- update and patch ----------------------------------------------------------------------------------------
+
+    async def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Obj,
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        may_create: bool = False,
+    ) -> tuple[Stored, bool]:
+        """Replace. The flag says whether the object was created (only where the kind and the caller allow it)."""
+        _check_place(kind, obj, namespace, name)
+        dry_run = bool(options.dry_run)
+        uid = obj["metadata"].get("uid", "")
+        for _ in range(WRITE_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            lifecycle.check_uid(kind, name, uid, old)
+            if old is None:
+                if not (kind.create_on_update and may_create) or subresource:
+                    raise _missing(kind, name)
+                try:
+                    fresh = copied(obj)
+                    fresh["metadata"].pop("resourceVersion", None)
+                    return await self._create(kind, namespace, fresh, change, dry_run), True
+                except AlreadyExistsError:
+                    continue
+            stored = await self._replace(kind, old, copied(obj), change, subresource, dry_run)
+            if stored is not None:
+                return stored, False
+        raise _stale(kind, name)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        apply: Callable[[Obj], Obj],
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+    ) -> Stored:
+        """Change what is there by `apply`, which gets a copy of its own and may raise ApiError."""
+        for _ in range(PATCH_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            if old is None:
+                raise _missing(kind, name)
+            new = apply(copied(old.obj))
+            _check_place(kind, new, namespace, name)
+            stored = await self._replace(kind, old, new, change, subresource, bool(options.dry_run))
+            if stored is not None:
+                return stored
+        raise _stale(kind, name)
+
+    async def _replace(
+        self, kind: Kind, old: Stored, new: Obj, change: Change, subresource: str, dry_run: bool
+    ) -> Stored | None:
+        """Write `new` (which belongs to this call) over `old`; None when `old` is no longer what is stored."""
+        resource, namespace, name = kind.resource, old.namespace, old.name
+        version = new["metadata"].get("resourceVersion")
+        if version in (None, "", "0"):
+            new["metadata"].pop("resourceVersion", None)
+        elif version != str(old.revision):
+            raise _stale(kind, name)
+        before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
+        self._prepare(kind, new, before, change, subresource, dry_run)
+        if {**new, "metadata": {**new["metadata"], "resourceVersion": str(old.revision)}} == old.obj:
+            return old
+        value = _bounded(encoded(resource, new))
+        gone = lifecycle.finished(kind, new)
+        if dry_run:
+            return Stored.of(kind, namespace, name, old.revision, value)
+        try:
+            if gone:
+                revision = await self._storage.delete(old.key, expected=old.revision)
+            else:
+                revision = (await self._storage.update(old.key, value, expected=old.revision)).revision
+        except RevisionMismatchError:
+            return None
+        return await self._seen(kind, namespace, name, revision, value)
+
+    def _prepare(self, kind: Kind, new: Obj, old: Obj, change: Change, subresource: str, dry_run: bool) -> None:
+        resource, name = kind.resource, old["metadata"]["name"]
+        new["kind"], new["apiVersion"] = resource.kind, resource.api_version
+        policy = None
+        if subresource:
+            policy = (kind.subresources or {}).get(subresource)
+            if policy is None:
+                raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        kind.default(new)
+        (policy or kind).prepare_update(new, old, change)
+        prepare_update_meta(new, old, kind)
+        place = (old["metadata"].get("namespace", ""), name)
+        self._ask("UPDATE", kind, place, new, old, change, dry_run, subresource)
+        errors = validate_meta(new, kind) + validate_meta_update(new, old, kind)
+        errors += kind.validate(new) + (policy or kind).validate_update(new, old)
+        if errors:
+            raise InvalidError.of(resource.group, resource.kind, name, errors)
+
+    # -- delete --------------------------------------------------------------------------------------------------
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change
+    ) -> Deleted:
+        """Delete, or mark what finalizers hold. Raises NotFoundError and, for failed preconditions, ConflictError."""
+        for _ in range(WRITE_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            if old is None:
+                raise _missing(kind, name)
+            lifecycle.check_uid(kind, name, options.uid or "", old)
+            lifecycle.check_version(kind, name, options.resource_version or "", old)
+            self._ask("DELETE", kind, (namespace, name), None, old.obj, change, bool(options.dry_run))
+            done = await self._delete(kind, old, options, change)
+            if done is not None:
+                return done
+        raise _stale(kind, name)
+
+    async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
+        """None when `old` is no longer what is stored."""
+        new = lifecycle.marked(kind, old.obj, options.propagation or "", change.now)
+        gone = not lifecycle.held(kind, new)
+        if not gone and new == old.obj:
+            return Deleted(old, False)
+        if gone and options.dry_run:
+            return Deleted(old, True)
+        value = encoded(kind.resource, new)
+        if options.dry_run:
+            return Deleted(Stored.of(kind, old.namespace, old.name, old.revision, value), False)
+        try:
+            if gone:
+                revision = await self._storage.delete(old.key, expected=old.revision)
+                await self._cache.reach(revision)
+                return Deleted(old.at(revision), True)
+            entry = await self._storage.update(old.key, value, expected=old.revision)
+        except RevisionMismatchError:
+            return None
+        return Deleted(await self._seen(kind, old.namespace, old.name, entry.revision, value), False)
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
+    ) -> Listed:
+        """Delete everything a list with these options shows; what somebody else deleted first counts as deleted."""
+        listed = await self._reader.list(kind, namespace, list_options)
+        queue = iter(listed.items)
+        failures: list[ApiError] = []
+
+        async def work() -> None:
+            for stored in queue:
+                if failures:
+                    return
+                try:
+                    await self.delete(kind, stored.namespace, stored.name, delete_options, change)
+                except NotFoundError:
+                    continue
+                except ApiError as error:
+                    failures.append(error)
+
+        await asyncio.gather(*(work() for _ in range(min(DELETE_WORKERS, len(listed.items)))))
+        if failures:
+            raise failures[0]
+        return listed
+
+
+def _bounded(value: bytes) -> bytes:
+    if len(value) > MAX_OBJECT:
+        raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_OBJECT}")
+    return value
+
+
+def _check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
+    """Raises BadRequestError unless the body is about the object the URL names."""
+    metadata = obj.setdefault("metadata", {})
+    given = metadata.get("name")
+    if not given:
+        raise BadRequestError(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    inside = metadata.get("namespace")
+    if kind.resource.namespaced and inside and inside != namespace:
+        raise BadRequestError(
+            f"the namespace of the object ({inside}) does not match the namespace on the request ({namespace})"
+        )
+
+
+def _missing(kind: Kind, name: str) -> NotFoundError:
+    return NotFoundError.of(kind.resource.group, kind.resource.plural, name)
+
+
+def _stale(kind: Kind, name: str) -> ConflictError:
+    return ConflictError.of(kind.resource.group, kind.resource.plural, name, STALE)
+
+
+def _exists(kind: Kind, present: Stored | None, name: str = "") -> AlreadyExistsError:
+    name = present.name if present is not None else name
+    error = AlreadyExistsError.of(kind.resource.group, kind.resource.plural, name)
+    if present is not None and present.obj["metadata"].get("deletionTimestamp"):
+        return AlreadyExistsError(f"object is being deleted: {error.message}", error.details)
+    return error
