@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
 
 from mooring.clock import rfc3339
 from mooring.errors import (
@@ -29,8 +28,8 @@ from mooring.errors import (
     invalid,
     required,
 )
-from mooring.identity import CREDENTIAL_ID, service_account_username
 from mooring.kinds.view import Views
+from mooring.pki.jwt import Bound, TokenSigner, bound_claims
 from mooring.wire.schema import Obj
 
 API_GROUP = "authentication.k8s.io"
@@ -39,18 +38,10 @@ MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 MAX_AUDIENCES = 64  # each is a string of the caller's in every later request's header
 
+ISSUED_CREDENTIAL_ID = "authentication.kubernetes.io/issued-credential-id"
+"""The audit annotation that carries `Issued.credential_id`."""
+
 _PLURALS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
-
-
-class Signer(Protocol):
-    """What signs claims (`mooring.pki.jwt.TokenSigner`)."""
-
-    @property
-    def issuer(self) -> str:
-        """The `iss` it signs as."""
-
-    def sign(self, claims: dict[str, Any]) -> str:
-        """The compact JWT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +63,7 @@ class Issuance:
     max_seconds: int = 0
 
 
-def issue(request: Obj, namespace: str, name: str, views: Views, signer: Signer, issuance: Issuance) -> Issued:
+def issue(request: Obj, namespace: str, name: str, views: Views, signer: TokenSigner, issuance: Issuance) -> Issued:
     """A token for service account `namespace/name`. Raises NotFoundError, InvalidError, ConflictError, BadRequestError."""
     spec = request.get("spec") or {}
     account = views["serviceaccounts"].get(name, namespace)
@@ -89,17 +80,18 @@ def issue(request: Obj, namespace: str, name: str, views: Views, signer: Signer,
         warnings = (f"requested expiration of {seconds} seconds shortened to {issuance.max_seconds} seconds",)
         seconds = issuance.max_seconds
     audiences = list(spec.get("audiences") or issuance.audiences)
-    start = int(issuance.now.timestamp())
-    claims = {
-        "iss": signer.issuer,
-        "sub": service_account_username(namespace, name),
-        "aud": audiences,
-        "exp": start + seconds,
-        "iat": start,
-        "nbf": start,
-        "jti": issuance.token_id,
-        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound},
-    }
+    claims = bound_claims(
+        issuer=signer.issuer,
+        namespace=namespace,
+        service_account=Bound(name, uid),
+        audiences=audiences,
+        now=issuance.now,
+        lifetime=timedelta(seconds=seconds),
+        jti=issuance.token_id,
+        pod=bound.get("pod"),
+        secret=bound.get("secret"),
+        node=bound.get("node"),
+    )
     response: Obj = {
         "kind": "TokenRequest",
         "apiVersion": API_GROUP + "/v1",
@@ -116,10 +108,6 @@ def issue(request: Obj, namespace: str, name: str, views: Views, signer: Signer,
         },
     }
     return Issued(response, f"JTI={issuance.token_id}", warnings)
-
-
-ISSUED_CREDENTIAL_ID = CREDENTIAL_ID.replace("credential-id", "issued-credential-id")
-"""The audit annotation that carries `Issued.credential_id`."""
 
 
 def _check_metadata(metadata: Obj, namespace: str, name: str, uid: str) -> None:
@@ -154,7 +142,7 @@ def _check_spec(spec: Obj, seconds: int) -> None:
         raise InvalidError.of(API_GROUP, "TokenRequest", "", errors)
 
 
-def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Views) -> Obj:
+def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Views) -> dict[str, Bound]:
     if reference is None:
         return {}
     kind, name = reference["kind"], reference["name"]
@@ -175,15 +163,15 @@ def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Vi
     if asked != uid:
         why = f"the UID in the bound object reference ({asked}) does not match the UID in record ({uid})"
         raise ConflictError.of("", plural, name, why)
-    bound: Obj = {kind.lower(): {"name": name, "uid": uid}}
+    bound = {kind.lower(): Bound(name, uid)}
     node = obj.get("spec", {}).get("nodeName", "") if kind == "Pod" else ""
     if node:
         bound["node"] = _node_claim(node, views)
     return bound
 
 
-def _node_claim(name: str, views: Views) -> Obj:
+def _node_claim(name: str, views: Views) -> Bound:
     """The node a pod runs on: informational, so a node that is gone is named without its uid."""
     view = views.get("nodes")
     node = None if view is None else view.get(name)
-    return {"name": name} if node is None else {"name": name, "uid": node["metadata"].get("uid", "")}
+    return Bound(name, "" if node is None else node["metadata"].get("uid", ""))

@@ -1,0 +1,70 @@
+"""Client certificates: the common name is the user, the organizations are the groups.
+
+Rules kept here (reference/kubernetes.md 5.1, 5.3):
+1. No certificate is not mine. One that does not verify under the client CAs is refused (401), though a good bearer token
+   beside it still rescues the request: that is the chain's business.
+2. A verified certificate without a common name is not mine.
+3. The chain walk happens once per connection; after that only the validity dates of the whole chain are compared with
+   `now`. A refusal is remembered too, unless it was about time. Another bundle of CAs asks anew.
+4. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.identity import CREDENTIAL_ID, UserInfo
+from mooring.kinds.view import Views
+from mooring.pki.errors import PeerCertificateError
+from mooring.pki.verify import ClientTrust, VerifiedPeer, valid_at
+
+NO_COMMON_NAME = "certificate-without-common-name"
+_NOT_MINE = NotMine()
+_OF_TIME = frozenset({"expired", "not-yet-valid"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a connection remembers; `peer` is None for a refusal."""
+
+    verdict: Verdict
+    peer: VerifiedPeer | None = None
+
+
+class ClientCertificateAuthenticator:
+    """Judges the peer chain of the connection."""
+
+    name = "client-certificate"
+    fallback = False
+
+    def __init__(self, trust: ClientTrust) -> None:
+        self._trust = trust
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if not credentials.peer:
+            return _NOT_MINE
+        memo = credentials.memo
+        known = memo.known if memo.trust is self._trust else None
+        if isinstance(known, _Known) and (known.peer is None or valid_at(known.peer, now)):
+            return known.verdict
+        try:
+            peer = self._trust.verify(credentials.peer, now)
+        except PeerCertificateError as error:
+            refused = Rejected(error.code, str(error))
+            memo.trust, memo.known = self._trust, None if error.code in _OF_TIME else _Known(refused)
+            return refused
+        verdict = _verdict(peer)
+        memo.trust, memo.known = self._trust, _Known(verdict, peer)
+        return verdict
+
+
+def _verdict(peer: VerifiedPeer) -> Verdict:
+    if not peer.common_name:
+        return NotMine(NO_COMMON_NAME)
+    extra = MappingProxyType({CREDENTIAL_ID: (peer.credential_id,)})
+    return Accepted(UserInfo(peer.common_name, peer.uid, peer.organizations, extra))

@@ -1,0 +1,63 @@
+"""Every authenticator, in the order they are asked (law 10; reference/kubernetes.md 5.1).
+
+A row is a name and what builds the authenticator from `Settings`; None means that the settings do not want it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mooring.authn.anonymous import Anonymous
+from mooring.authn.authenticator import Authenticator
+from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
+from mooring.authn.clientcert import ClientCertificateAuthenticator
+from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.pki.jwt import VerificationKeys
+from mooring.pki.verify import ClientTrust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What authenticators are built from. Empty means off, except for anonymous access, which is said in full."""
+
+    client_trust: ClientTrust | None = None
+    issuers: tuple[str, ...] = ()
+    service_account_keys: VerificationKeys | None = None
+    bootstrap_tokens: bool = False
+    anonymous: bool
+
+
+Builder = Callable[[Settings], Authenticator | None]
+
+
+def _client_certificate(settings: Settings) -> Authenticator | None:
+    return None if settings.client_trust is None else ClientCertificateAuthenticator(settings.client_trust)
+
+
+def _service_account(settings: Settings) -> Authenticator | None:
+    if not settings.issuers or settings.service_account_keys is None:
+        return None
+    return ServiceAccountAuthenticator(settings.issuers, settings.service_account_keys)
+
+
+def _bootstrap_token(settings: Settings) -> Authenticator | None:
+    return BootstrapTokenAuthenticator() if settings.bootstrap_tokens else None
+
+
+def _anonymous(settings: Settings) -> Authenticator | None:
+    return Anonymous() if settings.anonymous else None
+
+
+AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
+    ("client-certificate", _client_certificate),
+    ("service-account", _service_account),
+    ("bootstrap-token", _bootstrap_token),
+    ("anonymous", _anonymous),
+)
+
+
+def build(settings: Settings) -> tuple[Authenticator, ...]:
+    """The authenticators these settings want, in order."""
+    built = (builder(settings) for _, builder in AUTHENTICATORS)
+    return tuple(authenticator for authenticator in built if authenticator is not None)
