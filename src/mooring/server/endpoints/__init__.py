@@ -1,0 +1,48 @@
+"""Every path that is not a resource, as an explicit table (law 10). First match wins; `tests/server/test_tables.py` proves
+that each row is reachable."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from mooring.server.endpoints.documents import api, openapi_v3, version
+from mooring.server.endpoints.health import health
+from mooring.server.endpoints.metrics import metrics
+from mooring.server.endpoints.oidc import jwks, openid_configuration
+from mooring.server.http import Response
+from mooring.server.pipeline import Context
+from mooring.server.services import Services
+
+Serve = Callable[[Context, Services], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`path` exactly (a trailing slash does not matter), and with `below` everything under it."""
+
+    path: str
+    serve: Serve
+    below: bool = False
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("/healthz", health, below=True),
+    Endpoint("/livez", health, below=True),
+    Endpoint("/readyz", health, below=True),
+    Endpoint("/version", version),
+    Endpoint("/api", api, below=True),
+    Endpoint("/apis", api, below=True),
+    Endpoint("/openapi/v3", openapi_v3, below=True),
+    Endpoint("/metrics", metrics),
+    Endpoint("/.well-known/openid-configuration", openid_configuration),
+    Endpoint("/openid/v1/jwks", jwks),
+)
+
+
+def find(path: str) -> Endpoint | None:
+    """The endpoint that serves `path`."""
+    for endpoint in ENDPOINTS:
+        if path in (endpoint.path, endpoint.path + "/") or (endpoint.below and path.startswith(endpoint.path + "/")):
+            return endpoint
+    return None

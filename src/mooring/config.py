@@ -1,0 +1,140 @@
+"""What an operator can set, as frozen values; every error names the key and says what to give.
+
+Rules kept here: flags carry kubeadm's and kube-apiserver's names; a value is checked once, here, before anything starts.
+Nothing is read from disk or environment in this file: the command line passes texts in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from mooring.errors import ConfigError
+
+DEFAULT_PORT = 6443
+DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+"""kubeadm's `--service-account-issuer`."""
+DEFAULT_TOKEN_TTL = timedelta(hours=24)
+MAX_SERVICE_ACCOUNT_TOKEN = timedelta(days=365)
+"""A token bound to nothing but a ServiceAccount should not outlive a certificate."""
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One `host:port` under which clients reach the control plane."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"https://{self}"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT) -> Endpoint:
+    """`host`, `host:port`, `[v6]:port` or `v6`. Raises ConfigError naming `key`."""
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ConfigError(f'{key}: "{text}" is not host:port; write an IPv6 address as [::1]:6443')
+        port = rest[1:]
+    elif text.count(":") == 1:
+        host, port = text.split(":")
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ConfigError(f'{key}: the port of "{text}" is not a number from 1 to 65535')
+    return Endpoint(parse_host(host, key), int(port) if port else default_port)
+
+
+def parse_host(text: str, key: str) -> str:
+    """A DNS name or IP address, normalised. Raises ConfigError naming `key`."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    name = text.lower()
+    if not _HOST.fullmatch(name) or ".." in name:
+        raise ConfigError(f'{key}: "{text}" is neither a DNS name nor an IP address')
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Everything the server needs to know. Paths are texts, because this room does no I/O."""
+
+    data_dir: str
+    bind_address: str = "0.0.0.0"  # noqa: S104 - kube-apiserver's default: machines join over the network
+    secure_port: int = DEFAULT_PORT
+    endpoints: tuple[Endpoint, ...]
+    extra_sans: tuple[str, ...] = ()
+    storage: str = ""
+    authorization_modes: tuple[str, ...] = ("Node", "RBAC")
+    anonymous_auth: bool = True
+    anonymous_per_second: float = 0.0
+    issuer: str = DEFAULT_ISSUER
+    audit_log_path: str = ""
+    max_token: timedelta = field(default=MAX_SERVICE_ACCOUNT_TOKEN)
+    shutdown_delay: float = 0.0
+
+    @property
+    def storage_url(self) -> str:
+        return self.storage or f"sqlite:{self.data_dir}/mooring.db"
+
+
+def server_config(
+    *,
+    data_dir: str,
+    bind_address: str = "0.0.0.0",  # noqa: S104 - as above
+    secure_port: int = DEFAULT_PORT,
+    control_plane_endpoints: Sequence[str] = (),
+    detected_address: str = "127.0.0.1",
+    extra_sans: Sequence[str] = (),
+    storage: str = "",
+    authorization_mode: str = "Node,RBAC",
+    anonymous_auth: bool = True,
+    anonymous_requests_per_second: float = 0.0,
+    service_account_issuer: str = DEFAULT_ISSUER,
+    audit_log_path: str = "",
+    shutdown_delay_duration: timedelta = timedelta(0),
+) -> ServerConfig:
+    """Checked configuration from flag values. `detected_address` is this machine's address, used when no endpoint is given."""
+    if not data_dir:
+        raise ConfigError("data-dir: give a directory to keep the state in")
+    if not 0 <= secure_port < 65536:
+        raise ConfigError(f"secure-port: {secure_port} is not a port; give a number from 0 (any) to 65535")
+    try:
+        ipaddress.ip_address(bind_address)
+    except ValueError:
+        raise ConfigError(
+            f'bind-address: "{bind_address}" is not an IP address; 0.0.0.0 means every IPv4 address'
+        ) from None
+    if anonymous_requests_per_second < 0:
+        raise ConfigError("anonymous-requests-per-second: give 0 (no fixed rate) or a positive number")
+    modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
+    if "AlwaysAllow" in modes and anonymous_auth:
+        anonymous_auth = False  # reference/kubernetes.md 5.12: forced off, or everybody would be allowed everything
+    endpoints = tuple(parse_endpoint(text, "control-plane-endpoint", secure_port) for text in control_plane_endpoints)
+    if not endpoints:
+        bound = ipaddress.ip_address(bind_address)
+        endpoints = (Endpoint(detected_address if bound.is_unspecified else str(bound), secure_port),)
+    return ServerConfig(
+        data_dir=data_dir.rstrip("/") or "/",
+        bind_address=bind_address,
+        secure_port=secure_port,
+        endpoints=endpoints,
+        extra_sans=tuple(parse_host(name, "apiserver-cert-extra-sans") for name in extra_sans),
+        storage=storage,
+        authorization_modes=modes,
+        anonymous_auth=anonymous_auth,
+        anonymous_per_second=anonymous_requests_per_second,
+        issuer=service_account_issuer,
+        audit_log_path=audit_log_path,
+        shutdown_delay=shutdown_delay_duration.total_seconds(),
+    )

@@ -1,0 +1,180 @@
+"""One audit record a request, as JSON lines of audit.k8s.io/v1 Event at level Metadata (reference/kubernetes.md 5.16).
+
+Rules kept here:
+* A record holds who, what, when, from where and how it ended: never a body, a header or a token. The request URI's query
+  is kept, because no credential of Mooring's travels in one.
+* Writing never delays a request: lines are gathered and written together by a thread. When the disk cannot keep up the
+  oldest waiting lines are counted and dropped, and the operator is told in the log and in the metrics.
+* The file is 0600 and is rotated by size, so that it never fills the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections import deque
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mooring.clock import rfc3339_micro
+from mooring.identity import UserInfo
+
+log = logging.getLogger("mooring.audit")
+
+FLUSH_SECONDS = 0.2
+"""Lines wait at most this long; a crash may lose this much of the audit trail, as with kube-apiserver's batch mode."""
+MAX_WAITING = 50_000
+"""About 25 MB of lines; more means that the disk does not keep up."""
+MAX_BYTES = 100 << 20
+"""kube-apiserver users' usual --audit-log-maxsize."""
+KEEP = 5
+"""Rotated files kept beside the live one."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AuditLog:
+    """Gathers records and writes them. `path` "-" means standard output, "" means nowhere."""
+
+    def __init__(self, path: str, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._file: Any = None
+        self._flusher: asyncio.Task[None] | None = None
+        self.written = 0
+        self.dropped = 0
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self._path)
+
+    def start(self) -> None:
+        """Open the file and start writing. Raises OSError when the file cannot be opened."""
+        if not self.enabled:
+            return
+        self._open()
+        self._flusher = asyncio.get_running_loop().create_task(self._run(), name="audit")
+
+    async def stop(self) -> None:
+        """Write what is left and close."""
+        if self._flusher is not None:
+            self._flusher.cancel()
+            await asyncio.gather(self._flusher, return_exceptions=True)
+            self._flusher = None
+        if self.enabled:
+            self._write(self._take())
+        if self._file is not None and self._path != "-":
+            self._file.close()
+        self._file = None
+
+    def record(self, event: dict[str, Any]) -> None:
+        if len(self._lines) >= MAX_WAITING:
+            self._lines.popleft()
+            self.dropped += 1
+        self._lines.append(_encode(event))
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            if self._lines:
+                await loop.run_in_executor(None, self._write, self._take())
+
+    def _take(self) -> bytes:
+        lines = list(self._lines)
+        self._lines.clear()
+        self.written += len(lines)
+        return b"".join(line + b"\n" for line in lines)
+
+    def _open(self) -> None:
+        if self._path == "-":
+            self._file = sys.stdout.buffer
+            return
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
+        self._size = os.fstat(descriptor).st_size
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        try:
+            if self._path != "-" and self._size + len(data) > self._max_bytes and self._size:
+                self._rotate()
+            self._file.write(data)
+            if self._path == "-":
+                self._file.flush()
+            self._size += len(data)
+        except OSError as error:
+            lost = data.count(b"\n")
+            self.dropped += lost
+            log.error("%d audit records could not be written to %s: %s", lost, self._path, error.strerror)
+
+    def _rotate(self) -> None:
+        self._file.close()
+        path = Path(self._path)
+        for number in range(self._keep - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        path.replace(path.with_name(f"{path.name}.1"))
+        self._open()
+
+
+def user_record(user: UserInfo) -> dict[str, Any]:
+    """authentication.k8s.io/v1 UserInfo as audit events carry it."""
+    record: dict[str, Any] = {"username": user.username}
+    if user.uid:
+        record["uid"] = user.uid
+    if user.groups:
+        record["groups"] = user.groups
+    if user.extra:
+        record["extra"] = dict(user.extra)
+    return record
+
+
+def audit_event(
+    *,
+    audit_id: str,
+    uri: str,
+    verb: str,
+    user: UserInfo | None,
+    source: str,
+    user_agent: str,
+    object_ref: dict[str, str] | None,
+    code: int,
+    reason: str,
+    received: datetime,
+    completed: datetime,
+    annotations: dict[str, str],
+    impersonated: UserInfo | None = None,
+) -> dict[str, Any]:
+    """One ResponseComplete event."""
+    event: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": audit_id,
+        "stage": "ResponseComplete",
+        "requestURI": uri,
+        "verb": verb,
+        "user": user_record(user) if user is not None else {},
+        "sourceIPs": [source],
+        "userAgent": user_agent,
+        "responseStatus": {"metadata": {}, "code": code, **({"reason": reason} if reason else {})},
+        "requestReceivedTimestamp": rfc3339_micro(received),
+        "stageTimestamp": rfc3339_micro(completed),
+        "annotations": annotations,
+    }
+    if object_ref:
+        event["objectRef"] = object_ref
+    if impersonated is not None:
+        event["impersonatedUser"] = user_record(impersonated)
+    return event

@@ -1,0 +1,129 @@
+"""Documents made from the table of kinds: version, discovery (legacy and aggregated), OpenAPI v3.
+
+Rules kept here (reference/kubernetes.md 7.1-7.3): each document is built once, on first request, and kept as bytes with its
+ETag; which discovery form is answered is read from Accept and told in Content-Type.
+"""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+
+from mooring import __version__
+from mooring.errors import NotFoundError
+from mooring.server.http import Response
+from mooring.server.pipeline import Context
+from mooring.server.render import content_type
+from mooring.server.services import Services
+from mooring.wire import discovery, openapi
+from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, wants_aggregated_discovery
+from mooring.wire.codec import encode_json
+from mooring.wire.schema import Obj
+
+KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
+"""The release whose wire behaviour is served; kubectl and kubeadm compare their own version with it."""
+BUILD_DATE = "2026-01-01T00:00:00Z"
+"""/version must carry one; a fixed value keeps builds reproducible."""
+_VARY = (b"vary", b"Accept")
+
+
+async def version(context: Context, services: Services) -> Response:
+    """`/version` (7.2)."""
+    document = {
+        "major": KUBERNETES_MAJOR,
+        "minor": KUBERNETES_MINOR,
+        "emulationMajor": KUBERNETES_MAJOR,
+        "emulationMinor": KUBERNETES_MINOR,
+        "minCompatibilityMajor": KUBERNETES_MAJOR,
+        "minCompatibilityMinor": str(int(KUBERNETES_MINOR) - 1),
+        "gitVersion": f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}+mooring-{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": BUILD_DATE,
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"{platform.system().lower()}/{_architecture()}",
+    }
+    return Response(200, encode_json(document))
+
+
+def _architecture() -> str:
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+@lru_cache(maxsize=256)
+def _kept(services: Services, path: str, aggregated: bool) -> tuple[bytes, str]:
+    """The document of a discovery path and its ETag ("" where none is sent). Raises NotFoundError."""
+    parts = [part for part in path.split("/") if part]
+    resources = services.resources
+    document: Obj | None
+    if aggregated:
+        document = discovery.aggregated(resources, core=parts == ["api"])
+        body = encode_json(document)
+        return body, discovery.etag(body)
+    if parts == ["api"]:
+        document = discovery.api_versions(services.server_address)
+    elif parts == ["apis"]:
+        document = discovery.api_group_list(resources)
+    elif parts[0] == "apis" and len(parts) == 2:
+        document = discovery.api_group(resources, parts[1])
+    else:
+        group, found_version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+        document = discovery.api_resource_list(resources, group, found_version)
+    if document is None:
+        raise NotFoundError("the server could not find the requested resource")
+    return encode_json(document), ""
+
+
+async def api(context: Context, services: Services) -> Response:
+    """`/api`, `/apis` and everything between them and the resources."""
+    path = context.info.path.rstrip("/")
+    aggregated = path in ("/api", "/apis") and wants_aggregated_discovery(context.request.header(b"accept"))
+    try:
+        body, etag = _kept(services, path, aggregated)
+    except NotFoundError:
+        return not_found()
+    if not aggregated:
+        return Response(200, body, (content_type(JSON), _VARY))
+    headers = (content_type(AGGREGATED_CONTENT_TYPE), _VARY, (b"etag", etag.encode()))
+    if context.request.header(b"if-none-match") == etag:
+        return Response(304, b"", headers)
+    return Response(200, body, headers)
+
+
+def not_found() -> Response:
+    """What Go's mux answers for a path nobody serves; client-go makes a NotFound of it."""
+    return Response(404, b"404 page not found\n", (content_type("text/plain; charset=utf-8"),))
+
+
+@lru_cache(maxsize=64)
+def _openapi(services: Services, group_version: str) -> tuple[bytes, str] | None:
+    return openapi.document_of(services.resources, group_version)
+
+
+async def openapi_v3(context: Context, services: Services) -> Response:
+    """`/openapi/v3` and one document a group version; immutable under its `?hash=` (7.3)."""
+    path = context.info.path.rstrip("/")
+    if path == "/openapi/v3":
+        return Response(200, encode_json(openapi.openapi_v3_index(services.resources)))
+    group_version = path.removeprefix("/openapi/v3/")
+    found = _openapi(services, group_version)
+    if found is None:
+        return not_found()
+    body, digest = found
+    etag = f'"{digest}"'
+    asked = context.request.query.get("hash", [""])[0]
+    if asked and asked != digest:
+        location = f"{path}?hash={digest}".encode()
+        return Response(301, b"", ((b"location", location), (b"cache-control", b"no-cache, private")))
+    headers = [content_type(JSON), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept")]
+    if asked:
+        headers.append((b"cache-control", b"public, immutable"))
+        headers.append((b"expires", _FAR))
+    if context.request.header(b"if-none-match") == etag:
+        return Response(304, b"", tuple(headers))
+    return Response(200, body, tuple(headers))
+
+
+_FAR = b"Fri, 31 Dec 2060 00:00:00 GMT"

@@ -1,0 +1,24 @@
+"""`/healthz`, `/livez`, `/readyz`, whole or one check, `?verbose` and `?exclude=` (reference/kubernetes.md 7.4)."""
+
+from __future__ import annotations
+
+from mooring.server.http import Response
+from mooring.server.pipeline import Context
+from mooring.server.render import NOSNIFF, content_type
+from mooring.server.services import Services
+
+_TEXT = content_type("text/plain; charset=utf-8")
+
+
+async def health(context: Context, services: Services) -> Response:
+    """200 `ok`, or 500 with the names of the checks that failed."""
+    _, endpoint, *rest = context.info.path.split("/", 2)
+    if rest and rest[0]:
+        result = services.health.single(endpoint, rest[0])
+        if result is None:
+            return Response(404, b"404 page not found\n", (_TEXT, NOSNIFF))
+        healthy, text = result
+    else:
+        query = context.request.query
+        healthy, text = services.health.report(endpoint, query.get("exclude", ()), "verbose" in query)
+    return Response(200 if healthy else 500, text.encode(), (_TEXT, NOSNIFF))

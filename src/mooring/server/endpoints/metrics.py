@@ -1,0 +1,13 @@
+"""`/metrics` in Prometheus text."""
+
+from __future__ import annotations
+
+from mooring.server.http import Response
+from mooring.server.pipeline import Context
+from mooring.server.render import content_type
+from mooring.server.services import Services
+
+
+async def metrics(context: Context, services: Services) -> Response:
+    """Everything counted since the start of this process."""
+    return Response(200, services.metrics.text(), (content_type("text/plain; version=0.0.4; charset=utf-8"),))

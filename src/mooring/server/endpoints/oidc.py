@@ -1,0 +1,37 @@
+"""Service-account issuer discovery: who signs our tokens, and with which keys (reference/kubernetes.md 5.7).
+
+Rules kept here: the documents hold public keys only; they are served only when the issuer is an https URL without query or
+fragment; who may read them is RBAC's business (`system:service-account-issuer-discovery`).
+"""
+
+from __future__ import annotations
+
+from mooring.pki.jwks import discovery_document, jwks_document
+from mooring.server.endpoints.documents import not_found
+from mooring.server.http import Response
+from mooring.server.pipeline import Context
+from mooring.server.render import content_type
+from mooring.server.services import Services
+from mooring.wire.codec import encode_json
+
+_CACHE = (b"cache-control", b"public, max-age=3600")
+
+
+def _is_discoverable(issuer: str) -> bool:
+    return issuer.startswith("https://") and "?" not in issuer and "#" not in issuer
+
+
+async def openid_configuration(context: Context, services: Services) -> Response:
+    """`/.well-known/openid-configuration`."""
+    if not _is_discoverable(services.issuer):
+        return not_found()
+    document = discovery_document(services.issuer, services.jwks_uri, services.token_keys)
+    return Response(200, encode_json(document), (content_type("application/json"), _CACHE))
+
+
+async def jwks(context: Context, services: Services) -> Response:
+    """`/openid/v1/jwks`."""
+    if not _is_discoverable(services.issuer):
+        return not_found()
+    document = jwks_document(services.token_keys)
+    return Response(200, encode_json(document), (content_type("application/jwk-set+json"), _CACHE))

@@ -1,0 +1,105 @@
+"""Questions answered at once and never stored: who is this, may they do that, give me a token.
+
+Each handler translates one POST into a call of a pure room and back; the table `REVIEWS` says which kind asks which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from mooring.authn.review import review_self, review_token
+from mooring.authn.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
+from mooring.authz import review as access
+from mooring.errors import MethodNotAllowedError
+from mooring.kinds.kind import Kind
+from mooring.kinds.tokenrequest import TOKEN_REQUEST
+from mooring.server.http import Response
+from mooring.server.pipeline import Context, uuid4
+from mooring.server.render import object_response
+from mooring.server.resources import read_object
+from mooring.server.services import Services
+from mooring.wire.options import parse_write_options
+from mooring.wire.schema import Obj
+
+Answer = Callable[[Context, Services, Obj], Obj]
+
+
+def _token(context: Context, services: Services, review: Obj) -> Obj:
+    reviewed = review_token(
+        review, services.authenticators, services.registry.views, context.received, services.audiences
+    )
+    if reviewed.outcome.refusals and reviewed.outcome.user is None:
+        context.annotations["authentication.mooring.dev/reviewed"] = "; ".join(
+            f"{refusal.authenticator}: {refusal.reason}" for refusal in reviewed.outcome.refusals
+        )
+    return reviewed.review
+
+
+def _self(context: Context, services: Services, review: Obj) -> Obj:
+    return review_self(review, context.user, context.received)
+
+
+def _subject_access(context: Context, services: Services, review: Obj) -> Obj:
+    return access.answered(review, services.authorize(access.subject_access_attributes(review)))
+
+
+def _local_subject_access(context: Context, services: Services, review: Obj) -> Obj:
+    attributes = access.local_subject_access_attributes(review, context.info.namespace)
+    return access.answered(review, services.authorize(attributes))
+
+
+def _self_subject_access(context: Context, services: Services, review: Obj) -> Obj:
+    return access.answered(review, services.authorize(access.self_access_attributes(review, context.user)))
+
+
+def _self_subject_rules(context: Context, services: Services, review: Obj) -> Obj:
+    return access.rules_review(review, context.user, services.rbac, services.registry.views)
+
+
+REVIEWS: Mapping[str, Answer] = MappingProxyType(
+    {
+        "tokenreviews": _token,
+        "selfsubjectreviews": _self,
+        "subjectaccessreviews": _subject_access,
+        "localsubjectaccessreviews": _local_subject_access,
+        "selfsubjectaccessreviews": _self_subject_access,
+        "selfsubjectrulesreviews": _self_subject_rules,
+    }
+)
+"""Virtual kinds by plural."""
+
+
+async def review(context: Context, services: Services, kind: Kind) -> Response:
+    """POST of a virtual kind: 201 with the answer."""
+    resource = kind.resource
+    if context.info.verb != "create" or context.info.name:
+        raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+    options = parse_write_options(context.request.query)
+    obj = await read_object(context, resource.schema, resource.kind, resource.api_version, options)
+    return object_response(context.request, REVIEWS[resource.plural](context, services, obj), resource.schema, 201)
+
+
+async def service_account_token(context: Context, services: Services) -> Response:
+    """POST /api/v1/namespaces/<ns>/serviceaccounts/<name>/token."""
+    info = context.info
+    if info.verb != "create":
+        raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+    options = parse_write_options(context.request.query)
+    request = await read_object(context, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options)
+    issued = issue(
+        request,
+        info.namespace,
+        info.name,
+        services.registry.views,
+        services.token_signer,
+        Issuance(
+            now=context.received,
+            token_id=uuid4(services.entropy),
+            audiences=tuple(services.audiences),
+            max_seconds=services.max_token_seconds,
+        ),
+    )
+    context.warnings.extend(issued.warnings)
+    context.annotations[ISSUED_CREDENTIAL_ID] = issued.credential_id
+    return object_response(context.request, issued.response, TOKEN_REQUEST, 201)

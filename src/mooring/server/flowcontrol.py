@@ -1,0 +1,152 @@
+"""Who runs now and who waits: seats, fair queues per user, and the lowest share for anonymous callers.
+
+Rules kept here:
+* At most `seats` requests run at once; health probes, nodes' heartbeats and `system:masters` are never queued.
+* Those who wait are served round robin by user, so that one client's storm cannot starve another's single request.
+* Anonymous requests hold the lowest share: they are served when nobody else waits, a few in each turn of the event loop, so
+  they slow nobody down and are not slowed themselves while the server has nothing better to do (the public cluster-info is
+  what every joining machine reads first). A fixed rate may be configured on top; beyond it the answer is 429.
+* Queues are bounded; a full queue answers 429 with Retry-After, which client-go honours (reference/kubernetes.md 7.17, 7.18).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from mooring.clock import Clock
+from mooring.errors import TooManyRequestsError
+
+SEATS = 600
+"""kube-apiserver's 400 read-only + 200 mutating requests in flight."""
+QUEUE_PER_USER = 200
+"""A user with this many requests waiting is told to come back; client-go's default burst is 10, kubectl's 300."""
+QUEUED_USERS = 5_000
+"""Bounds the table of waiting users: a whole large cluster of nodes may wait at once."""
+ANONYMOUS_SEATS = 60
+"""A tenth: the rest stays free for those who said who they are."""
+ANONYMOUS_PER_TURN = 8
+"""Anonymous requests served per turn of the loop: at about 50 µs each, the most that others wait is half a millisecond."""
+ANONYMOUS_QUEUE = 2_000
+"""A burst of a thousand joining machines fits; a flood gets 429."""
+
+
+class FlowControl:
+    """One per server process."""
+
+    def __init__(self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0) -> None:
+        self._clock = clock
+        self._free = seats
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._anonymous_free = min(ANONYMOUS_SEATS, seats)
+        self._anonymous_waiting: deque[asyncio.Future[None]] = deque()
+        self._anonymous_turn = 0
+        self._turn_scheduled = False
+        self._rate = anonymous_per_second
+        self._bucket = max(1.0, anonymous_per_second)
+        self._bucket_at = clock.monotonic()
+        self.queued = 0
+        self.rejected = 0
+
+    def try_enter(self) -> bool:
+        """Take a seat at once, if one is free and nobody waits. The common case, without a pause."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return True
+        return False
+
+    async def enter(self, user: str) -> None:
+        """Wait for a seat in turn. Raises TooManyRequestsError when this user's queue, or the table, is full."""
+        if self.try_enter():
+            return
+        queue = self._waiting.get(user)
+        if queue is None:
+            if len(self._waiting) >= QUEUED_USERS:
+                self.rejected += 1
+                raise TooManyRequestsError
+            queue = self._waiting[user] = deque()
+        if len(queue) >= QUEUE_PER_USER:
+            self.rejected += 1
+            raise TooManyRequestsError
+        self.queued += 1
+        await self._wait(queue, self.leave)
+
+    def leave(self) -> None:
+        """Give the seat back: to the next user in turn, else to an anonymous caller, else to nobody."""
+        while self._waiting:
+            user, queue = self._waiting.popitem(last=False)
+            ticket = queue.popleft()
+            if queue:
+                self._waiting[user] = queue  # at the end: round robin
+            if not ticket.done():
+                ticket.set_result(None)
+                return
+        self._free += 1
+        self._serve_anonymous()
+
+    async def enter_anonymous(self) -> None:
+        """Wait until nobody else does. Raises TooManyRequestsError beyond the configured rate or a full queue."""
+        if self._rate and not self._within_rate():
+            self.rejected += 1
+            raise TooManyRequestsError
+        if not self._anonymous_waiting and self._anonymous_may_run():
+            self._take_anonymous()
+            return
+        if len(self._anonymous_waiting) >= ANONYMOUS_QUEUE:
+            self.rejected += 1
+            raise TooManyRequestsError
+        self.queued += 1
+        await self._wait(self._anonymous_waiting, self.leave_anonymous)
+
+    def leave_anonymous(self) -> None:
+        self._free += 1
+        self._anonymous_free += 1
+        self._serve_anonymous()
+
+    async def _wait(self, queue: deque[asyncio.Future[None]], give_back: Callable[[], None]) -> None:
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(ticket)
+        try:
+            await ticket
+        except asyncio.CancelledError:
+            if ticket.done() and not ticket.cancelled():
+                give_back()  # the seat was handed over in the moment the caller gave up
+            raise
+
+    def _anonymous_may_run(self) -> bool:
+        return (
+            not self._waiting
+            and self._free > 0
+            and self._anonymous_free > 0
+            and self._anonymous_turn < ANONYMOUS_PER_TURN
+        )
+
+    def _take_anonymous(self) -> None:
+        self._free -= 1
+        self._anonymous_free -= 1
+        self._anonymous_turn += 1
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_scheduled = False
+        self._anonymous_turn = 0
+        self._serve_anonymous()
+
+    def _serve_anonymous(self) -> None:
+        while self._anonymous_waiting and self._anonymous_may_run():
+            ticket = self._anonymous_waiting.popleft()
+            if not ticket.done():
+                self._take_anonymous()
+                ticket.set_result(None)
+
+    def _within_rate(self) -> bool:
+        now = self._clock.monotonic()
+        self._bucket = min(max(1.0, self._rate), self._bucket + (now - self._bucket_at) * self._rate)
+        self._bucket_at = now
+        if self._bucket < 1.0:
+            return False
+        self._bucket -= 1.0
+        return True

@@ -1,0 +1,273 @@
+"""The one file that knows the HTTP library: uvicorn's httptools protocol in, `Request` and `Response` out.
+
+Rules kept here:
+* Bounded: header bytes, body bytes, the time headers may take, idle time. Each limit is named with its reason.
+* A handler gets a `Request` and returns a `Response`; it never sees ASGI. An exception that reaches this file is a bug of
+  ours and becomes a 500 Status without detail; the traceback goes to the operator's log under the Audit-Id.
+* A streaming response writes frames straight into the transport: one encoded frame is shared by every watcher (law 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from mooring.errors import BadRequestError, RequestEntityTooLargeError
+from mooring.server.listener import Connection, TlsTransport
+
+log = logging.getLogger("mooring.server")
+
+MAX_HEADER_BYTES = 64 << 10
+"""Go's default is 1 MiB; the largest real Kubernetes request (a fat OIDC token and impersonation) stays below 32 kB."""
+MAX_BODY_BYTES = 3 << 20
+"""kube-apiserver's limit for resource requests (reference/kubernetes.md 7.17)."""
+HEADER_SECONDS = 32.0
+"""kube-apiserver's ReadHeaderTimeout."""
+BODY_SECONDS = 60.0
+"""kube-apiserver's default request timeout."""
+IDLE_SECONDS = 120
+"""Go clients drop idle connections after 90 s; being later than them avoids the race on a reused connection."""
+MAX_FRAME_BACKLOG = 8 << 20
+"""A watcher with this much unsent is ended; it will list again, as after any lost watch."""
+
+
+@lru_cache(maxsize=4096)
+def _query(raw: bytes) -> dict[str, list[str]]:
+    parsed: dict[str, list[str]] = {}
+    for key, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=1000):
+        parsed.setdefault(key, []).append(value)
+    return parsed
+
+
+class Request:
+    """One HTTP request. Header names are lower-case bytes as HTTP carries them."""
+
+    __slots__ = ("_query", "_receive", "connection", "headers", "method", "path", "query_string")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        connection: Connection,
+        receive: Callable[[], Awaitable[Any]],
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        self.connection = connection
+        self._receive = receive
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for an absurd number."""
+        try:
+            return _query(self.query_string)
+        except ValueError as error:
+            raise BadRequestError("the query string has too many parameters") from error
+
+    @property
+    def uri(self) -> str:
+        """Path and query as requested, for the audit record."""
+        query = self.query_string.decode("latin-1")
+        return f"{self.path}?{query}" if query else self.path
+
+    def header(self, name: bytes) -> str:
+        """First value of a header, or ""."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return ""
+
+    def header_values(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for key, value in self.headers if key == name]
+
+    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
+        """The whole body. Raises RequestEntityTooLargeError beyond `limit`, BadRequestError when the client went away."""
+        declared = self.header(b"content-length")
+        if declared and int(declared) > limit:  # httptools has checked that it is a number
+            raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
+        pieces: list[bytes] = []
+        total = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise BadRequestError("the connection was closed before the whole body arrived")
+                    piece: bytes = message["body"]
+                    total += len(piece)
+                    if total > limit:
+                        raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
+                    pieces.append(piece)
+                    if not message["more_body"]:
+                        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        except TimeoutError as error:
+            raise BadRequestError(f"the request body did not arrive within {BODY_SECONDS:.0f} seconds") from error
+
+
+Header = tuple[bytes, bytes]
+JSON = (b"content-type", b"application/json")
+
+
+class Frames:
+    """Where a streaming response writes. Synchronous, so that one change reaches every watcher in one pass."""
+
+    __slots__ = ("_transport", "ended")
+
+    def __init__(self, transport: TlsTransport) -> None:
+        self._transport = transport
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the client is gone, or somebody called `end`."""
+
+    def write(self, data: bytes) -> None:
+        """Send `data` as one HTTP chunk. A client too far behind is cut off; after the end nothing is sent."""
+        if self.ended.done():
+            return
+        if self._transport.waiting > MAX_FRAME_BACKLOG:
+            self._transport.abort()
+            self.end()
+            return
+        self._transport.write(chunk(data))
+
+    def end(self) -> None:
+        """Let the stream finish."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def chunk(data: bytes) -> bytes:
+    """`data` as one chunk of HTTP/1.1 chunked coding (RFC 9112 7.1)."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+Streamer = Callable[[Frames], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Response:
+    """A reply: `body` whole, or in pieces, or `stream` for replies that go on."""
+
+    status: int
+    body: bytes | Sequence[bytes] = b""
+    headers: tuple[Header, ...] = (JSON,)
+    stream: Streamer | None = None
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol, with the connection in the scope and limits on headers."""
+
+    transport: TlsTransport  # type: ignore[assignment]  # uvicorn types it as any asyncio transport; ours is the TLS one
+
+    def __init__(self, config: Config, server_state: ServerState) -> None:
+        super().__init__(config, server_state, {})
+        self._header_bytes = 0
+        self._header_timer: asyncio.TimerHandle | None = None
+        self.frames: Frames | None = None
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._header_bytes = 0
+        self.scope["mooring.transport"] = self.transport  # type: ignore[typeddict-unknown-key]  # ASGI allows own keys
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self.transport.write(
+                b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        if self.frames is not None:
+            self.frames.end()
+        super().connection_lost(exc)
+
+
+class Application:
+    """ASGI on the outside, `Handler` on the inside."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._config = Config(
+            self, log_config=None, access_log=False, timeout_keep_alive=IDLE_SECONDS, lifespan="off", ws="none"
+        )
+        self._config.load()
+        self._state = ServerState()
+
+    def protocol(self) -> Protocol:
+        """A protocol for one new connection."""
+        return Protocol(self._config, self._state)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._state.tasks)
+
+    async def drain(self, seconds: float) -> None:
+        """Ask every connection to finish its request and close; return when all have, or after `seconds`."""
+        for protocol in tuple(self._state.connections):
+            protocol.shutdown()
+        pending = {task for task in self._state.tasks if not task.done()}
+        if pending:
+            await asyncio.wait(pending, timeout=seconds)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        transport: TlsTransport = scope["mooring.transport"]
+        request = Request(
+            scope["method"], scope["path"], scope["query_string"], scope["headers"], transport.connection, receive
+        )
+        response = await self._handler(request)
+        body = response.body
+        if response.stream is not None:
+            await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+            protocol = transport.get_protocol()
+            assert isinstance(protocol, Protocol)
+            protocol.frames = Frames(transport)
+            try:
+                await response.stream(protocol.frames)
+            finally:
+                protocol.frames.end()
+                protocol.frames = None
+            await send({"type": "http.response.body", "body": b""})
+            return
+        pieces = (body,) if isinstance(body, bytes) else body
+        length = sum(map(len, pieces))
+        headers = [*response.headers, (b"content-length", b"%d" % length)]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        for piece in pieces[:-1]:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": pieces[-1] if pieces else b""})

@@ -1,0 +1,332 @@
+"""TLS over asyncio: accepts connections, finishes handshakes, keeps the peer's chain, hands plain bytes to a protocol.
+
+Why our own layer instead of asyncio's: asyncio speaks TLS only through `ssl`, which ends the handshake of a client whose
+certificate does not verify (see `mooring.server.tls`, docs/adr/0003).
+
+Rules kept here:
+* Bounded: connections, the time a handshake may take, what may wait unsent for one client.
+* All plain bytes written during one turn of the loop leave as one TLS record run and one system call.
+* Drain: stop accepting, let the inner protocols finish, then close what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from OpenSSL import SSL, crypto
+
+HANDSHAKE_SECONDS = 10.0
+"""Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
+MAX_CONNECTIONS = 20_000
+"""Each costs about 20 kB: half a gigabyte at the most."""
+BACKLOG = 1024
+RECORD = 16_384
+"""RFC 8446 5.1: no TLS record carries more plain text, so one read never needs a larger buffer."""
+RECORD_OVERHEAD = 4096
+"""Room for record headers and tags when asking the BIO for what was just encrypted."""
+WRITE_PIECE = 262_144
+"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
+MAX_UNSENT = 64 << 20
+"""A client that reads so slowly that this much waits for it is cut off (three full LISTs of 10 000 Secrets)."""
+
+MAX_CHAIN = 10
+"""OpenSSL itself refuses deeper chains than 100; no real PKI needs ten."""
+MAX_REMEMBERED_CHAINS = 4096
+"""About 8 MB; beyond it the oldest is forgotten and its owner must hand-shake in full."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """What is known of one client connection; requests on it share this."""
+
+    source: str
+    """The peer's IP address as text."""
+    chain: tuple[bytes, ...] = ()
+    """The certificates the peer presented and proved possession of, DER, leaf first; not verified against any CA."""
+    cache: dict[str, Any] = field(default_factory=dict)
+    """What authentication found out about `chain` and may keep for the life of the connection."""
+
+
+class TlsTransport(asyncio.Transport):
+    """The plain-bytes side of one TLS connection, as the inner protocol sees it."""
+
+    def __init__(self, outer: TlsProtocol) -> None:
+        super().__init__()
+        self._outer = outer
+        self._unsent: list[bytes] = []
+        self._closing = False
+
+    @property
+    def connection(self) -> Connection:
+        return self._outer.connection
+
+    @property
+    def waiting(self) -> int:
+        """Bytes accepted for this client that the kernel has not taken yet."""
+        return self._outer.tcp.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "sslcontext":
+            return self._outer.context
+        if name == "socket":  # uvicorn would ask the kernel for addresses that `peername` already carries
+            return default
+        return self._outer.tcp.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing or not data:
+            return
+        if not self._unsent:
+            self._outer.loop.call_soon(self.flush)
+        self._unsent.append(bytes(data))
+
+    def flush(self) -> None:
+        """Encrypt and send what was written since the last flush."""
+        if not self._unsent:
+            return
+        data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+        self._unsent.clear()
+        self._outer.send(data)
+
+    def close(self) -> None:
+        if not self._closing:
+            self.flush()
+            self._closing = True
+            self._outer.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._unsent.clear()
+        self._outer.tcp.abort()
+
+    def pause_reading(self) -> None:
+        self._outer.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._outer.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._outer.inner = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._outer.inner
+        return protocol
+
+
+class TlsProtocol(asyncio.Protocol):
+    """The cipher-text side of one connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.loop = listener.loop
+        self.context = listener.context
+        self.connection = Connection("")
+        self.inner: Any = None
+        self._transport: TlsTransport | None = None
+        self._paused = False
+        self._held: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.tcp = transport
+        peer = transport.get_extra_info("peername")
+        self.connection.source = str(peer[0]) if peer else ""
+        if len(self._listener.connections) >= self._listener.max_connections:
+            self._listener.refused += 1
+            transport.abort()
+            return
+        self._listener.connections.add(self)
+        self._tls = SSL.Connection(self.context, None)
+        self._tls.set_accept_state()
+        self._deadline: asyncio.TimerHandle | None = self.loop.call_later(HANDSHAKE_SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self.tcp.is_closing():
+            return
+        if self._paused:
+            self._held.append(data)
+            return
+        self._tls.bio_write(data)
+        if self._transport is None and not self._shake_hands():
+            return
+        self._read()
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except SSL.WantReadError:
+            self._send_pending()
+            return False
+        except SSL.Error:
+            self._listener.failed_handshakes += 1
+            self._send_pending()  # the alert that says why
+            self.tcp.close()
+            return False
+        self._send_pending()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self.connection.chain = self._listener.chain_of(self._tls)
+        self._transport = TlsTransport(self)
+        self.inner = self._listener.make_protocol()
+        self.inner.connection_made(self._transport)
+        return True
+
+    def _read(self) -> None:
+        while not self._paused:
+            try:
+                data = self._tls.recv(RECORD)
+            except SSL.WantReadError:
+                break
+            except SSL.ZeroReturnError:
+                self.tcp.close()
+                return
+            except SSL.Error:
+                self.tcp.abort()
+                return
+            self.inner.data_received(data)
+        self._send_pending()  # TLS 1.3 key updates answer through the same pipe
+
+    def send(self, data: bytes) -> None:
+        """Encrypt `data` and pass it to the kernel, in pieces."""
+        if self.tcp.is_closing():
+            return
+        try:
+            if len(data) <= WRITE_PIECE:
+                self._tls.sendall(data)
+                self.tcp.write(self._tls.bio_read(len(data) + RECORD_OVERHEAD))
+            else:
+                view = memoryview(data)
+                for start in range(0, len(data), WRITE_PIECE):
+                    self._tls.sendall(view[start : start + WRITE_PIECE])
+                    self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
+            self._send_pending()
+        except SSL.Error:
+            self.tcp.abort()
+            return
+        if self.tcp.get_write_buffer_size() > MAX_UNSENT:
+            self._listener.cut_off += 1
+            self.tcp.abort()
+
+    def _send_pending(self) -> None:
+        try:
+            self.tcp.write(self._tls.bio_read(65_536))
+        except SSL.WantReadError:
+            return
+        except SSL.Error:
+            self.tcp.abort()
+
+    def close(self) -> None:
+        if not self.tcp.is_closing():
+            try:
+                self._tls.shutdown()
+                self._send_pending()
+            except SSL.Error:
+                pass  # the peer is gone already; there is nobody to say goodbye to
+            self.tcp.close()
+
+    def pause_reading(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.tcp.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self.tcp.resume_reading()
+            self.loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self._paused or self.tcp.is_closing():
+            return
+        held, self._held = self._held, []
+        for data in held:
+            self._tls.bio_write(data)
+        self._read()
+
+    def pause_writing(self) -> None:
+        if self.inner is not None:
+            self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.inner is not None:
+            self.inner.resume_writing()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._listener.connections.discard(self)
+        if getattr(self, "_deadline", None) is not None:
+            assert self._deadline is not None
+            self._deadline.cancel()
+        if self._transport is not None:
+            self._transport._closing = True  # noqa: SLF001 - the two halves of one connection
+            self.inner.connection_lost(error)
+
+
+class Listener:
+    """One listening address. `make_protocol()` builds the protocol that gets the plain bytes of each connection."""
+
+    def __init__(
+        self,
+        context: SSL.Context,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self.context = context
+        self.make_protocol = make_protocol
+        self.max_connections = max_connections
+        self.connections: set[TlsProtocol] = set()
+        self.refused = 0
+        self.failed_handshakes = 0
+        self.cut_off = 0
+        self._chains: dict[bytes, tuple[bytes, ...]] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port really taken (0 asks for any). Raises OSError."""
+        self.loop = asyncio.get_running_loop()
+        self._server = await self.loop.create_server(lambda: TlsProtocol(self), host, port, backlog=BACKLOG)
+        for listening in self._server.sockets:
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound = self._server.sockets[0].getsockname()
+        return int(bound[1])
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def abort_all(self) -> None:
+        """Cut what is left after the drain."""
+        for protocol in tuple(self.connections):
+            protocol.tcp.abort()
+
+    def chain_of(self, tls: SSL.Connection) -> tuple[bytes, ...]:
+        """The presented chain. A resumed session carries the leaf only; its intermediates are remembered (bounded)."""
+        presented = tls.get_peer_cert_chain()
+        if not presented:
+            leaf = tls.get_peer_certificate()
+            if leaf is None:
+                return ()
+            presented = [leaf]
+        chain = tuple(_der(certificate) for certificate in presented[:MAX_CHAIN])
+        if len(chain) > 1:
+            if len(self._chains) >= MAX_REMEMBERED_CHAINS:
+                self._chains.pop(next(iter(self._chains)))
+            self._chains[chain[0]] = chain
+            return chain
+        return self._chains.get(chain[0], chain)
+
+
+def _der(certificate: crypto.X509) -> bytes:
+    return certificate.to_cryptography().public_bytes(Encoding.DER)

@@ -1,0 +1,54 @@
+"""Counters and histograms under kube-apiserver's names, in Prometheus text (reference/kubernetes.md 6.5: /metrics).
+
+Rules kept here: labels come from closed sets (verbs, resources, codes, reason codes), never from what a caller typed; so
+the number of series is bounded and no secret can become a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """One set of metrics for one server process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        requests = Counter(
+            "apiserver_request",
+            "Requests by verb, resource and HTTP code.",
+            ["verb", "group", "resource", "subresource", "code"],
+            registry=self.registry,
+        )
+        durations = Histogram(
+            "apiserver_request_duration_seconds",
+            "Time from the whole request header to the end of the reply, watches apart.",
+            ["verb", "group", "resource"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.authentication_attempts = Counter(
+            "authentication_attempts", "Authenticated requests by result.", ["result"], registry=self.registry
+        )
+        self.refused_guesses = Counter(
+            "mooring_refused_guesses",
+            "Bearer tokens not looked at because their source had guessed wrong too often.",
+            registry=self.registry,
+        )
+        # a child look-up hashes and checks every label; the hot path asks for the same few children
+        self.request = lru_cache(maxsize=8192)(requests.labels)
+        self.duration = lru_cache(maxsize=2048)(durations.labels)
+        self.attempt = lru_cache(maxsize=64)(self.authentication_attempts.labels)
+
+    def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """A gauge whose value is read when somebody scrapes."""
+        Gauge(name, text, registry=self.registry).set_function(read)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,346 @@
+"""What happens to every request, in this order, and nowhere else:
+
+ 1. an Audit-Id and one `now`                    2. request info from method and path
+ 3. credentials → authenticators → 401           4. impersonation, each part authorized
+ 5. flow control: a seat, or a queue, or 429     6. authorizers → 403
+ 7. dispatch to a resource or an endpoint        8. reply headers, metrics, one audit record
+
+Rules kept here:
+* Between reading the credentials and the decision of the authorizers there is no `await` but the wait for a seat (law 2);
+  the decision is made after the wait, on the views of that moment.
+* The caller learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of ours says `InternalError` and
+  the Audit-Id. The operator finds everything under the same id (law 11).
+* Failed authentications are limited per source: beyond the budget each one is answered late and with 429. Whoever proves
+  who they are is never slowed, whatever their neighbours do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mooring.authn.authenticator import Authenticator
+from mooring.authn.chain import Outcome, authenticate
+from mooring.authn.credentials import PeerMemo, read_credentials
+from mooring.authn.guesses import GuessLimiter, source_of
+from mooring.authn.impersonation import read_impersonation
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision
+from mooring.clock import Clock
+from mooring.errors import (
+    ApiError,
+    InternalServerError,
+    MooringError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from mooring.identity import ANONYMOUS, MASTERS, NODES, UserInfo
+from mooring.kinds.view import Views
+from mooring.server.audit import AuditLog, audit_event
+from mooring.server.flowcontrol import FlowControl
+from mooring.server.http import Frames, Header, Request, Response, Streamer
+from mooring.server.metrics import Metrics
+from mooring.server.render import error_response
+from mooring.wire.options import parse_timeout
+from mooring.wire.requestinfo import RequestInfo, parse_request
+from mooring.wire.status import forbidden_error
+
+log = logging.getLogger("mooring.server")
+
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+TARPIT_SECONDS = 1.0
+"""How late a refused guess is answered: a sequential scan of 10 000 tokens then takes hours."""
+TARPIT_PLACES = 512
+"""Connections that may be kept waiting so; beyond it the refusal is immediate, because held connections cost memory too."""
+MAX_AUDIT_ID = 64
+"""An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One request on its way."""
+
+    request: Request
+    info: RequestInfo
+    audit_id: str
+    received: datetime
+    user: UserInfo
+    impersonator: UserInfo | None = None
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+_NOBODY = UserInfo("")
+
+
+class Pipeline:
+    """The server's `Handler`."""
+
+    def __init__(
+        self,
+        *,
+        authenticators: Sequence[Authenticator],
+        authorize: Callable[[Attributes], Decision],
+        dispatch: Callable[[Context], Awaitable[Response]],
+        views: Views,
+        audiences: Sequence[str],
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        flow: FlowControl,
+        guesses: GuessLimiter,
+        audit: AuditLog,
+        metrics: Metrics,
+    ) -> None:
+        self._authenticators = authenticators
+        self._authorize = authorize
+        self._dispatch = dispatch
+        self._views = views
+        self._audiences = audiences
+        self._clock = clock
+        self._entropy = entropy
+        self._flow = flow
+        self._guesses = guesses
+        self._audit = audit
+        self._metrics = metrics
+        self._tarpitted = 0
+
+    async def __call__(self, request: Request) -> Response:
+        started = self._clock.monotonic()
+        context = Context(
+            request, RequestInfo("", False, request.path), self._audit_id(request), self._clock.now(), _NOBODY
+        )
+        reason = ""
+        try:
+            context.info = parse_request(request.method, request.path, request.query)
+            response = await self._answer(context)
+        except ApiError as error:
+            reason = error.reason
+            response = error_response(error, request)
+        except MooringError as error:
+            log.error("%s: %s", context.audit_id, error)
+            reason = InternalServerError.reason
+            response = error_response(error, request)
+        except Exception:
+            log.exception("%s: unexpected error", context.audit_id)
+            reason = InternalServerError.reason
+            message = f"an internal error occurred; the operator finds it under Audit-Id {context.audit_id}"
+            response = error_response(InternalServerError(message), request)
+        headers = [
+            *response.headers,
+            (b"audit-id", context.audit_id.encode()),
+            *_default(response.headers),
+        ]
+        headers += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in context.warnings]
+        response.headers = tuple(headers)
+        if response.stream is None:
+            self._finish(context, response.status, reason, started)
+        else:
+            response.stream = self._recorded(context, response.stream, response.status, started)
+        return response
+
+    async def _answer(self, context: Context) -> Response:
+        request, info = context.request, context.info
+        cache = request.connection.cache
+        memo = cache.get("peer")
+        if memo is None:
+            memo = cache["peer"] = PeerMemo()
+        credentials = read_credentials(
+            lambda name: request.header_values(name.encode()), request.connection.chain, memo
+        )
+        outcome = authenticate(credentials, self._authenticators, self._views, context.received, self._audiences)
+        if outcome.user is None:
+            await self._refuse(context, outcome)
+        assert outcome.user is not None
+        context.user = outcome.user
+        context.warnings.extend(credentials.warnings)
+        self._metrics.attempt(outcome.authenticator).inc()
+        self._impersonate(context)
+        if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
+            return await self._run(context)
+        if context.user.username == ANONYMOUS:
+            await self._flow.enter_anonymous()
+            try:
+                return await self._run(context)
+            finally:
+                self._flow.leave_anonymous()
+        if not self._flow.try_enter():
+            await self._flow.enter(context.user.username)
+        try:
+            return await self._run(context)
+        finally:
+            self._flow.leave()
+
+    async def _run(self, context: Context) -> Response:
+        info = context.info
+        query = context.request.query if context.request.query_string else {}
+        attributes = Attributes(
+            user=context.user,
+            verb=info.verb,
+            group=info.group,
+            version=info.version,
+            resource=info.resource,
+            subresource=info.subresource,
+            namespace=info.namespace,
+            name=info.name,
+            path=info.path,
+            field_selector=query.get("fieldSelector", ("",))[0],
+            label_selector=query.get("labelSelector", ("",))[0],
+        )
+        self._require(context, attributes)
+        if info.verb in ("get", "watch") and "timeout" not in query:
+            return await self._dispatch(context)
+        seconds = parse_timeout(query).total_seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._dispatch(context)
+        except TimeoutError as error:
+            raise RequestTimeoutError(f"the server did not answer within {seconds:.0f} seconds") from error
+
+    def _require(self, context: Context, attributes: Attributes) -> None:
+        decision = self._authorize(attributes)
+        context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+        context.annotations["authorization.k8s.io/reason"] = decision.reason
+        if not decision.allowed:
+            raise forbidden_error(
+                attributes.user.username,
+                attributes.verb,
+                attributes.group,
+                attributes.resource,
+                attributes.subresource,
+                attributes.namespace,
+                attributes.name,
+                attributes.path,
+                decision.reason,
+            )
+
+    async def _refuse(self, context: Context, outcome: Outcome) -> None:
+        """Always raises: 401, or 429 for a source that guesses."""
+        self._metrics.attempt("refused").inc()
+        reasons = "; ".join(
+            f"{refusal.authenticator}: {refusal.reason}" + (f" ({refusal.detail})" if refusal.detail else "")
+            for refusal in outcome.refusals
+        )
+        context.annotations["authentication.mooring.dev/refused"] = reasons
+        source = source_of(context.request.connection.source)
+        seconds = self._guesses.failed(source, self._clock.monotonic())
+        if not seconds:
+            log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons)
+            raise UnauthorizedError
+        self._metrics.refused_guesses.inc()
+        if self._tarpitted < TARPIT_PLACES:
+            self._tarpitted += 1
+            try:
+                await self._clock.sleep(TARPIT_SECONDS)
+            finally:
+                self._tarpitted -= 1
+        raise TooManyRequestsError(
+            "too many failed authentications from this address; check the credential and try again later",
+            retry_after=max(1, round(seconds)),
+        )
+
+    def _impersonate(self, context: Context) -> None:
+        headers: dict[str, list[str]] = {}
+        for name, value in context.request.headers:
+            if name.startswith(b"impersonate-"):
+                headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        if not headers:
+            return
+        wanted = read_impersonation(headers)
+        if wanted is None:
+            return
+        for grant in wanted.grants:
+            self._require(
+                context,
+                Attributes(
+                    user=context.user,
+                    verb="impersonate",
+                    group=grant.group,
+                    version=grant.version,
+                    resource=grant.resource,
+                    subresource=grant.subresource,
+                    namespace=grant.namespace,
+                    name=grant.name,
+                ),
+            )
+        context.impersonator, context.user = context.user, wanted.user
+
+    def _audit_id(self, request: Request) -> str:
+        given = request.header(b"audit-id")
+        if given and len(given) <= MAX_AUDIT_ID and given.isascii() and given.isprintable():
+            return given
+        return uuid4(self._entropy)
+
+    def _recorded(self, context: Context, stream: Streamer, status: int, started: float) -> Streamer:
+        async def run(frames: Frames) -> None:
+            try:
+                await stream(frames)
+            finally:
+                self._finish(context, status, "", started)
+
+        return run
+
+    def _finish(self, context: Context, status: int, reason: str, started: float) -> None:
+        info = context.info
+        known = status not in (404, 401, 403)  # what a caller made up must not become a label
+        group, resource, subresource = (info.group, info.resource, info.subresource) if known else ("", "", "")
+        self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
+        if info.verb != "watch" and known:
+            self._metrics.duration(info.verb, group, resource).observe(self._clock.monotonic() - started)
+        if not self._audit.enabled:
+            return
+        request = context.request
+        reference = {
+            key: value
+            for key, value in (
+                ("resource", info.resource),
+                ("namespace", info.namespace),
+                ("name", info.name),
+                ("apiGroup", info.group),
+                ("apiVersion", info.version),
+                ("subresource", info.subresource),
+            )
+            if value
+        }
+        self._audit.record(
+            audit_event(
+                audit_id=context.audit_id,
+                uri=request.uri,
+                verb=info.verb,
+                user=context.impersonator or (context.user if context.user is not _NOBODY else None),
+                impersonated=context.user if context.impersonator is not None else None,
+                source=request.connection.source,
+                user_agent=request.header(b"user-agent"),
+                object_ref=reference if info.is_resource else None,
+                code=status,
+                reason=reason,
+                received=context.received,
+                completed=self._clock.now(),
+                annotations=context.annotations,
+            )
+        )
+
+
+def uuid4(entropy: Callable[[int], bytes]) -> str:
+    """RFC 9562 version 4 from given entropy."""
+    digits = entropy(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def _is_exempt(user: UserInfo, info: RequestInfo) -> bool:
+    return MASTERS in user.groups or (info.resource == "leases" and NODES in user.groups)
+
+
+def _default(headers: Sequence[Header]) -> Sequence[Header]:
+    if any(name == b"cache-control" for name, _ in headers):
+        return ()
+    return ((b"cache-control", b"no-cache, private"),)
+
+
+def _quoted(text: str) -> bytes:
+    """RFC 7234 5.5 quoted-string: quotes and backslashes escaped, control characters dropped, UTF-8 kept."""
+    kept = "".join(character for character in text if character.isprintable())
+    return kept.replace("\\", "\\\\").replace('"', '\\"').encode()

@@ -1,0 +1,166 @@
+"""Objects, lists and errors into replies: the one place where a representation is chosen.
+
+Rules kept here:
+* Stored bytes are sent as they are (law 5): a JSON object or list is put together from kept bytes, never re-encoded.
+* Whatever JSON clause a client accepts wins over protobuf: the bytes are there. Protobuf, YAML, Table and PartialObjectMetadata
+  are made on demand for clients that accept nothing else, or ask for them first.
+* An error that cannot be expressed in what the client accepts is sent as JSON (reference/kubernetes.md 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+
+from mooring.errors import ApiError, MooringError, NotAcceptableError
+from mooring.registry.stored import Stored
+from mooring.server.http import Header, Request, Response
+from mooring.wire import protobuf
+from mooring.wire.accept import JSON, PROTOBUF, TRANSFORMS, Accepted, negotiate, wants_pretty
+from mooring.wire.codec import encode_json, encode_yaml, pretty
+from mooring.wire.metav1 import LIST_META, STATUS
+from mooring.wire.resource import Resource
+from mooring.wire.schema import Field, ListOf, Message, Obj
+from mooring.wire.status import status_of
+from mooring.wire.table import partial_metadata, partial_metadata_list, table
+
+NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
+_OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
+_LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
+
+
+def accepted(request: Request, transforms: frozenset[str] = frozenset()) -> Accepted:
+    """What to answer with. Raises NotAcceptableError (406)."""
+    return _accepted(request.header(b"accept"), transforms)
+
+
+@lru_cache(maxsize=512)
+def _accepted(header: str, transforms: frozenset[str]) -> Accepted:
+    best = negotiate(header, transforms)
+    if best.media != "protobuf":
+        return best
+    try:
+        return negotiate(header, transforms, ("json",))
+    except NotAcceptableError:
+        return best
+
+
+def content_type(value: str) -> Header:
+    return (b"content-type", value.encode())
+
+
+_JSON_HEADERS = (content_type(JSON),)
+
+
+def _is_pretty(request: Request) -> bool:
+    return wants_pretty(
+        request.query.get("pretty", [None])[0] if request.query_string else None, request.header(b"user-agent")
+    )
+
+
+def stored_response(request: Request, stored: Stored, now: datetime, status: int = 200) -> Response:
+    """One stored object."""
+    answer = accepted(request, _OBJECT_TRANSFORMS)
+    resource = stored.kind.resource
+    if answer.as_kind == "Table":
+        include = request.query.get("includeObject", ["Metadata"])[0]
+        obj = table(resource, [stored.obj], now, include, _meta_of(stored), api_version=answer.as_api_version)
+        return _plain(request, answer, obj, status)
+    if answer.as_kind:
+        return _plain(request, answer, partial_metadata(stored.obj, answer.as_api_version), status)
+    if answer.media == "json":
+        return Response(status, pretty(stored.raw) if _is_pretty(request) else stored.raw, _JSON_HEADERS)
+    if answer.media == "protobuf":
+        body = protobuf.encode_envelope(stored.obj, resource.schema)
+        return Response(status, body, (content_type(PROTOBUF),))
+    return Response(status, encode_yaml(stored.obj), (content_type(answer.content_type),))
+
+
+def _meta_of(stored: Stored) -> Obj:
+    return {"resourceVersion": str(stored.revision)}
+
+
+@lru_cache(maxsize=256)
+def list_message(resource: Resource) -> Message:
+    """The schema of `<Kind>List`."""
+    return Message(
+        f"{resource.schema.name}List",
+        (
+            Field("metadata", 1, LIST_META),
+            Field("items", 2, ListOf(resource.schema), required=True),
+        ),
+    )
+
+
+def list_response(
+    request: Request, resource: Resource, items: Sequence[Stored], metadata: Obj, now: datetime
+) -> Response:
+    """A list as of `metadata.resourceVersion`."""
+    answer = accepted(request, _LIST_TRANSFORMS)
+    if answer.as_kind == "Table":
+        include = request.query.get("includeObject", ["Metadata"])[0]
+        objects = [item.obj for item in items]
+        return _plain(
+            request, answer, table(resource, objects, now, include, metadata, api_version=answer.as_api_version), 200
+        )
+    if answer.as_kind:
+        obj = partial_metadata_list([item.obj for item in items], metadata, answer.as_api_version)
+        return _plain(request, answer, obj, 200)
+    if answer.media == "json":
+        head = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
+            resource.kind.encode(),
+            resource.api_version.encode(),
+            encode_json(metadata),
+        )
+        body = b"".join((head, b",".join([item.raw for item in items]), b"]}"))
+        return Response(200, pretty(body) if _is_pretty(request) else body, _JSON_HEADERS)
+    obj = {
+        "kind": f"{resource.kind}List",
+        "apiVersion": resource.api_version,
+        "metadata": metadata,
+        "items": [item.obj for item in items],
+    }
+    if answer.media == "protobuf":
+        return Response(200, protobuf.encode_envelope(obj, list_message(resource)), (content_type(PROTOBUF),))
+    return Response(200, encode_yaml(obj), (content_type(answer.content_type),))
+
+
+def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:
+    """An object that is not stored: reviews, TokenRequest, Status of success."""
+    answer = accepted(request)
+    if answer.media == "protobuf":
+        return Response(status, protobuf.encode_envelope(obj, schema), (content_type(PROTOBUF),))
+    return _plain(request, answer, obj, status)
+
+
+def _plain(request: Request, answer: Accepted, obj: Obj, status: int) -> Response:
+    if answer.media == "yaml":
+        return Response(status, encode_yaml(obj), (content_type(answer.content_type),))
+    body = encode_json(obj)
+    return Response(status, pretty(body) if _is_pretty(request) else body, _JSON_HEADERS)
+
+
+def error_response(error: MooringError, request: Request) -> Response:
+    """A Status in the representation the client accepts, else JSON; Retry-After where the Status names seconds."""
+    code, obj = status_of(error)
+    headers: list[Header] = [NOSNIFF]
+    seconds = error.details.retry_after if isinstance(error, ApiError) else 0
+    if seconds:
+        headers.append((b"retry-after", b"%d" % seconds))
+    try:
+        answer = accepted(request)
+    except ApiError:
+        answer = Accepted()
+    if answer.media == "protobuf":
+        body = protobuf.encode_envelope(obj, STATUS)
+        return Response(code, body, (content_type(PROTOBUF), *headers))
+    if answer.media == "yaml":
+        return Response(code, encode_yaml(obj), (content_type(answer.content_type), *headers))
+    body = encode_json(obj)
+    if request.query_string or request.header(b"user-agent"):
+        try:
+            body = pretty(body) if _is_pretty(request) else body
+        except ApiError:  # an unreadable query is what the error may be about
+            pass
+    return Response(code, body, (content_type(JSON), *headers))

@@ -1,0 +1,226 @@
+"""The generic verbs of every kind over the registry: what kube-apiserver's `handlers` do.
+
+Rules kept here: this file translates HTTP into registry calls and back, and decides nothing. Field validation, dry run and
+patch types are read here because they are said in headers and query; what they mean is decided in `wire` and `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision
+from mooring.clock import Clock
+from mooring.errors import (
+    BadRequestError,
+    Details,
+    MethodNotAllowedError,
+    UnsupportedMediaTypeError,
+)
+from mooring.kinds.kind import Change, Kind
+from mooring.registry.store import Registry
+from mooring.registry.stored import Stored
+from mooring.server.http import Request, Response
+from mooring.server.pipeline import Context
+from mooring.server.render import list_response, object_response, stored_response
+from mooring.server.watches import Watches
+from mooring.wire.codec import apply_field_validation, conform, decode_body, decode_json
+from mooring.wire.metav1 import DELETE_OPTIONS, STATUS
+from mooring.wire.options import (
+    DeleteOptions,
+    WriteOptions,
+    parse_delete_options,
+    parse_get_options,
+    parse_list_options,
+    parse_write_options,
+)
+from mooring.wire.patch import json_patch, merge_patch
+from mooring.wire.schema import Message, Obj
+from mooring.wire.status import success_status
+from mooring.wire.strategicmerge import strategic_merge_patch
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_VERB_METHODS = {
+    "get": ("GET", "HEAD"),
+    "list": ("GET", "HEAD"),
+    "watch": ("GET",),
+    "create": ("POST",),
+    "update": ("PUT",),
+    "patch": ("PATCH",),
+    "delete": ("DELETE",),
+    "deletecollection": ("DELETE",),
+}
+
+
+class Resources:
+    """The verbs. `authorize` is asked for `create` when a PUT would create."""
+
+    def __init__(
+        self, registry: Registry, watches: Watches, clock: Clock, authorize: Callable[[Attributes], Decision]
+    ) -> None:
+        self._registry = registry
+        self._watches = watches
+        self._clock = clock
+        self._authorize = authorize
+        self._verbs = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    async def handle(self, context: Context, kind: Kind) -> Response:
+        """One request for `kind` or one of its stored subresources."""
+        info = context.info
+        allowed = kind.resource.verbs
+        if info.subresource:
+            allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
+        if info.verb not in allowed or context.request.method not in _VERB_METHODS.get(info.verb, ()):
+            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
+            raise MethodNotAllowedError(
+                "the server does not allow this method on the requested resource; name a namespace in the path"
+            )
+        return await self._verbs[info.verb](context, kind)
+
+    async def _get(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        version = parse_get_options(request.query).resource_version if request.query_string else ""
+        stored = await self._registry.get(kind, info.namespace, info.name, version)
+        return stored_response(request, stored, context.received)
+
+    async def _list(self, context: Context, kind: Kind) -> Response:
+        request = context.request
+        options = parse_list_options(request.query)
+        listed = await self._registry.list(kind, context.info.namespace, options)
+        metadata: Obj = {"resourceVersion": str(listed.revision)}
+        if listed.continue_token:
+            metadata["continue"] = listed.continue_token
+            if listed.remaining is not None:
+                metadata["remainingItemCount"] = listed.remaining
+        return list_response(request, kind.resource, listed.items, metadata, context.received)
+
+    async def _watch(self, context: Context, kind: Kind) -> Response:
+        options = parse_list_options(context.request.query, watch=True)
+        return await self._watches.response(context.request, kind, context.info.namespace, options)
+
+    async def _create(self, context: Context, kind: Kind) -> Response:
+        options = parse_write_options(context.request.query)
+        obj = await self._body(context, kind.resource.schema, kind, options)
+        stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
+        return stored_response(context.request, stored, context.received, 201)
+
+    async def _update(self, context: Context, kind: Kind) -> Response:
+        info = context.info
+        options = parse_write_options(context.request.query)
+        obj = await self._body(context, kind.resource.schema, kind, options)
+        may_create = (
+            kind.create_on_update
+            and not info.subresource
+            and self._authorize(
+                Attributes(
+                    user=context.user,
+                    verb="create",
+                    group=info.group,
+                    version=info.version,
+                    resource=info.resource,
+                    namespace=info.namespace,
+                )
+            ).allowed
+        )
+        stored, created = await self._registry.update(
+            kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
+        )
+        return stored_response(context.request, stored, context.received, 201 if created else 200)
+
+    async def _patch(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        options = parse_write_options(request.query)
+        body = await request.body()
+        patched = _patcher(request.header(b"content-type"), body, kind)
+
+        def apply(current: Obj) -> Obj:
+            new = patched(current)
+            unknown = conform(new, kind.resource.schema)
+            context.warnings[:] = apply_field_validation(options.field_validation, unknown, ())
+            return new
+
+        stored = await self._registry.patch(
+            kind, info.namespace, info.name, apply, self._change(context), options, info.subresource
+        )
+        return stored_response(request, stored, context.received)
+
+    async def _delete(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        options = await self._delete_options(request)
+        deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
+        if deleted.gone and kind.resource.plural != "namespaces":
+            return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
+        return stored_response(request, deleted.stored, context.received)
+
+    async def _delete_collection(self, context: Context, kind: Kind) -> Response:
+        request = context.request
+        listing = parse_list_options(request.query)
+        options = await self._delete_options(request)
+        listed = await self._registry.delete_collection(
+            kind, context.info.namespace, listing, options, self._change(context)
+        )
+        metadata = {"resourceVersion": str(listed.revision)}
+        return list_response(request, kind.resource, listed.items, metadata, context.received)
+
+    async def _delete_options(self, request: Request) -> DeleteOptions:
+        body = await request.body()
+        obj: Obj | None = None
+        if body:
+            obj = decode_body(body, request.header(b"content-type"), DELETE_OPTIONS).obj
+        return parse_delete_options(request.query, obj)
+
+    async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
+        return await read_object(context, schema, kind.resource.kind, kind.resource.api_version, options)
+
+    def _change(self, context: Context) -> Change:
+        return Change(context.user, context.received)
+
+
+async def read_object(context: Context, schema: Message, kind: str, api_version: str, options: WriteOptions) -> Obj:
+    """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400 (7.12)."""
+    request = context.request
+    body = await request.body()
+    decoded = decode_body(body, request.header(b"content-type"), schema, kind=kind, api_versions=(api_version,))
+    context.warnings += apply_field_validation(options.field_validation, decoded.unknown, decoded.duplicates)
+    return decoded.obj
+
+
+def _patcher(content_type: str, body: bytes, kind: Kind) -> Callable[[Obj], Obj]:
+    name = content_type.partition(";")[0].strip().lower()
+    if name == JSON_PATCH:
+        return lambda current: json_patch(current, body)
+    if name not in (MERGE_PATCH, STRATEGIC_PATCH):
+        raise UnsupportedMediaTypeError(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}"
+        )
+    patch: Any = decode_json(body)[0]
+    if not isinstance(patch, dict):
+        raise BadRequestError("the patch must be a JSON object")
+    if name == MERGE_PATCH:
+        return lambda current: merge_patch(current, patch)
+    return lambda current: strategic_merge_patch(current, patch, kind.resource.schema)
+
+
+def _deleted_status(kind: Kind, stored: Stored) -> Obj:
+    return success_status(
+        Details(
+            name=stored.name,
+            group=kind.resource.group,
+            kind=kind.resource.plural,
+            uid=stored.obj["metadata"].get("uid", ""),
+        )
+    )

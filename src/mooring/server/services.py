@@ -1,0 +1,42 @@
+"""What endpoints may use, assembled once by the plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+from mooring.authn.authenticator import Authenticator
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision
+from mooring.authz.rbac import Rbac
+from mooring.clock import Clock
+from mooring.pki.jwt import TokenSigner
+from mooring.registry.store import Registry
+from mooring.server.health import HealthChecks
+from mooring.server.metrics import Metrics
+from mooring.wire.resource import Resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Services:
+    """The parts of one server process."""
+
+    registry: Registry
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    authorize: Callable[[Attributes], Decision]
+    authenticators: Sequence[Authenticator]
+    rbac: Rbac
+    audiences: Sequence[str]
+    token_signer: TokenSigner
+    token_keys: Sequence[PublicKeyTypes]
+    issuer: str
+    jwks_uri: str
+    max_token_seconds: int
+    health: HealthChecks
+    metrics: Metrics
+    resources: Sequence[Resource]
+    server_address: str
+    """`host:port` under which clients reach this server, as discovery documents name it."""

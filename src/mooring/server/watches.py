@@ -1,0 +1,136 @@
+"""Watches as replies that go on (reference/kubernetes.md 7.7).
+
+Rules kept here:
+* Headers leave at once; errors that are known before the first event are plain HTTP errors.
+* Events go out in the same pass of the loop in which the watch cache learnt of them, as frames that all watchers share.
+* Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
+  when the watch cache lost its source, or when the client is too far behind. The end is a clean end of the body.
+* Bookmarks, when allowed, come about every minute and just before the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from mooring.clock import Clock
+from mooring.kinds.kind import Kind
+from mooring.registry.store import Registry
+from mooring.registry.stored import Event
+from mooring.server.http import Frames, Request, Response
+from mooring.server.render import accepted, content_type
+from mooring.wire import protobuf
+from mooring.wire.accept import TRANSFORMS, Accepted
+from mooring.wire.codec import encode_json
+from mooring.wire.options import ListOptions
+from mooring.wire.table import partial_metadata, table
+from mooring.wire.watch import event_frame
+
+BOOKMARK_SECONDS = 60.0
+"""kube-apiserver's bookmark frequency."""
+MIN_WATCH_SECONDS = 1800
+"""kube-apiserver's --min-request-timeout: a watch lasts this long, up to twice, so that ends are spread."""
+
+_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
+Encode = Callable[[Event], bytes]
+
+
+class Watches:
+    """Starts watches, and ends them all when the server drains."""
+
+    def __init__(self, registry: Registry, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._entropy = entropy
+        self._running: set[Frames] = set()
+        self._draining = False
+
+    @property
+    def count(self) -> int:
+        return len(self._running)
+
+    def drain(self) -> None:
+        """End every watch cleanly; new ones end at once."""
+        self._draining = True
+        for frames in tuple(self._running):
+            frames.end()
+
+    async def response(self, request: Request, kind: Kind, namespace: str, options: ListOptions) -> Response:
+        """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
+        answer = accepted(request, _TRANSFORMS)
+        encode = _encoder(answer, kind, request, self._clock.now)
+        early: list[bytes] = []
+        sink: Callable[[bytes], None] = early.append
+        ended = False
+
+        def deliver(event: Event | None) -> None:
+            nonlocal ended
+            if event is None:
+                ended = True
+                if frames is not None:
+                    frames.end()
+            else:
+                sink(encode(event))
+
+        frames: Frames | None = None
+        watch = await self._registry.watch(kind, namespace, options, deliver)
+
+        async def stream(out: Frames) -> None:
+            nonlocal frames, sink
+            frames, sink = out, out.write
+            self._running.add(out)
+            try:
+                if early:
+                    out.write(b"".join(early))
+                    early.clear()
+                if ended or self._draining:
+                    return
+                await self._until_the_end(out, options, lambda: out.write(encode(watch.bookmark())))
+            finally:
+                self._running.discard(out)
+                watch.close()
+
+        return Response(200, headers=(content_type(answer.stream_content_type),), stream=stream)
+
+    async def _until_the_end(self, out: Frames, options: ListOptions, bookmark: Callable[[], None]) -> None:
+        spread = int.from_bytes(self._entropy(2)) % MIN_WATCH_SECONDS
+        left = float(options.timeout_seconds or MIN_WATCH_SECONDS + spread)
+        while left > 0:
+            step = min(left, BOOKMARK_SECONDS)
+            await asyncio.wait((out.ended,), timeout=step)
+            if out.ended.done():
+                return
+            left -= step
+            if options.allow_bookmarks:
+                bookmark()
+
+
+def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
+    resource = kind.resource
+    if answer.as_kind == "Table":
+        include = request.query.get("includeObject", ["Metadata"])[0]
+        first = True
+
+        def as_table(event: Event) -> bytes:
+            nonlocal first
+            objects = [event.obj] if event.stored is not None else []
+            metadata = {"resourceVersion": str(event.revision)}
+            if event.stored is None and (noted := event.obj["metadata"].get("annotations")):
+                metadata["annotations"] = noted
+            obj = table(
+                resource, objects, now(), include, metadata, api_version=answer.as_api_version, definitions=first
+            )
+            first = False
+            return event_frame(event.type, encode_json(obj))
+
+        return as_table
+    if answer.as_kind:
+        return lambda event: event_frame(event.type, encode_json(partial_metadata(event.obj, answer.as_api_version)))
+    if answer.media == "protobuf":
+
+        def as_protobuf(event: Event) -> bytes:
+            return protobuf.watch_frame(event.type, protobuf.encode_envelope(event.obj, resource.schema))
+
+        return as_protobuf
+    return Event.frame
