@@ -1,0 +1,159 @@
+"""Server-side printing: Table documents, ages, and objects reduced to their metadata (reference/kubernetes.md 7.8).
+
+Rules kept here:
+* Columns come from the resource; a resource without any prints Name and Age.
+* `includeObject` decides what a row carries: nothing, the metadata (default), or the object.
+* In a watch only the first event carries column definitions.
+* Ages are printed as k8s.io/apimachinery `duration.HumanDuration` does: more digits while young, two units at most; `<unknown>`
+  without a time, `<invalid>` for more than a second in the future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from mooring.clock import parse_rfc3339
+from mooring.errors import BadRequestError
+from mooring.wire.resource import Cell, Column, Resource
+from mooring.wire.schema import Obj
+
+Include = Literal["None", "Metadata", "Object"]
+META_V1 = "meta.k8s.io/v1"
+
+
+def parse_include(text: str) -> Include:
+    """The includeObject query value; empty means Metadata."""
+    match text:
+        case "None" | "Metadata" | "Object":
+            return text
+        case "":
+            return "Metadata"
+    raise BadRequestError(f'unrecognized includeObject value: "{text}"')
+
+
+def human_duration(span: timedelta) -> str:
+    """A span of time as kubectl shows ages: `90s`, `5m3s`, `2h`, `7d3h`, `2y10d`."""
+    total = int(span.total_seconds())  # towards zero, as Go does: half a second in the future is no time at all
+    if total < -1:
+        return "<invalid>"
+    seconds = max(total, 0)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    years = days // 365
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _units(minutes, "m", seconds % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _units(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _units(days, "d", hours % 24, "h")
+    if years < 2:
+        return f"{days}d"
+    if years < 8:
+        return _units(years, "y", days % 365, "d")
+    return f"{years}y"
+
+
+def _units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def age(timestamp: str | None, now: datetime) -> str:
+    """How long ago an RFC 3339 time was; `<unknown>` when there is none or it cannot be read."""
+    if not timestamp:
+        return "<unknown>"
+    try:
+        then = parse_rfc3339(timestamp)
+    except ValueError:
+        return "<unknown>"
+    return human_duration(now - then)
+
+
+def _name(obj: Obj, now: datetime) -> Cell:
+    return str(obj["metadata"].get("name", ""))
+
+
+def _age(obj: Obj, now: datetime) -> Cell:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def _created(obj: Obj, now: datetime) -> Cell:
+    return str(obj["metadata"].get("creationTimestamp", ""))
+
+
+NAME = Column("Name", _name, format="name", description="Unique within a namespace; cannot be changed.")
+AGE = Column("Age", _age, description="Time since the object was created.")
+CREATED_AT = Column("Created At", _created, type="date", description="When the server created the object.")
+DEFAULT_COLUMNS = (NAME, AGE)
+
+
+def table(
+    resource: Resource,
+    objects: Iterable[Obj],
+    now: datetime,
+    include: Include = "Metadata",
+    list_meta: Obj | None = None,
+    *,
+    api_version: str = META_V1,
+    with_columns: bool = True,
+) -> Obj:
+    """The objects as a Table.
+
+    `list_meta` is the metadata of the list; None for a single object or event, whose own resourceVersion is used then.
+    `api_version` is meta.k8s.io/v1 or v1beta1, as asked for; `with_columns=False` is for all but the first event of a watch.
+    """
+    columns = resource.columns or DEFAULT_COLUMNS
+    objects = list(objects)
+    if list_meta is None:
+        versions = [obj["metadata"].get("resourceVersion", "") for obj in objects]
+        list_meta = {"resourceVersion": versions[0]} if versions and versions[0] else {}
+    return {
+        "kind": "Table",
+        "apiVersion": api_version,
+        "metadata": list_meta,
+        "columnDefinitions": _definitions(columns) if with_columns else [],
+        "rows": [_row(columns, obj, now, include, api_version) for obj in objects],
+    }
+
+
+def _definitions(columns: Sequence[Column]) -> list[Obj]:
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in columns
+    ]
+
+
+def _row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include, api_version: str) -> Obj:
+    row: Obj = {"cells": [column.cell(obj, now) for column in columns]}
+    if include == "Object":
+        row["object"] = obj
+    elif include == "Metadata":
+        row["object"] = partial_metadata(obj, api_version)
+    return row
+
+
+def partial_metadata(obj: Obj, api_version: str = META_V1) -> Obj:
+    """PartialObjectMetadata of an object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": obj["metadata"]}
+
+
+def partial_metadata_list(objects: Iterable[Obj], list_meta: Obj, api_version: str = META_V1) -> Obj:
+    """PartialObjectMetadataList of a list."""
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": api_version,
+        "metadata": list_meta,
+        "items": [partial_metadata(obj, api_version) for obj in objects],
+    }
