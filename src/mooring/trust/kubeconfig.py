@@ -268,6 +268,12 @@ def flatten_cluster(cluster: Cluster, read: Read) -> Cluster:
     )
 
 
+def _token(content: bytes, path: str) -> Secret:
+    if not content.isascii():
+        raise KubeconfigError(f'tokenFile "{path}" does not hold a token: it is not ASCII text')
+    return Secret(content)
+
+
 def flatten_user(user: User, read: Read) -> User:
     """The same user with certificate, key and token inline; an inline value overrides its file."""
     if user.certificate_file:
@@ -276,7 +282,7 @@ def flatten_user(user: User, read: Read) -> User:
     if user.key_file:
         user = replace(user, key=user.key or Secret(_content(read, "client-key", user.key_file)), key_file="")
     if user.token_file:
-        token = user.token or Secret(_content(read, "tokenFile", user.token_file).strip())
+        token = user.token or _token(_content(read, "tokenFile", user.token_file).strip(), user.token_file)
         user = replace(user, token=token, token_file="")
     return user
 
