@@ -1,0 +1,172 @@
+"""A certificate authority that lives as long as a test.
+
+Rules kept here: keys are P-256, so that making one costs nothing; what `client`, `node`, `server` and `request` make is what
+Mooring itself would make; `custom` builds certificates with the library directly, also such as no authority should issue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from mooring.pki import names, pem, profiles
+from mooring.pki.authority import Authority, self_signed_ca
+from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, signature_hash
+from mooring.pki.names import IPAddress
+from mooring.pki.profiles import Template
+from mooring.pki.requests import build_request
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key."""
+
+    certificate: x509.Certificate
+    key: PrivateKey
+
+    @property
+    def der(self) -> bytes:
+        return self.certificate.public_bytes(Encoding.DER)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return pem.certificates_pem([self.certificate])
+
+    @property
+    def key_pem(self) -> bytes:
+        return private_key_pem(self.key)
+
+    def write(self, directory: Path, name: str) -> tuple[Path, Path]:
+        """Writes `<name>.crt` and `<name>.key` and returns their paths."""
+        certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
+        certificate.write_bytes(self.certificate_pem)
+        key.write_bytes(self.key_pem)
+        return certificate, key
+
+
+class ThrowawayCA:
+    """A root made now (or at the `now` given) with everything a test wants signed by it."""
+
+    def __init__(self, common_name: str = "kubernetes", now: datetime | None = None) -> None:
+        self.now = now or datetime.now(UTC)
+        self.key = generate_key()
+        self.authority: Authority = self_signed_ca(self.key, common_name, self.now, x509.random_serial_number())
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        return self.authority.certificate
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return self.authority.certificate_pem
+
+    def sign(self, template: Template, key: PrivateKey) -> Pair:
+        return Pair(self.authority.sign(template, self.now, x509.random_serial_number()), key)
+
+    def client(self, username: str, *groups: str, lifetime: timedelta = profiles.LIFETIME) -> Pair:
+        """The client certificate of a user."""
+        key = generate_key()
+        return self.sign(profiles.client(key.public_key(), self.now, username, groups, lifetime), key)
+
+    def node(self, name: str) -> Pair:
+        """The client certificate of a kubelet."""
+        key = generate_key()
+        return self.sign(profiles.kubelet_client(key.public_key(), self.now, name), key)
+
+    def server(self, *hosts: str) -> Pair:
+        """A serving certificate for DNS names and addresses; for this machine's loopback when none is given."""
+        key = generate_key()
+        dns, ips = _split(hosts or LOOPBACK)
+        return self.sign(profiles.apiserver_serving(key.public_key(), self.now, dns, ips), key)
+
+    def custom(
+        self,
+        subject: x509.Name | str,
+        *,
+        key: PrivateKey | None = None,
+        extensions: Sequence[tuple[x509.ExtensionType, bool]] | None = None,
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+        issuer: Pair | None = None,
+        algorithm: hashes.SHA1 | hashes.SHA256 | None = None,
+    ) -> Pair:
+        """A certificate exactly as told: no check is made. Without `extensions` it may authenticate clients."""
+        own = key or generate_key()
+        by = issuer or Pair(self.certificate, self.key)
+        if extensions is None:
+            extensions = [(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)]
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(names.subject(subject) if isinstance(subject, str) else subject)
+            .issuer_name(by.certificate.subject)
+            .public_key(own.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(not_before or self.now - timedelta(hours=1))
+            .not_valid_after(not_after or self.now + timedelta(hours=1))
+        )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        return Pair(builder.sign(by.key, algorithm or signature_hash(by.key)), own)  # type: ignore[arg-type]  # SHA-1 is refused by the types, and that is what a test wants
+
+    def expired_client(self, username: str) -> Pair:
+        """A client certificate that was valid until an hour ago."""
+        return self.custom(username, not_before=self.now - timedelta(hours=2), not_after=self.now - timedelta(hours=1))
+
+    def intermediate(self, common_name: str, path_length: int | None = None) -> Pair:
+        """A CA below this one."""
+        return self.custom(common_name, extensions=[(x509.BasicConstraints(True, path_length), True)])
+
+
+def request(
+    common_name: str, organizations: Iterable[str] = (), hosts: Iterable[str] = (), key: PrivateKey | None = None
+) -> tuple[bytes, PrivateKey]:
+    """A PEM certificate request and its key."""
+    own = key or generate_key()
+    dns, ips = _split(hosts)
+    return build_request(own, common_name, organizations, dns, ips), own
+
+
+def node_request(name: str) -> tuple[bytes, PrivateKey]:
+    """The request a kubelet makes for its client certificate."""
+    return request(f"system:node:{name}", ["system:nodes"])
+
+
+def request_with_bad_signature(common_name: str, organizations: Iterable[str] = ()) -> bytes:
+    """A request for somebody else's key: signed, but not by the key it carries."""
+    text, _ = request(common_name, organizations)
+    block = next(pem.blocks(text))
+    return pem.encode(block.label, block.der[:-1] + bytes([block.der[-1] ^ 1]))
+
+
+def name_of(*pairs: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
+    """A subject of any attributes, in order, one RDN each."""
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in pairs])
+
+
+def user_name(common_name: str) -> tuple[x509.ObjectIdentifier, str]:
+    return (NameOID.COMMON_NAME, common_name)
+
+
+def group_name(organization: str) -> tuple[x509.ObjectIdentifier, str]:
+    return (NameOID.ORGANIZATION_NAME, organization)
+
+
+def _split(hosts: Iterable[str]) -> tuple[list[str], list[IPAddress]]:
+    dns: list[str] = []
+    ips: list[IPAddress] = []
+    for host in hosts:
+        try:
+            ips.append(ip_address(host))
+        except ValueError:
+            dns.append(host)
+    return dns, ips
