@@ -1,0 +1,116 @@
+"""A cluster to discover, in memory: answers the requests of `mooring.trust.discovery` as an API server and a TLS stack would.
+
+It reads the real ConfigMap with real signatures; faults are set as fields, not mocked calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from mooring.trust import clusterinfo, tokenrecord
+from mooring.trust.exchange import CERTIFICATE, UNREACHABLE, Fetch, Fetched, FetchFailed, Reply, Step, Told, Wait
+from mooring.trust.token import BootstrapToken
+from mooring.wire.schema import Obj
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+R = TypeVar("R")
+
+
+def make_ca(name: str) -> bytes:
+    """A self-signed CA as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(Encoding.PEM)
+
+
+CA = make_ca("kubernetes")
+OTHER_CA = make_ca("somebody else")
+
+
+def token_secret(token: BootstrapToken) -> Obj:
+    return tokenrecord.to_secret(tokenrecord.new_record(token, NOW))
+
+
+@dataclass
+class Server:
+    """One API server. `serving_ca` signed its certificate; `override` answers in its place when it returns something."""
+
+    config_map: Obj | None
+    serving_ca: bytes = CA
+    override: Callable[[int, Fetch], Fetched | FetchFailed | None] = lambda count, request: None
+    elapsed: float = 0.0
+    requests: list[Fetch] = field(default_factory=list)
+
+    def answer(self, request: Fetch) -> Fetched | FetchFailed:
+        self.requests.append(request)
+        overridden = self.override(len(self.requests), request)
+        if overridden is not None:
+            return overridden
+        if request.ca_pem is not None and self.serving_ca not in request.ca_pem:
+            return FetchFailed(CERTIFICATE, "unable to get local issuer certificate")
+        if urlsplit(request.url).path != clusterinfo.PATH or self.config_map is None:
+            return status(404)
+        return Fetched(200, json.dumps(self.config_map).encode(), self.elapsed)
+
+
+def status(code: int) -> Fetched:
+    return Fetched(code, json.dumps({"kind": "Status", "apiVersion": "v1", "code": code}).encode())
+
+
+def signed_cluster_info(*tokens: BootstrapToken, server: str = "https://cluster.test:6443", ca: bytes = CA) -> Obj:
+    config_map = clusterinfo.config_map(server, ca)
+    return clusterinfo.signed(config_map, [token_secret(token) for token in tokens], NOW) or config_map
+
+
+@dataclass
+class Network:
+    """Servers by `host:port`; keeps what discovery told and how long it waited."""
+
+    servers: dict[str, Server]
+    told: list[str] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+    on_wait: Callable[[int], None] = lambda count: None
+
+    def drive(self, generator: Generator[Step, Reply, R]) -> R:
+        """Run a generator to its end; its result, or the error it raises."""
+        reply: Reply = None
+        try:
+            while True:
+                step = generator.send(reply)
+                reply = None
+                if isinstance(step, Told):
+                    self.told.append(step.message)
+                elif isinstance(step, Wait):
+                    self.waited.append(step.seconds)
+                    self.on_wait(len(self.waited))
+                else:
+                    reply = self._fetch(step)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+
+    def _fetch(self, request: Fetch) -> Fetched | FetchFailed:
+        server = self.servers.get(urlsplit(request.url).netloc)
+        return server.answer(request) if server else FetchFailed(UNREACHABLE, "connection refused")

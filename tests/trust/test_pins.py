@@ -1,0 +1,98 @@
+"""Rules of mooring.trust.pins (reference/kubernetes.md 2.2)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.pki.errors import PkiError
+from mooring.trust import pins
+from mooring.trust.failures import PinMismatchError, UnusableClusterInfoError
+from tests.support.discoverypeer import CA, OTHER_CA
+
+HEX = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"sha256:{HEX}", f"SHA256:{HEX}", f"Sha256:{HEX.upper()}"],
+    ids=["lower case", "a prefix in capitals", "hex in capitals"],
+)
+def test_a_pin_is_read_in_any_case_and_written_in_lower_case(text: str) -> None:
+    assert str(pins.parse_pin(text)) == f"sha256:{HEX}"
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_parse_and_print_are_inverse(digest: bytes) -> None:
+    assert pins.parse_pin(str(pins.Pin(digest))) == pins.Pin(digest)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the form is"),
+        (HEX, "the form is"),
+        (f"sha256:{HEX}:", "the form is"),
+        (f"sha512:{HEX}", 'unknown algorithm "sha512"'),
+        (f":{HEX}", 'unknown algorithm ""'),
+        ("sha256:", "exactly 64"),
+        (f"sha256:{HEX[2:]}", "exactly 64"),
+        (f"sha256:{HEX}ab", "exactly 64"),
+        (f"sha256:{HEX[1:]}g", "exactly 64"),
+        (f"sha256:{HEX}\n", "exactly 64"),
+        (f"sha256: {HEX[1:]}", "exactly 64"),
+    ],
+)
+def test_no_pin_is_read_from(text: str, message: str) -> None:
+    with pytest.raises(pins.PinError, match=message):
+        pins.parse_pin(text)
+
+
+def test_the_pin_is_the_hash_of_the_public_key_info() -> None:
+    certificate = x509.load_pem_x509_certificate(CA)
+    spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert str(pins.pin_of(certificate)) == "sha256:" + hashlib.sha256(spki).hexdigest()
+
+
+def test_a_bundle_has_a_pin_for_each_certificate_in_its_order() -> None:
+    assert pins.pins_of(CA + OTHER_CA) == (pins.pins_of(CA)[0], pins.pins_of(OTHER_CA)[0])
+
+
+def test_a_text_without_certificates_has_no_pins() -> None:
+    with pytest.raises(PkiError):
+        pins.pins_of(b"")
+
+
+def test_only_the_pinned_certificates_of_a_bundle_are_returned() -> None:
+    found = pins.check_pins(OTHER_CA + CA, pins.pins_of(CA))
+    assert found == (x509.load_pem_x509_certificate(CA),)
+
+
+@pytest.mark.parametrize("given_pins", [(), pins.pins_of(OTHER_CA)], ids=["no pins at all", "the pin of another CA"])
+def test_nothing_is_trusted_with(given_pins: tuple[pins.Pin, ...]) -> None:
+    with pytest.raises(PinMismatchError, match=re.escape(str(pins.pins_of(CA)[0]))):
+        pins.check_pins(CA, given_pins)
+
+
+@pytest.mark.parametrize("ca_pem", [b"", b"junk", CA[:-40]], ids=["nothing", "junk", "a block without its end"])
+def test_a_ca_that_cannot_be_read_is_refused(ca_pem: bytes) -> None:
+    with pytest.raises(UnusableClusterInfoError, match="cannot be read"):
+        pins.check_pins(ca_pem, pins.pins_of(CA))
+
+
+def test_a_key_of_an_unknown_kind_has_no_pin() -> None:
+    # the OID of the public key (1.2.840.10045.2.1) replaced by one that nobody assigned, same length
+    der = x509.load_pem_x509_certificate(CA).public_bytes(Encoding.DER)
+    known, unknown = bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f")
+    assert known in der
+    certificate = x509.load_der_x509_certificate(der.replace(known, unknown))
+    with pytest.raises(pins.PinError, match="unknown kind"):
+        pins.pin_of(certificate)
+    with pytest.raises(UnusableClusterInfoError, match="unknown kind"):
+        pins.check_pins(certificate.public_bytes(Encoding.PEM), pins.pins_of(CA))
