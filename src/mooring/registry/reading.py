@@ -3,6 +3,7 @@
 Rules kept here (reference/kubernetes.md 7.6, 7.7):
 * resourceVersion "" means the newest: the store is asked for its revision (microseconds) and the cache waits until it is there.
   "0" means anything cached. N means not older than N; a future N is waited for and then answered 504.
+* Which combinations of parameters have a meaning is decided by `mooring.wire.options`, before anything comes here.
 * A list with a limit and N, or with match Exact, is the state at exactly N; compacted is 410. Nothing in the past is guessed: it
   comes from memory only if the kind has not changed since.
 * A continue token goes on with the same snapshot; once that is compacted, 410 hands out a token that goes on inconsistently.
@@ -16,35 +17,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.errors import (
-    BadRequestError,
-    Cause,
-    Details,
-    ExpiredError,
-    FieldError,
-    InvalidError,
-    NotFoundError,
-    RequestTimeoutError,
-    forbidden,
-    invalid,
-    not_supported,
-)
+from mooring.errors import Cause, Details, ExpiredError, NotFoundError, RequestTimeoutError
 from mooring.kinds.kind import Kind
 from mooring.registry.kindcache import KindCache, Sink, Watch
 from mooring.registry.scope import Scope
 from mooring.registry.stored import Event, Stored
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
-from mooring.wire.options import ListOptions, decode_continue, encode_continue
+from mooring.wire.options import INCONSISTENT, ListOptions, decode_continue, encode_continue, parse_resource_version
 
 FRESH_WITHIN = 3.0
 """Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure (7.7)."""
 SELECT_CHUNK = 500
 """Entries fetched at a time while a selector looks through a snapshot: kubectl's own page size."""
-LATEST = -1
-"""The revision in a continue token that goes on with whatever is there now."""
 _KEY_END = "\0"
-_MATCHES = ("Exact", "NotOlderThan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,64 +53,6 @@ class ContinueExpiredError(ExpiredError):
             "results; objects that changed since the first page may then be missing or shown in their new state."
         )
         self.continue_token = continue_token
-
-
-def parse_version(text: str) -> int | None:
-    """None for "", else the number. Raises BadRequestError."""
-    if not text:
-        return None
-    if text.isascii() and text.isdigit() and len(text) <= 20:
-        return int(text)
-    problem = invalid("resourceVersion", text, "must be a decimal number")
-    raise BadRequestError(f"invalid resource version: {problem}")
-
-
-def check_options(options: ListOptions, watch: bool) -> None:
-    """Raises InvalidError for combinations of list parameters that have no meaning (7.6, 7.7)."""
-    errors = _watch_errors(options) if watch else _list_errors(options)
-    if errors:
-        raise InvalidError.of("meta.k8s.io", "ListOptions", "", errors)
-
-
-def _list_errors(options: ListOptions) -> list[FieldError]:
-    errors = []
-    match, version = options.match, options.resource_version
-    if match:
-        if not version:
-            errors.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"))
-        if options.continue_token:
-            errors.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
-        if match not in _MATCHES:
-            errors.append(not_supported("resourceVersionMatch", match, _MATCHES))
-        if match == "Exact" and version == "0":
-            errors.append(
-                forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
-            )
-    if options.send_initial_events is not None:
-        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    return errors
-
-
-def _watch_errors(options: ListOptions) -> list[FieldError]:
-    errors = []
-    match = options.match
-    if options.send_initial_events is not None and match != "NotOlderThan":
-        errors.append(
-            forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        )
-    if match:
-        if options.send_initial_events is None:
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                )
-            )
-        if match != "NotOlderThan":
-            errors.append(not_supported("resourceVersionMatch", match, ("NotOlderThan",)))
-        if options.continue_token:
-            errors.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
-    return errors
 
 
 def too_large(wanted: int, current: int) -> RequestTimeoutError:
@@ -160,12 +88,10 @@ class Reader:
 
     async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
         """One object. Raises NotFoundError."""
-        version = parse_version(resource_version)
-        if version is None:
+        if not resource_version:
             stored = await self.current(kind, namespace, name)
         else:
-            if version:
-                await self._wait_for(version)
+            await self._wait_for(int(parse_resource_version(resource_version)))
             stored = self._of(kind).get(kind.key(namespace, name))
         if stored is None:
             raise NotFoundError.of(kind.resource.group, kind.resource.plural, name)
@@ -179,16 +105,15 @@ class Reader:
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
         """The matching objects of one kind, as of one revision."""
-        check_options(options, watch=False)
         scope = Scope(kind, namespace, options.label_selector, options.field_selector)
         if options.continue_token:
             return await self._go_on(scope, options)
-        version, limit = parse_version(options.resource_version), options.limit
-        if version is None:
+        version, limit = options.revision, options.limit
+        if not options.resource_version:
             return self._here(scope, "", limit) if await self.fresh() else await self._there(scope, "", limit, 0)
         if not version:
             return self._here(scope, "", 0)
-        if options.match == "Exact" or (limit and not options.match):
+        if options.exact:
             try:
                 return await self._at(scope, "", limit, version)
             except CompactedError as error:
@@ -197,17 +122,17 @@ class Reader:
         return self._here(scope, "", limit)
 
     async def _go_on(self, scope: Scope, options: ListOptions) -> Listed:
-        if options.resource_version not in ("", "0"):
-            raise BadRequestError("specifying resource version is not allowed when using continue")
         start, revision = decode_continue(options.continue_token)
         after = scope.kind.key_prefix(scope.namespace) + start.removesuffix(_KEY_END)
-        if revision == LATEST:
+        if revision == INCONSISTENT:
             fresh = await self.fresh()
-            return self._here(scope, after, options.limit) if fresh else await self._there(scope, after, options.limit, 0)
+            return (
+                self._here(scope, after, options.limit) if fresh else await self._there(scope, after, options.limit, 0)
+            )
         try:
             return await self._at(scope, after, options.limit, revision)
         except CompactedError as error:
-            raise ContinueExpiredError(encode_continue(start, LATEST)) from error
+            raise ContinueExpiredError(encode_continue(start, INCONSISTENT)) from error
 
     def _here(self, scope: Scope, after: str, limit: int, revision: int = 0) -> Listed:
         """From memory, now; `revision`: the older one this is also the state of."""
@@ -256,13 +181,12 @@ class Reader:
 
     async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
         """Subscribe; what is due at once reaches `sink` before this returns. Raises ExpiredError for a forgotten start."""
-        check_options(options, watch=True)
         scope = Scope(kind, namespace, options.label_selector, options.field_selector)
-        version = parse_version(options.resource_version)
-        if version is None:
+        version = options.revision
+        if not options.resource_version:
             if not await self.fresh():
                 raise too_large(await self._storage.revision(), self._cache.revision)
-        elif version:
+        else:
             await self._wait_for(version)
         # No await from here on.
         cache = self._of(kind)

@@ -9,10 +9,9 @@ Rules kept here:
 
 from __future__ import annotations
 
-from mooring.errors import BadRequestError
 from mooring.kinds.kind import Kind
 from mooring.registry.stored import Stored
-from mooring.wire.selectors import FieldSelector, LabelSelector
+from mooring.wire.selectors import FieldSelector, LabelSelector, check_field_labels
 
 NAME = "metadata.name"
 NAMESPACE = "metadata.namespace"
@@ -31,11 +30,8 @@ class Scope:
         self._fields = None if fields.empty else fields
         self._by_place = False
         if self._fields is not None:
-            asked = set(fields.labels())
-            for label in sorted(asked - {NAME, NAMESPACE}):
-                if label not in kind.selectable:
-                    raise BadRequestError(f"field label not supported: {label}")
-            self._by_place = asked <= {NAME, NAMESPACE}
+            check_field_labels(fields, (NAME, NAMESPACE, *kind.selectable), kind.resource.plural)
+            self._by_place = all(label in (NAME, NAMESPACE) for label in fields.labels())
             self.name = fields.requires(NAME) or ""
             if kind.resource.namespaced and not namespace:
                 self.namespace = fields.requires(NAMESPACE) or ""

@@ -115,9 +115,7 @@ class Registry:
         """Change an object by a function of its present state; applied again when somebody else was faster."""
         return await self._writer.patch(kind, namespace, name, apply, change, options, subresource)
 
-    async def delete(
-        self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change
-    ) -> Deleted:
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change) -> Deleted:
         """Delete an object, or mark it when finalizers hold it. Raises NotFoundError, ConflictError."""
         return await self._writer.delete(kind, namespace, name, options, change)
 

@@ -31,7 +31,7 @@ _HEADS: dict[str, bytes] = {}
 
 def copied(obj: Obj) -> Obj:
     """A deep copy. Going through JSON is several times faster than copy.deepcopy, and objects are JSON by definition."""
-    return cast(Obj, _decode(msgspec.json.encode(obj)))
+    return cast("Obj", _decode(msgspec.json.encode(obj)))
 
 
 def head(resource: Resource) -> bytes:
@@ -83,7 +83,7 @@ class Stored:
         """The object with metadata.resourceVersion. Shared by everybody: copy it before changing anything."""
         if self._obj is None:
             try:
-                self._obj = cast(Obj, _decode(self.raw))
+                self._obj = cast("Obj", _decode(self.raw))
             except msgspec.DecodeError as error:
                 raise _unreadable(self.kind.resource) from error
         return self._obj
@@ -101,7 +101,7 @@ class Stored:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return cast(Mapping[str, str], self.obj["metadata"].get("labels") or {})
+        return cast("Mapping[str, str]", self.obj["metadata"].get("labels") or {})
 
     def at(self, revision: int) -> Stored:
         """The same content as of another revision: what a DELETED event carries."""
@@ -119,7 +119,9 @@ class Stored:
 
 
 def _unreadable(resource: Resource) -> StorageError:
-    return StorageError(f"a stored object of {resource.plural} is not valid JSON; restore it from a backup or delete its key")
+    return StorageError(
+        f"a stored object of {resource.plural} is not valid JSON; restore it from a backup or delete its key"
+    )
 
 
 def _rewritten(resource: Resource, value: bytes) -> bytes:
@@ -235,5 +237,3 @@ class Keys:
         """None for a kind not served here. Raises StorageError for bytes that are no object."""
         place = self.parse(entry.key)
         return Stored.of(*place, entry.revision, entry.value) if place is not None else None
-
-

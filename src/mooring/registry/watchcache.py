@@ -16,6 +16,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from mooring.clock import Clock
 from mooring.errors import StorageError
@@ -187,8 +188,9 @@ class WatchCache:
             return True
         ticket = self._ticket(revision)
         timer = asyncio.ensure_future(self._clock.sleep(seconds))
+        either: set[asyncio.Future[Any]] = {ticket, timer}
         try:
-            await asyncio.wait({ticket, timer}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             timer.cancel()
             ticket.cancel()

@@ -127,7 +127,7 @@ class Writer:
         error: AlreadyExistsError | None = None
         for _ in range(GENERATE_TRIES if generated else 1):
             try:
-                return await self._create(kind, namespace, copied(obj), change, bool(options.dry_run))
+                return await self._create(kind, namespace, copied(obj), change, options.dry_run)
             except AlreadyExistsError as failure:
                 error = failure
         assert error is not None  # the loop ran and did not return
@@ -142,6 +142,7 @@ class Writer:
         """`obj` belongs to this call."""
         resource = kind.resource
         obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
+        obj.setdefault("metadata", {})
         kind.default(obj)
         uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
         prepare_create_meta(obj, kind, namespace, uid, change.now, self._entropy)
@@ -187,7 +188,7 @@ class Writer:
     ) -> tuple[Stored, bool]:
         """Replace. The flag says whether the object was created (only where the kind and the caller allow it)."""
         _check_place(kind, obj, namespace, name)
-        dry_run = bool(options.dry_run)
+        dry_run = options.dry_run
         uid = obj["metadata"].get("uid", "")
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
@@ -223,7 +224,7 @@ class Writer:
                 raise _missing(kind, name)
             new = apply(copied(old.obj))
             _check_place(kind, new, namespace, name)
-            stored = await self._replace(kind, old, new, change, subresource, bool(options.dry_run))
+            stored = await self._replace(kind, old, new, change, subresource, options.dry_run)
             if stored is not None:
                 return stored
         raise _stale(kind, name)
@@ -275,17 +276,15 @@ class Writer:
 
     # -- delete --------------------------------------------------------------------------------------------------
 
-    async def delete(
-        self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change
-    ) -> Deleted:
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change) -> Deleted:
         """Delete, or mark what finalizers hold. Raises NotFoundError and, for failed preconditions, ConflictError."""
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
                 raise _missing(kind, name)
-            lifecycle.check_uid(kind, name, options.uid or "", old)
-            lifecycle.check_version(kind, name, options.resource_version or "", old)
-            self._ask("DELETE", kind, (namespace, name), None, old.obj, change, bool(options.dry_run))
+            lifecycle.check_uid(kind, name, options.uid, old)
+            lifecycle.check_version(kind, name, options.resource_version, old)
+            self._ask("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
             done = await self._delete(kind, old, options, change)
             if done is not None:
                 return done
@@ -293,7 +292,7 @@ class Writer:
 
     async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
         """None when `old` is no longer what is stored."""
-        new = lifecycle.marked(kind, old.obj, options.propagation or "", change.now)
+        new = lifecycle.marked(kind, old.obj, options.propagation, change.now)
         gone = not lifecycle.held(kind, new)
         if not gone and new == old.obj:
             return Deleted(old, False)

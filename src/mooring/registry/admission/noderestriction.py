@@ -1,0 +1,133 @@
+"""NodeRestriction: a node changes only what is its own.
+
+Rules kept here (reference/kubernetes.md 3.4, 6.7), for users that are nodes (group system:nodes):
+* Its own Node only; no change of taints or owner references; of the labels in Kubernetes' own domains only those a kubelet
+  reports about itself, never node-restriction labels.
+* Its own Lease in kube-node-lease only.
+* Certificate requests for kubelet signers only with its own common name.
+* Service account tokens only bound to a pod that runs on it.
+A node that does not say which node it is may do none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.authz.nodeidentity import node_name
+from mooring.identity import NODE_PREFIX
+from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.registry.admission.csr import CSRS, requested
+from mooring.registry.admission.request import AdmissionRequest
+
+LEASE_NAMESPACE = "kube-node-lease"
+RESTRICTED = "node-restriction.kubernetes.io"
+OWN_LABELS = frozenset(
+    {
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+"""What a kubelet reports about itself (k8s.io/kubelet well-known labels)."""
+OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+
+
+class NodeRestriction:
+    name = "NodeRestriction"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        node = node_name(request.user)
+        check = _CHECKS.get(request.resource)
+        if node is None or check is None:
+            return
+        if not node:
+            raise request.forbidden(f'could not determine node from user "{request.user.username}"')
+        check(request, node)
+
+
+def _node(request: AdmissionRequest, node: str) -> None:
+    new, old = request.new, request.old
+    if request.name != node:
+        raise request.forbidden(f'node "{node}" is not allowed to modify node "{request.name}"')
+    if new is None:
+        return
+    if (new.get("spec") or {}).get("configSource") and (
+        old is None or (old.get("spec") or {}).get("configSource") != new["spec"]["configSource"]
+    ):
+        raise request.forbidden(f'node "{node}" is not allowed to set configSource')
+    if old is not None:
+        if ((new.get("spec") or {}).get("taints") or []) != ((old.get("spec") or {}).get("taints") or []):
+            raise request.forbidden(f'node "{node}" is not allowed to modify taints')
+        if (new["metadata"].get("ownerReferences") or []) != (old["metadata"].get("ownerReferences") or []):
+            raise request.forbidden(f'node "{node}" is not allowed to modify ownerReferences')
+    before = (old["metadata"].get("labels") or {}) if old is not None else {}
+    refused = forbidden_labels(before, new["metadata"].get("labels") or {})
+    if refused:
+        what = "modify labels" if old is not None else "set the following labels"
+        raise request.forbidden(f'node "{node}" is not allowed to {what}: {", ".join(refused)}')
+
+
+def forbidden_labels(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The labels added, changed or removed that are not a node's own, sorted."""
+    changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+    return sorted(key for key in changed if not _is_own(key))
+
+
+def _is_own(label: str) -> bool:
+    domain = label.partition("/")[0] if "/" in label else ""
+    if _within(domain, RESTRICTED):
+        return False
+    if not (_within(domain, "kubernetes.io") or _within(domain, "k8s.io")):
+        return True
+    return label in OWN_LABELS or any(_within(domain, own) for own in OWN_DOMAINS)
+
+
+def _within(domain: str, parent: str) -> bool:
+    return domain == parent or domain.endswith("." + parent)
+
+
+def _lease(request: AdmissionRequest, node: str) -> None:
+    if request.namespace != LEASE_NAMESPACE:
+        raise request.forbidden(f'can only access leases in the "{LEASE_NAMESPACE}" system namespace')
+    if request.name != node:
+        raise request.forbidden("can only access node lease with the same name as the requesting node")
+
+
+def _csr(request: AdmissionRequest, node: str) -> None:
+    if request.operation != "CREATE" or request.new is None:
+        return
+    signer = (request.new.get("spec") or {}).get("signerName")
+    if signer not in (KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING):
+        return
+    parsed = requested(request)
+    if parsed is not None and parsed.common_name != NODE_PREFIX + node:
+        raise request.forbidden(f"can only create a node CSR with CN={NODE_PREFIX}{node}")
+
+
+def _token(request: AdmissionRequest, node: str) -> None:
+    bound = ((request.new or {}).get("spec") or {}).get("boundObjectRef") or {}
+    if bound.get("kind") != "Pod" or not bound.get("name"):
+        raise request.forbidden("node requested token not bound to a pod")
+    if not bound.get("uid"):
+        raise request.forbidden("node requested token with a pod binding without a uid")
+    pods = request.views.get("pods")
+    pod = pods.get(bound["name"], request.namespace) if pods is not None else None
+    if pod is None or pod["metadata"].get("uid") != bound["uid"] or (pod.get("spec") or {}).get("nodeName") != node:
+        raise request.forbidden("node requested token bound to a pod that does not run on it")
+
+
+_CHECKS = {
+    "nodes": _node,
+    "nodes/status": _node,
+    "leases": _lease,
+    CSRS: _csr,
+    "serviceaccounts/token": _token,
+}

@@ -1,0 +1,32 @@
+"""Nobody grants what they do not hold: the check of `mooring.authz.escalation` on every write of an RBAC object.
+
+Rules kept here (reference/kubernetes.md 6.3): creates and updates of roles and bindings are checked; what validation will
+refuse is left to validation, which says more; the RBAC rules are read from the same views as every other decision.
+"""
+
+from __future__ import annotations
+
+from mooring.authz.escalation import check_binding, check_role
+from mooring.authz.rbac import API_GROUP, Rbac
+from mooring.registry.admission.request import AdmissionRequest
+
+_CHECKS = {
+    "roles": check_role,
+    "clusterroles": check_role,
+    "rolebindings": check_binding,
+    "clusterrolebindings": check_binding,
+}
+
+
+class RbacEscalation:
+    name = "RBACEscalation"
+
+    def __init__(self) -> None:
+        self._rbac = Rbac()
+
+    def admit(self, request: AdmissionRequest) -> None:
+        check = _CHECKS.get(request.resource)
+        if check is None or request.new is None or request.kind.resource.group != API_GROUP:
+            return
+        if not request.kind.validate(request.new):
+            check(request.new, request.old, request.user, self._rbac, request.views, request.authorize)
