@@ -1,9 +1,11 @@
 """Durations the way Go writes them: `1h30m`, `1.5s`, `250ms`.
 
 Rules kept here:
-* Reading accepts what Go's `time.ParseDuration` accepts: an optional sign, then one or more numbers with an optional fraction, each with a
-  unit (ns, us, µs, ms, s, m, h); a bare `0` is the only number without a unit. Anything else is a ValueError in Go's words.
-* The range is Go's (63 bits of nanoseconds, about 292 years); the resolution is Python's: what is below a microsecond is dropped.
+* Reading accepts what Go's `time.ParseDuration` accepts: an optional sign, then one or more numbers with an optional
+  fraction, each with a unit (ns, us, µs, ms, s, m, h); a bare `0` is the only number without a unit. Anything else is a
+  ValueError in Go's words.
+* The range is Go's (63 bits of nanoseconds, about 292 years); the resolution is Python's: what is below a microsecond is
+  dropped.
 * Writing gives what Go's `Duration.String` gives, so reading what was written returns the same duration.
 
 Source: the Go standard library's documentation of package time; reference/kubernetes.md 7.12 (`?timeout=`), 1.7 (`--ttl`).

@@ -1,10 +1,11 @@
 """What a request is about, read from its method, path and query alone.
 
 Rules kept here:
-* `/api/<version>/<resource>…` and `/apis/<group>/<version>/<resource>…` are resource requests; everything else, `/api/v1` included, is a
-  path with the lower-case method as its verb.
-* GET and HEAD with a name are `get`; without one `list`, or `watch` when the parameter says so. POST is `create`, PUT `update`,
-  PATCH `patch`, DELETE `delete`, or `deletecollection` without a name. Any other method on a resource has the verb "": nobody may.
+* `/api/<version>/<resource>…` and `/apis/<group>/<version>/<resource>…` are resource requests; everything else, `/api/v1`
+  included, is a path with the lower-case method as its verb.
+* GET and HEAD with a name are `get`; without one `list`, or `watch` when the parameter says so. POST is `create`, PUT
+  `update`, PATCH `patch`, DELETE `delete`, or `deletecollection` without a name. Any other method on a resource has the
+  verb "": nobody may.
 * A field selector that pins metadata.name on list or watch gives the request that name, so that resourceNames rules can allow
   it. Never on deletecollection: kube-apiserver gives that no name, and a rule must not allow more here than there.
 * `/watch/` and `/proxy/` before the resource are the old way to give the verb; what follows them is read as usual.

@@ -1,13 +1,13 @@
 """Label and field selectors: which objects a list, a watch or a rule is about.
 
 Rules kept here:
-* Labels: comma-joined requirements `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key>1`, `key<1`,
-  with blanks anywhere between words; keys and values obey the rules for labels. All requirements must hold. As in Go, `!=` and
-  `notin` also match objects without the key.
-* Fields: comma-joined terms `label=value`, `label==value`, `label!=value`; `\\`, `,` and `=` in a value are escaped with `\\`. An absent field
-  is the empty text.
-* `str(selector)` is canonical: label requirements sorted by key, values sorted, `=` for `==` only in field selectors; parsing it gives the
-  same selector.
+* Labels: comma-joined requirements `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`,
+  `key notin (a,b)`, `key>1`, `key<1`, with blanks anywhere between words; keys and values obey the rules for labels. All
+  requirements must hold. As in Go, `!=` and `notin` also match objects without the key.
+* Fields: comma-joined terms `label=value`, `label==value`, `label!=value`; backslash, `,` and `=` in a value are escaped with
+  a backslash. An absent field is the empty text.
+* `str(selector)` is canonical (label requirements sorted by key, values sorted, `=` for the `==` of fields), and parsing it
+  gives the same selector.
 * What cannot be parsed is a BadRequestError (400) that says what was found and what was expected.
 
 Source: reference/kubernetes.md 7.9; k8s.io/apimachinery pkg/labels and pkg/fields.
@@ -95,19 +95,19 @@ def parse_label_selector(text: str) -> LabelSelector:
     """The selector `text` says. Raises BadRequestError."""
     tokens = _Tokens(text)
     requirements = []
-    while not tokens.at_end:
-        if not (tokens.word or tokens.next == "!"):
+    while not tokens.ended():
+        if not (tokens.is_word() or tokens.next == "!"):
             raise _unexpected(tokens, "!, identifier, or 'end of string'")
         try:
             requirements.append(_requirement(tokens))
         except BadRequestError as error:
             raise BadRequestError(f"unable to parse requirement: {error.message}") from None
-        if tokens.at_end:
+        if tokens.ended():
             break
         if tokens.next != ",":
             raise _unexpected(tokens, "',' or 'end of string'")
         tokens.take()
-        if not (tokens.word or tokens.next == "!"):
+        if not (tokens.is_word() or tokens.next == "!"):
             raise _unexpected(tokens, "identifier after ','")
     return _selector(requirements)
 
@@ -146,10 +146,10 @@ def _requirement(tokens: _Tokens) -> Requirement:
     absent = tokens.next == "!"
     if absent:
         tokens.take()
-    if not tokens.word:
+    if not tokens.is_word():
         raise _unexpected(tokens, "identifier")
     key = tokens.take()
-    if absent or tokens.at_end or tokens.next == ",":
+    if absent or tokens.ended() or tokens.next == ",":
         return _checked(key, "!" if absent else "exists", [])
     if tokens.next not in _OPERATORS:
         raise _unexpected(tokens, ", ".join(_OPERATORS))
@@ -158,9 +158,9 @@ def _requirement(tokens: _Tokens) -> Requirement:
 
 
 def _exact(tokens: _Tokens) -> list[str]:
-    if tokens.at_end or tokens.next == ",":
+    if tokens.ended() or tokens.next == ",":
         return [""]
-    if not tokens.word:
+    if not tokens.is_word():
         raise _unexpected(tokens, "identifier")
     return [tokens.take()]
 
@@ -173,7 +173,7 @@ def _set(tokens: _Tokens) -> list[str]:
     values, commas = [], 0
     expects_value = True
     while tokens.next != ")":
-        if tokens.word and expects_value:
+        if tokens.is_word() and expects_value:
             values.append(tokens.take())
             expects_value = False
         elif tokens.next == ",":
@@ -236,12 +236,10 @@ class _Tokens:
         self.next = ""
         self._advance()
 
-    @property
-    def at_end(self) -> bool:
+    def ended(self) -> bool:
         return self.next == ""
 
-    @property
-    def word(self) -> bool:
+    def is_word(self) -> bool:
         return self.next != "" and self.next[0] not in _SYMBOLS
 
     def take(self) -> str:
