@@ -11,6 +11,7 @@ Reasons and causes: k8s.io/apimachinery `metav1.StatusReason`, `metav1.CauseType
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -77,6 +78,8 @@ def _printed(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return f'"{value}"'
 
 

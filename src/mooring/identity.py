@@ -31,7 +31,9 @@ class UserInfo:
     username: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default=_NO_EXTRA)
+    extra: Mapping[str, tuple[str, ...]] = field(
+        default_factory=lambda: _NO_EXTRA
+    )  # 3.11 takes no mappingproxy as default
 
     def with_groups(self, *more: str) -> UserInfo:
         """The same user with `more` groups appended, none twice."""

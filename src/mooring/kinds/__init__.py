@@ -1,0 +1,58 @@
+"""`KINDS`: every kind there is, the table everything else reads (law 10).
+
+Rules kept here: a kind is one file and one row. A test proves that no file is missing, and that no two kinds share a
+plural of a group version or a storage prefix.
+"""
+
+from __future__ import annotations
+
+from mooring.kinds import (
+    accessreview,
+    certificatesigningrequest,
+    clusterrole,
+    clusterrolebinding,
+    configmap,
+    event,
+    lease,
+    namespace,
+    node,
+    role,
+    rolebinding,
+    secret,
+    selfsubjectreview,
+    serviceaccount,
+    tokenreview,
+)
+from mooring.kinds.kind import Kind
+from mooring.wire.resource import Resource
+
+KINDS: tuple[Kind, ...] = (
+    configmap.KIND,
+    event.KIND,
+    namespace.KIND,
+    node.KIND,
+    secret.KIND,
+    serviceaccount.KIND,
+    selfsubjectreview.KIND,
+    tokenreview.KIND,
+    *accessreview.KINDS,
+    certificatesigningrequest.KIND,
+    lease.KIND,
+    clusterrolebinding.KIND,
+    clusterrole.KIND,
+    rolebinding.KIND,
+    role.KIND,
+)
+"""In discovery order: the core group first, then groups and plurals by name."""
+
+RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
+
+BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if not kind.virtual}
+"""Stored kinds by plural; no two groups here share one."""
+
+_BY_RESOURCE = {(kind.resource.group, kind.resource.version, kind.resource.plural): kind for kind in KINDS}
+
+
+def by_resource(group: str, version: str, plural: str) -> Kind | None:
+    """The kind, stored or virtual, behind one resource of the API."""
+    return _BY_RESOURCE.get((group, version, plural))

@@ -1,0 +1,36 @@
+"""Table columns that many kinds share (reference/kubernetes.md 7.8).
+
+Rules kept here: cells never fail; what is missing prints a word in angle brackets.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.wire.resource import Column
+from mooring.wire.schema import Obj
+from mooring.wire.table import age as since
+
+__all__ = ["AGE", "CREATED_AT", "NAME", "NONE", "UNKNOWN", "name", "since"]
+
+UNKNOWN = "<unknown>"
+NONE = "<none>"
+
+
+def name(obj: Obj, now: datetime) -> str:
+    text: str = obj["metadata"].get("name", "")
+    return text
+
+
+def _age(obj: Obj, now: datetime) -> str:
+    return since(obj["metadata"].get("creationTimestamp"), now)
+
+
+NAME = Column("Name", name, format="name", description="Name of the object, unique within its namespace.")
+AGE = Column("Age", _age, description="Time since the object was created.")
+CREATED_AT = Column(
+    "Created At",
+    lambda obj, now: obj["metadata"].get("creationTimestamp"),
+    type="date",
+    description="When the object was created.",
+)

@@ -1,0 +1,18 @@
+"""Which part of an object an update may change: `restore` puts back what it may not.
+
+Rules kept here: the restored part is the stored one itself, not a copy. Stored objects are never changed, so what comes after
+must replace such a part rather than change it in place.
+"""
+
+from __future__ import annotations
+
+from mooring.wire.schema import Obj
+
+
+def restore(new: Obj, old: Obj, *parts: str) -> None:
+    """Make the named parts of `new`, in place, what they are in `old`: there or not there."""
+    for part in parts:
+        if part in old:
+            new[part] = old[part]
+        else:
+            new.pop(part, None)

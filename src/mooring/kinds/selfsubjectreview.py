@@ -1,0 +1,56 @@
+"""SelfSubjectReview: asks who the caller is (`kubectl auth whoami`). Answered at once and never stored.
+
+Rules kept here (reference/kubernetes.md 5.15): the answer is the server's; a status that the client sent is replaced.
+"""
+
+from __future__ import annotations
+
+from mooring.kinds.kind import Change, Kind
+from mooring.kinds.meta import OBJECT_META
+from mooring.kinds.tokenreview import GROUP
+from mooring.kinds.userinfo import user_info, user_info_schema
+from mooring.wire.resource import Resource
+from mooring.wire.schema import Field, Message, Obj
+
+
+def _schema(version: str) -> Message:
+    api = f"io.k8s.api.authentication.{version}."
+    status = Message(
+        api + "SelfSubjectReviewStatus",
+        (Field("userInfo", 1, user_info_schema(version), "Who the caller is."),),
+        "Who the caller is.",
+    )
+    return Message(
+        api + "SelfSubjectReview",
+        (
+            Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+            Field("status", 2, status, "Who the caller is; filled in by the server."),
+        ),
+        "Asks who the caller is.",
+    )
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    obj["status"] = {"userInfo": user_info(change.user)}
+
+
+def self_subject_review(version: str) -> Kind:
+    """The kind in one version of its API."""
+    return Kind(
+        resource=Resource(
+            group=GROUP,
+            version=version,
+            kind="SelfSubjectReview",
+            plural="selfsubjectreviews",
+            singular="selfsubjectreview",
+            namespaced=False,
+            schema=_schema(version),
+            verbs=("create",),
+        ),
+        storage="",
+        name_errors=lambda name: [],
+        prepare_create=_prepare_create,
+    )
+
+
+KIND = self_subject_review("v1")

@@ -1,0 +1,90 @@
+"""ServiceAccount: an identity for programs.
+
+Rules kept here (reference/kubernetes.md 5.7, 7.11): no Secret is made for it; tokens come from the `token` subresource
+(kind TokenRequest of authentication.k8s.io). References to Secrets keep only the name.
+"""
+
+from __future__ import annotations
+
+from mooring.kinds.columns import AGE, NAME
+from mooring.kinds.kind import Change, Kind
+from mooring.kinds.meta import OBJECT_META
+from mooring.kinds.references import CORE, LOCAL_OBJECT_REFERENCE, OBJECT_REFERENCE
+from mooring.kinds.tokenrequest import TOKEN_REQUEST
+from mooring.wire.names import dns1123_subdomain_errors
+from mooring.wire.resource import Resource, Subresource
+from mooring.wire.schema import Field, ListOf, Message, Obj, Scalar
+
+SERVICE_ACCOUNT = Message(
+    CORE + "ServiceAccount",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field(
+            "secrets",
+            2,
+            ListOf(OBJECT_REFERENCE),
+            "Secrets of the same namespace that Pods running as this account may use. Rarely needed.",
+            patch="merge",
+            patch_key="name",
+            list_keys=("name",),
+        ),
+        Field(
+            "imagePullSecrets",
+            3,
+            ListOf(LOCAL_OBJECT_REFERENCE),
+            "Secrets of the same namespace with which to pull images for Pods of this account.",
+            patch="merge",
+            patch_key="name",
+        ),
+        Field(
+            "automountServiceAccountToken",
+            4,
+            Scalar.BOOL,
+            "Whether Pods of this account get a token mounted; each Pod may decide otherwise.",
+            pointer=True,
+        ),
+    ),
+    "An identity for programs, known by its namespace and name.",
+)
+
+
+def _only_names(obj: Obj) -> None:
+    if references := obj.get("secrets"):
+        obj["secrets"] = [{"name": reference["name"]} if reference.get("name") else {} for reference in references]
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    _only_names(obj)
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    _only_names(new)
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="ServiceAccount",
+        plural="serviceaccounts",
+        singular="serviceaccount",
+        namespaced=True,
+        schema=SERVICE_ACCOUNT,
+        short_names=("sa",),
+        subresources=(
+            Subresource(
+                "token",
+                ("create",),
+                kind="TokenRequest",
+                group="authentication.k8s.io",
+                version="v1",
+                schema=TOKEN_REQUEST,
+            ),
+        ),
+        columns=(NAME, AGE),
+    ),
+    storage="/registry/serviceaccounts",
+    name_errors=dns1123_subdomain_errors,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+)
