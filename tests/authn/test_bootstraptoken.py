@@ -1,0 +1,77 @@
+"""Bootstrap tokens as bearers (reference/kubernetes.md 1.3)."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+
+import pytest
+
+from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, NotMine, Rejected
+from mooring.identity import UserInfo
+from mooring.kinds.view import FixedView
+from mooring.secret import Secret
+from mooring.wire.schema import Obj
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TOKEN = "abcdef.0123456789abcdef"
+DATA = {
+    "token-id": "abcdef",
+    "token-secret": "0123456789abcdef",
+    "usage-bootstrap-authentication": "true",
+    "auth-extra-groups": "system:bootstrappers:workers",
+}
+
+
+def secret(data: dict[str, str] | None = None, **changes: str | None) -> Obj:
+    merged = {**DATA, **(data or {})}
+    return {
+        "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in merged.items()},
+        **changes,
+    }
+
+
+def judged(bearer: str | bytes | None, *secrets: Obj) -> object:
+    credentials = Credentials(bearer=None if bearer is None else Secret(bearer))
+    return BootstrapTokenAuthenticator().authenticate(credentials, {"secrets": FixedView(secrets)}, NOW, ("api",))
+
+
+def test_a_good_token_is_its_user_and_groups_for_any_audience_asked() -> None:
+    user = UserInfo("system:bootstrap:abcdef", groups=("system:bootstrappers", "system:bootstrappers:workers"))
+    assert judged(TOKEN, secret()) == Accepted(user, ("api",))
+
+
+@pytest.mark.parametrize(
+    "bearer",
+    [
+        pytest.param(None, id="no bearer"),
+        pytest.param("eyJhbGciOiJFUzI1NiJ9.e30.c2ln", id="a JWT"),
+        pytest.param(TOKEN + "\n", id="a trailing newline"),
+        pytest.param(b"\xff\xfe", id="bytes that are no text"),
+    ],
+)
+def test_not_mine(bearer: str | bytes | None) -> None:
+    assert judged(bearer, secret()) == NotMine()
+
+
+@pytest.mark.parametrize(
+    ("bearer", "found", "reason"),
+    [
+        pytest.param("ffffff.0123456789abcdef", secret(), "unknown-id", id="an unknown id"),
+        pytest.param("abcdef.0123456789abcdee", secret(), "wrong-secret", id="a wrong secret"),
+        pytest.param(TOKEN, secret({"expiration": "2026-01-01T00:00:00Z"}), "expired", id="the instant of expiry"),
+        pytest.param(
+            TOKEN, secret({"usage-bootstrap-authentication": "True"}), "usage-missing", id="another spelling of true"
+        ),
+        pytest.param(
+            TOKEN, secret({"auth-extra-groups": "system:masters"}), "bad-groups", id="a group not its own to give"
+        ),
+        pytest.param(TOKEN, secret(type="Opaque"), "wrong-type", id="an ordinary Secret"),
+    ],
+)
+def test_refused_with_a_reason_and_the_public_id_only(bearer: str, found: Obj, reason: str) -> None:
+    assert judged(bearer, found) == Rejected(reason, f"token id {bearer[:6]}")

@@ -1,0 +1,63 @@
+"""What counts as an offered credential (reference/kubernetes.md 5.1, 5.5)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.authn.credentials import EXTRA_SPACE, PeerMemo, read_credentials
+from mooring.secret import Secret
+
+
+def headers(*values: str) -> dict[str, list[str]]:
+    return {"authorization": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("values", "token"),
+    [
+        pytest.param(["Bearer abc"], "abc", id="a bearer token is read"),
+        pytest.param(["bEaReR abc"], "abc", id="the scheme is compared without regard to case"),
+        pytest.param(["  Bearer abc  "], "abc", id="the header is trimmed"),
+        pytest.param(["Bearer abc def ghi"], "abc", id="what follows a second space is ignored"),
+        pytest.param(["Bearer abc", "Bearer def"], "abc", id="only the first header counts"),
+        pytest.param([], None, id="no header offers nothing"),
+        pytest.param([""], None, id="an empty header offers nothing"),
+        pytest.param(["Bearer"], None, id="a scheme without a token offers nothing"),
+        pytest.param(["Bearer "], None, id="a scheme and a space offer nothing"),
+        pytest.param(["Basic YWRtaW46cGFzcw=="], None, id="basic credentials are ignored"),
+        pytest.param(["Bearer\tabc"], None, id="a tab separates nothing"),
+        pytest.param(["Basic x", "Bearer abc"], None, id="a second header is no second guess"),
+    ],
+)
+def test_the_authorization_header(values: list[str], token: str | None) -> None:
+    found = read_credentials(lambda name: headers(*values).get(name, []))
+    assert found.bearer == (None if token is None else Secret(token))
+    assert found.warnings == ()
+
+
+def test_two_spaces_before_the_token_are_ignored_with_a_warning() -> None:
+    found = read_credentials(lambda name: ["Bearer  abc"])
+    assert (found.bearer, found.warnings) == (None, (EXTRA_SPACE,))
+
+
+def test_the_peer_chain_and_the_memo_of_the_connection_are_kept() -> None:
+    memo = PeerMemo()
+    for values in ([], ["Basic x"], ["Bearer  x"], ["Bearer x"]):
+        found = read_credentials(lambda name, values=values: values, (b"leaf",), memo)  # type: ignore[misc]  # lambda default
+        assert found.peer == (b"leaf",)
+        assert found.memo is memo
+
+
+@given(st.text())
+def test_no_header_text_ever_fails_or_yields_an_empty_or_spaced_token(text: str) -> None:
+    found = read_credentials(lambda name: [text])
+    if found.bearer is not None:
+        token = found.bearer.reveal().decode("utf-8", "surrogatepass")
+        assert token
+        assert " " not in token
+
+
+def test_the_token_does_not_print() -> None:
+    assert "abcdef" not in repr(read_credentials(lambda name: ["Bearer abcdef"]))

@@ -1,0 +1,112 @@
+"""Laws of the limiter of failed authentications (issue 2, part 4)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.authn.guesses import UNKNOWN_SOURCE, GuessLimiter, source_of
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        pytest.param("192.0.2.7", "192.0.2.7", id="an IPv4 address is a source"),
+        pytest.param("::ffff:192.0.2.7", "192.0.2.7", id="IPv4 written as IPv6 is IPv4"),
+        pytest.param("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64", id="an IPv6 /64 is a source"),
+        pytest.param("fe80::1%eth0", "fe80::/64", id="a zone id is dropped"),
+        pytest.param("", UNKNOWN_SOURCE, id="no address shares one bucket"),
+        pytest.param("/run/mooring.sock", UNKNOWN_SOURCE, id="a path shares it"),
+    ],
+)
+def test_sources(address: str, source: str) -> None:
+    assert source_of(address) == source
+
+
+def test_a_burst_is_answered_and_then_refused_until_one_more_would_be_heard() -> None:
+    guesses = GuessLimiter(burst=3, per_second=0.5)
+    assert [guesses.failed("a", 10.0) for _ in range(5)] == [0.0, 0.0, 0.0, 2.0, 2.0]
+    assert guesses.failed("a", 11.0) == 1.0
+    assert guesses.failed("a", 12.0) == 0.0
+    assert guesses.counters.failures == 7
+    assert guesses.counters.refused == 3
+
+
+def test_one_source_does_not_slow_another() -> None:
+    guesses = GuessLimiter(burst=1)
+    guesses.failed("a", 0.0)
+    assert guesses.failed("a", 0.0) > 0
+    assert guesses.failed("b", 0.0) == 0.0
+
+
+def test_a_scan_of_ten_thousand_guesses_is_mostly_refused() -> None:
+    guesses = GuessLimiter()
+    answered = sum(guesses.failed("a", number / 1000) == 0.0 for number in range(10_000))
+    assert answered == 20 + 9  # the burst, and what refilled in ten seconds
+
+
+def test_asking_counts_and_changes_nothing() -> None:
+    guesses = GuessLimiter(burst=1, per_second=1.0)
+    assert guesses.refused_for("a", 0.0) == 0.0
+    assert guesses.sources == 0
+    guesses.failed("a", 0.0)
+    assert [guesses.refused_for("a", at) for at in (0.0, 0.25, 1.0)] == [1.0, 0.75, 0.0]
+    assert guesses.counters.failures == 1
+
+
+def test_the_table_forgets_the_source_that_failed_longest_ago() -> None:
+    guesses = GuessLimiter(burst=1, max_sources=2)
+    for source in ("a", "b", "a", "c"):
+        guesses.failed(source, 0.0)
+    assert guesses.sources == 2
+    assert guesses.counters.forgotten == 1
+    assert guesses.refused_for("a", 0.0) > 0
+    assert guesses.refused_for("b", 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("burst", "per_second", "max_sources"), [(0, 1.0, 1), (1, 0.0, 1), (1, 1.0, 0)], ids=["burst", "rate", "table"]
+)
+def test_limits_must_be_positive(burst: int, per_second: float, max_sources: int) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        GuessLimiter(burst, per_second, max_sources)
+
+
+failures = st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 5)), max_size=120)
+
+
+@given(failures, st.integers(1, 5), st.sampled_from([0.1, 1.0, 7.0]), st.integers(1, 4))
+def test_never_more_than_the_burst_and_what_refilled_and_never_more_sources_than_allowed(
+    steps: list[tuple[str, float]], burst: int, per_second: float, max_sources: int
+) -> None:
+    guesses = GuessLimiter(burst, per_second, max_sources)
+    now, answered = 0.0, 0
+    for source, gap in steps:
+        now += gap
+        answered += source == "a" and guesses.failed(source, now) == 0.0
+        if source != "a" and max_sources == 4:
+            guesses.failed(source, now)
+        assert guesses.sources <= max_sources
+    assert answered <= burst + now * per_second + 1e-6
+
+
+@given(failures, st.integers(1, 3))
+def test_waiting_as_long_as_told_always_helps(steps: list[tuple[str, float]], burst: int) -> None:
+    guesses = GuessLimiter(burst, 0.5)
+    now = 0.0
+    for source, gap in steps:
+        now += gap
+        wait = guesses.failed(source, now)
+        assert guesses.refused_for(source, now + wait + 1e-6 + 1 / 0.5) == 0.0
+
+
+@given(st.lists(st.floats(-10, 10), max_size=50))
+def test_a_clock_that_goes_back_never_refills(times: list[float]) -> None:
+    guesses = GuessLimiter(burst=1, per_second=1.0)
+    newest = -100.0
+    answered = 0
+    for at in times:
+        newest = max(newest, at)
+        answered += guesses.failed("a", at) == 0.0
+    assert answered <= 1 + (newest - times[0] if times else 0)
