@@ -1,0 +1,517 @@
+"""Discovery by token (reference/kubernetes.md 2.2; issue: what bad input says)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.secret import Secret
+from mooring.trust import clusterinfo, failures, jws, kubeconfig, kubeconfigtext
+from mooring.trust.discovery import Polling, TrustedCluster, discover_by_token
+from mooring.trust.exchange import (
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    MAX_BODY,
+    NOT_TLS,
+    TIMEOUT,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    fetch,
+)
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, User
+from mooring.trust.pins import Pin, pins_of
+from mooring.trust.token import parse_token
+from mooring.wire.schema import Obj
+from tests.support.discoverypeer import CA, NOW, OTHER_CA, Network, Server, signed_cluster_info, status, token_secret
+
+TOKEN = parse_token("aaaaaa.1111111111111111")
+WRONG_SECRET = parse_token("aaaaaa.2222222222222222")
+PINS = pins_of(CA)
+A, B = "a.test:6443", "b.test:6443"
+ONCE = Polling(attempts=1)
+
+
+def discover(
+    network: Network, *endpoints: str, pins: tuple[Pin, ...] = PINS, polling: Polling = ONCE, unsafe: bool = False
+) -> TrustedCluster:
+    return network.drive(
+        discover_by_token(
+            endpoints or tuple(network.servers), TOKEN, pins, unsafe_skip_ca_verification=unsafe, polling=polling
+        )
+    )
+
+
+def publishing(config: Kubeconfig | str) -> Obj:
+    """cluster-info with this kubeconfig, signed by TOKEN."""
+    text = config if isinstance(config, str) else kubeconfigtext.dump(config)
+    config_map = {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {"kubeconfig": text}}
+    signed = clusterinfo.signed(config_map, [token_secret(TOKEN)], NOW)
+    assert signed is not None
+    return signed
+
+
+def test_with_pins_the_second_fetch_is_verified_and_the_server_is_the_one_cluster_info_names() -> None:
+    config_map = signed_cluster_info(TOKEN)
+    server = Server(config_map)
+    network = Network({A: server})
+    found = discover(network)
+    assert found == TrustedCluster(
+        "https://cluster.test:6443", CA, "", config_map["data"]["kubeconfig"], None, (), "token+pins"
+    )
+    url = f"https://{A}/api/v1/namespaces/kube-public/configmaps/cluster-info"
+    first, second = server.requests
+    assert first == Fetch(url, None)
+    assert second == Fetch(url, CA)
+    assert network.waited == []
+    assert "kubeconfig_text" not in repr(found)
+
+
+def test_without_pins_and_with_the_unsafe_flag_one_fetch_is_enough() -> None:
+    server = Server(signed_cluster_info(TOKEN))
+    found = discover(Network({A: server}), pins=(), unsafe=True)
+    assert (found.via, found.ca_pem, len(server.requests)) == ("token", CA, 1)
+
+
+def test_pins_are_compared_in_spite_of_the_unsafe_flag() -> None:
+    with pytest.raises(failures.PinMismatchError):
+        discover(Network({A: Server(signed_cluster_info(TOKEN))}), pins=pins_of(OTHER_CA), unsafe=True)
+
+
+@pytest.mark.parametrize(("endpoints", "pins"), [((), PINS), ((A,), ())], ids=["addresses", "pins or the unsafe flag"])
+def test_discovery_does_not_begin_without(endpoints: tuple[str, ...], pins: tuple[Pin, ...]) -> None:
+    with pytest.raises(ValueError, match="discovery by token needs"):
+        Network({}).drive(discover_by_token(endpoints, TOKEN, pins))
+
+
+def test_the_cluster_may_be_named_by_the_current_context() -> None:
+    config = kubeconfig.for_user("https://named.test:1", CA, User("u"))
+    found = discover(Network({A: Server(publishing(config))}))
+    assert (found.server, found.cluster_name) == ("https://named.test:1", "kubernetes")
+    assert found.warnings == ("cluster-info carries users, which were ignored",)
+    assert found.client_credentials is None
+
+
+def test_a_thief_of_the_token_cannot_put_his_own_ca_beside_the_pinned_one() -> None:
+    """The bundle carries the pinned CA, so kubeadm's check passes; but the server's certificate is from the other one."""
+    server = Server(signed_cluster_info(TOKEN, ca=CA + OTHER_CA), serving_ca=OTHER_CA)
+    with pytest.raises(failures.CertificateError):
+        discover(Network({A: server}))
+    assert server.requests[1].ca_pem == CA
+
+
+def test_the_whole_bundle_is_adopted_once_the_pinned_ca_vouches_for_it() -> None:
+    assert discover(Network({A: Server(signed_cluster_info(TOKEN, ca=OTHER_CA + CA))})).ca_pem == OTHER_CA + CA
+
+
+def failing(reply: Fetched | FetchFailed, at: int = 1) -> Server:
+    return Server(signed_cluster_info(TOKEN), override=lambda count, request: reply if count == at else None)
+
+
+def answering(obj: Any) -> Server:
+    return failing(Fetched(200, json.dumps(obj).encode()))
+
+
+def changed(data: dict[str, str | None]) -> Server:
+    """A server whose second answer has these data."""
+    config_map = signed_cluster_info(TOKEN)
+    merged = {key: value for key, value in (config_map["data"] | data).items() if value is not None}
+    return failing(Fetched(200, json.dumps(config_map | {"data": merged}).encode()), at=2)
+
+
+FIRST = f"fetching cluster-info from {A} (step 1): "
+SECOND = f"verifying cluster-info from {A} (step 2): "
+THIRD = f"reading the kubeconfig of cluster-info from {A} (step 3): "
+FOURTH = f"comparing the CA from {A} with the pins (step 4): "
+FIFTH = f"fetching cluster-info from {A} with TLS verified (step 5): "
+SIXTH = f"comparing both copies of cluster-info from {A} (step 6): "
+REPAIR = "; ask the cluster's administrator to repair it"
+
+
+@pytest.mark.parametrize(
+    ("server", "error", "message"),
+    [
+        pytest.param(
+            None,
+            failures.EndpointDownError,
+            FIRST + "nothing answers there (connection refused); check the address, the port, the firewall, "
+            "and that the server runs",
+            id="endpoint down",
+        ),
+        pytest.param(
+            failing(FetchFailed(TIMEOUT, "10 s")),
+            failures.EndpointTimeoutError,
+            FIRST + "no answer in time (10 s); check the address, the firewall, and the load of the server",
+            id="no answer in time",
+        ),
+        pytest.param(
+            failing(FetchFailed(NOT_TLS, "wrong version number")),
+            failures.NotTlsError,
+            FIRST + "the server does not speak TLS (wrong version number); give the HTTPS address of the API server, "
+            "usually port 6443",
+            id="not TLS",
+        ),
+        pytest.param(
+            failing(FetchFailed("reset", "connection reset")),
+            failures.FetchError,
+            FIRST + "the exchange failed (connection reset); see the server's log",
+            id="a failure of another kind",
+        ),
+        pytest.param(
+            failing(Fetched(200, b"<html>")),
+            failures.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (not JSON); check the address and the port",
+            id="not a Kubernetes server: HTML",
+        ),
+        pytest.param(
+            failing(Fetched(200, b"[" * 100_000)),
+            failures.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (not JSON)",
+            id="not a Kubernetes server: endless nesting",
+        ),
+        pytest.param(
+            failing(Fetched(200, b"\xff\xfe\xfd")),
+            failures.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (not JSON)",
+            id="not a Kubernetes server: bytes that are no text",
+        ),
+        pytest.param(
+            failing(Fetched(200, b" " * (MAX_BODY + 1))),
+            failures.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (longer than 4194304 bytes)",
+            id="not a Kubernetes server: an endless body",
+        ),
+        pytest.param(
+            answering([]),
+            failures.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (JSON, but no object)",
+            id="not a Kubernetes server: a list",
+        ),
+        *(
+            pytest.param(
+                answering(obj),
+                failures.NotKubernetesError,
+                FIRST + "the answer is not one of a Kubernetes API server (JSON, but not the ConfigMap cluster-info)",
+                id=f"not a Kubernetes server: {what}",
+            )
+            for what, obj in {
+                "another kind": {"kind": "Secret", "metadata": {"name": "cluster-info"}},
+                "another name": {"kind": "ConfigMap", "metadata": {"name": "other"}},
+                "metadata of another type": {"kind": "ConfigMap", "metadata": []},
+            }.items()
+        ),
+        *(
+            pytest.param(
+                answering({"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": data}),
+                failures.NotKubernetesError,
+                FIRST + "the answer is not one of a Kubernetes API server (the ConfigMap cluster-info has data that is "
+                "not text)",
+                id=f"not a Kubernetes server: data is {data}",
+            )
+            for data in ([1], {"kubeconfig": 1})
+        ),
+        pytest.param(
+            failing(Fetched(404, b'{"message":"no such page"}')),
+            failures.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (status 404 without a Kubernetes Status)",
+            id="not a Kubernetes server: a 404 of somebody else",
+        ),
+        pytest.param(
+            failing(status(401)),
+            failures.UnauthorizedAnswerError,
+            FIRST + "the server answered 401 Unauthorized: it does not accept anonymous requests; "
+            "enable anonymous authentication there, or join with --discovery-file",
+            id="401",
+        ),
+        pytest.param(
+            failing(status(403)),
+            failures.ForbiddenAnswerError,
+            FIRST + "the server answered 403 Forbidden: anonymous access to the cluster-info ConfigMap is disabled; "
+            "bind the role kubeadm:bootstrap-signer-clusterinfo to system:anonymous, or join with --discovery-file",
+            id="403",
+        ),
+        pytest.param(
+            Server(None),
+            failures.ClusterInfoMissingError,
+            FIRST + "the server answered 404 Not Found: it has no ConfigMap kube-public/cluster-info; "
+            "check the address, and that the cluster was initialised for token discovery",
+            id="404",
+        ),
+        pytest.param(
+            failing(status(503)),
+            failures.RefusedAnswerError,
+            FIRST + "the server answered with status 503; see the server's log, then try again",
+            id="another status",
+        ),
+        pytest.param(
+            answering({"kind": "ConfigMap", "metadata": {"name": "cluster-info"}}),
+            failures.NotSetUpError,
+            SECOND + 'the cluster-info ConfigMap has no key "kubeconfig"',
+            id="no kubeconfig key",
+        ),
+        pytest.param(
+            Server(signed_cluster_info()),
+            failures.SignatureMissingError,
+            SECOND + 'cluster-info carries no signature for token id "aaaaaa": the token is unknown, expired, '
+            "or lacks the signing usage",
+            id="token unknown, expired or without signing usage",
+        ),
+        pytest.param(
+            Server(signed_cluster_info(WRONG_SECRET)),
+            failures.SignatureWrongError,
+            SECOND + 'the signature of cluster-info for token id "aaaaaa" is wrong',
+            id="wrong secret",
+        ),
+        pytest.param(
+            Server(publishing("[")),
+            failures.UnusableClusterInfoError,
+            THIRD + "the kubeconfig is neither YAML nor JSON",
+            id="a signed text that is no kubeconfig",
+        ),
+        pytest.param(
+            Server(publishing(Kubeconfig())),
+            failures.UnusableClusterInfoError,
+            THIRD + "the kubeconfig has neither a cluster without a name nor a current context with a cluster" + REPAIR,
+            id="no cluster",
+        ),
+        pytest.param(
+            Server(publishing(kubeconfig.for_cluster_info("http://cluster.test", CA))),
+            failures.UnusableClusterInfoError,
+            THIRD + "its server is not an https URL" + REPAIR,
+            id="a server without TLS",
+        ),
+        pytest.param(
+            Server(publishing(Kubeconfig((Cluster("", "https://c", CA, insecure_skip_tls_verify=True),)))),
+            failures.UnusableClusterInfoError,
+            THIRD + "it says insecure-skip-tls-verify, so nothing would prove the server" + REPAIR,
+            id="TLS that is not verified",
+        ),
+        pytest.param(
+            Server(publishing(Kubeconfig((Cluster("", "https://c", ca_file="/etc/ca.crt"),)))),
+            failures.UnusableClusterInfoError,
+            THIRD + "it names a file as its CA, which this machine does not have" + REPAIR,
+            id="a CA in a file",
+        ),
+        pytest.param(
+            Server(publishing(kubeconfig.for_cluster_info("https://c", b"junk"))),
+            failures.UnusableClusterInfoError,
+            THIRD + "its CA cannot be read: the text holds no CERTIFICATE PEM block" + REPAIR,
+            id="a CA that is no certificate",
+        ),
+        pytest.param(
+            Server(publishing(kubeconfig.for_cluster_info("https://c", b""))),
+            failures.UnusableClusterInfoError,
+            FOURTH + "the CA of the cluster cannot be read",
+            id="no CA to compare with the pins",
+        ),
+        pytest.param(
+            Server(signed_cluster_info(TOKEN, ca=OTHER_CA)),
+            failures.PinMismatchError,
+            FOURTH
+            + f"no CA of the cluster has a pinned public key (it has {pins_of(OTHER_CA)[0]}); this server is not "
+            "trusted: compare --discovery-token-ca-cert-hash with the value that "
+            "`token create --print-join-command` prints on the server",
+            id="pin mismatch",
+        ),
+        pytest.param(
+            Server(signed_cluster_info(TOKEN), serving_ca=OTHER_CA),
+            failures.CertificateError,
+            FIFTH
+            + "the server's certificate does not verify (unable to get local issuer certificate); another machine "
+            "may answer in its place, or the address is not among the names of the certificate",
+            id="a serving certificate of another CA",
+        ),
+        *(
+            pytest.param(
+                failing(reply, at=2),
+                failures.ClockSkewError,
+                FIFTH
+                + f"the server's certificate is not valid at this machine's time ({why}); compare the clocks of this "
+                "machine and of the server, then renew the certificate if both are right",
+                id=f"clock skew: {why}",
+            )
+            for why, reply in {
+                "certificate is not yet valid": FetchFailed(CERTIFICATE, "certificate is not yet valid"),
+                "certificate has expired": FetchFailed(CERTIFICATE, "certificate has expired"),
+                "verify failed; not-yet-valid": FetchFailed(CERTIFICATE, "verify failed", "not-yet-valid"),
+                "too early": FetchFailed(CERTIFICATE_TIME, "too early"),
+            }.items()
+        ),
+        pytest.param(
+            changed({"kubeconfig": "apiVersion: v1\n"}),
+            failures.ClusterInfoChangedError,
+            SIXTH + "cluster-info differs from what was fetched before TLS was verified: the CA was just changed, or "
+            "somebody altered the first answer; this server is not trusted: try again, and if it stays so, tell the "
+            "administrator",
+            id="changed between the two fetches",
+        ),
+        pytest.param(
+            failing(Fetched(200, json.dumps(signed_cluster_info(TOKEN, ca=OTHER_CA)).encode()), at=2),
+            failures.ClusterInfoChangedError,
+            SIXTH + "cluster-info differs",
+            id="another CA in the second, well signed",
+        ),
+        pytest.param(
+            changed({"kubeconfig": None}),
+            failures.NotSetUpError,
+            SIXTH + 'the cluster-info ConfigMap has no key "kubeconfig"',
+            id="no kubeconfig in the second",
+        ),
+        pytest.param(
+            changed({"jws-kubeconfig-aaaaaa": None}),
+            failures.SignatureMissingError,
+            SIXTH + "cluster-info carries no signature",
+            id="no signature in the second",
+        ),
+        pytest.param(
+            changed({"jws-kubeconfig-aaaaaa": "x"}),
+            failures.SignatureWrongError,
+            SIXTH + "the signature of cluster-info",
+            id="a wrong signature in the second",
+        ),
+    ],
+)
+def test_the_server_is_not_trusted(server: Server | None, error: type[failures.DiscoveryError], message: str) -> None:
+    if server is not None:
+        server.requests.clear()
+    network = Network({A: server} if server else {})
+    with pytest.raises(error) as caught:
+        discover(network, A)
+    assert str(caught.value).startswith(message)
+    assert network.told[-1] == str(caught.value)
+    assert "1111111111111111" not in "".join(network.told)
+
+
+def test_every_failure_has_a_code_of_its_own() -> None:
+    classes = failures.DiscoveryError.__subclasses__()
+    codes = [error.code for error in classes]
+    assert len(codes) == len(set(codes))
+    assert "discovery" not in codes
+
+
+def test_several_addresses_are_tried_until_one_passes_and_each_failure_is_told() -> None:
+    good = Server(signed_cluster_info(TOKEN))
+    network = Network({B: Server(signed_cluster_info(WRONG_SECRET)), "c.test:1": good})
+    assert discover(network, A, B, "c.test:1").via == "token+pins"
+    assert len([line for line in network.told if line.startswith(FIRST)]) == 1
+    assert len([line for line in network.told if "signature of cluster-info for token id" in line]) == 1
+    assert network.waited == []
+
+
+def test_a_server_that_starts_late_is_polled_until_it_answers() -> None:
+    network = Network({})
+
+    def start(count: int) -> None:
+        if count == 3:
+            network.servers[A] = Server(signed_cluster_info(TOKEN))
+
+    network.on_wait = start
+    assert discover(network, A, polling=Polling()).via == "token+pins"
+    assert network.waited == [5.0, 5.0, 5.0]
+
+
+def test_a_signature_that_lags_is_polled_for() -> None:
+    server = Server(signed_cluster_info())
+    network = Network({A: server})
+
+    def sign(count: int) -> None:
+        server.config_map = signed_cluster_info(TOKEN)
+
+    network.on_wait = sign
+    assert discover(network, polling=Polling()).via == "token+pins"
+
+
+def test_a_refusal_that_cannot_heal_ends_discovery_at_once() -> None:
+    server = Server(signed_cluster_info(WRONG_SECRET))
+    network = Network({A: server})
+    with pytest.raises(failures.SignatureWrongError):
+        discover(network, A, A, polling=Polling())
+    assert (len(server.requests), network.waited) == (1, [])
+
+
+def test_a_server_that_was_refused_is_not_asked_again_while_others_are() -> None:
+    refused = Server(signed_cluster_info(WRONG_SECRET))
+    network = Network({B: refused})
+    with pytest.raises(failures.EndpointDownError):
+        discover(network, B, A, polling=Polling(attempts=3))
+    assert (len(refused.requests), network.waited) == (1, [5.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    ("polling", "elapsed", "asked"),
+    [
+        pytest.param(Polling(), 0.0, 61, id="every 5 s up to and including 5 minutes"),
+        pytest.param(Polling(), 10.0, 20, id="the time the exchanges took counts"),
+        pytest.param(Polling(2.0, 5.0), 0.0, 3, id="at 0, 2 and 4 of 5 seconds"),
+        pytest.param(Polling(attempts=4), 0.0, 4, id="a number of attempts"),
+    ],
+)
+def test_the_last_error_is_raised_when_the_budget_is_spent(polling: Polling, elapsed: float, asked: int) -> None:
+    server = Server(signed_cluster_info(), elapsed=elapsed)
+    network = Network({A: server})
+    with pytest.raises(failures.SignatureMissingError):
+        discover(network, polling=polling)
+    assert len(server.requests) == asked
+    assert network.waited == [polling.interval] * (asked - 1)
+
+
+def test_polling_always_waits() -> None:
+    with pytest.raises(ValueError, match="more than 0"):
+        Polling(interval=0)
+
+
+def test_credentials_are_never_sent_without_verified_tls() -> None:
+    with pytest.raises(ValueError, match="never sent"):
+        Fetch("https://a", None, credentials=User("u", token=Secret("t")))
+    assert Fetch("https://a", CA, credentials=User("u")).verified
+    assert Fetch("https://a", roots="system", credentials=User("u")).verified
+    assert not Fetch("https://a").verified
+
+
+def test_a_driver_that_does_not_answer_a_fetch_is_told_so() -> None:
+    generator = fetch(Fetch("https://a"))
+    next(generator)
+    with pytest.raises(TypeError, match="answered with"):
+        generator.send(None)
+
+
+@given(
+    st.integers(100, 599), st.binary(max_size=200) | st.text(max_size=200).map(lambda text: json.dumps(text).encode())
+)
+def test_no_answer_makes_it_crash_or_trust(code: int, body: bytes) -> None:
+    with pytest.raises(failures.DiscoveryError):
+        discover(Network({A: failing(Fetched(code, body))}))
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JUNK, JUNK, JUNK)
+def test_no_signed_junk_makes_it_crash_or_trust(name: object, cluster: object, context: object) -> None:
+    text = json.dumps({"clusters": [{"name": name, "cluster": cluster}], "current-context": context})
+    with pytest.raises(failures.UnusableClusterInfoError):
+        discover(Network({A: Server(publishing(text))}))
+
+
+def test_the_message_of_a_wrong_pin_lists_every_ca_found() -> None:
+    both = signed_cluster_info(TOKEN, ca=CA + OTHER_CA)
+    listed = ", ".join(str(pin) for pin in pins_of(CA + OTHER_CA))
+    with pytest.raises(failures.PinMismatchError, match=re.escape(listed)):
+        discover(Network({A: Server(both)}), pins=(Pin(bytes(32)),))
+
+
+def test_the_signature_is_checked_with_the_secret_half_only() -> None:
+    config_map = signed_cluster_info()
+    text = config_map["data"]["kubeconfig"]
+    config_map["data"]["jws-kubeconfig-aaaaaa"] = jws.sign(text.encode(), "aaaaaa", TOKEN.reveal().encode())
+    with pytest.raises(failures.SignatureWrongError):
+        discover(Network({A: Server(config_map)}))

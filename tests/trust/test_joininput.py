@@ -1,0 +1,238 @@
+"""Rules of mooring.trust.joininput (reference/kubernetes.md 2.1; seed 000)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.joininput import ByFile, ByToken, ByUrl, JoinInput, JoinPlan, parse_endpoint, validate_join_input
+from mooring.trust.pins import parse_pin
+from mooring.trust.token import parse_token
+
+T1 = "aaaaaa.1111111111111111"
+T2 = "bbbbbb.2222222222222222"
+PIN = "sha256:" + "ab" * 32
+HOST = "192.0.2.1:6443"
+
+
+def given(**fields: Any) -> JoinInput:
+    secrets = {name for name in fields if name.endswith("token")}
+    return JoinInput(**({"node_name": "node-1"} | fields | {name: Secret(fields[name]) for name in secrets}))
+
+
+BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
+
+
+@pytest.mark.parametrize(
+    ("typed", "plan"),
+    [
+        pytest.param(
+            given(endpoints=(HOST,), token=T1, ca_cert_hashes=(PIN,)),
+            JoinPlan(BY_T1, parse_token(T1), "node-1", False),
+            id="--token is both tokens",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T2, discovery_token=T1, ca_cert_hashes=(PIN,)),
+            JoinPlan(BY_T1, parse_token(T2), "node-1", False),
+            id="--token fills the empty TLS token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1, tls_bootstrap_token=T2, ca_cert_hashes=(PIN,)),
+            JoinPlan(BY_T1, parse_token(T2), "node-1", False),
+            id="--token fills the empty discovery token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token="", discovery_token=T1, tls_bootstrap_token=T2, ca_cert_hashes=(PIN,)),
+            JoinPlan(BY_T1, parse_token(T2), "node-1", False),
+            id="both tokens on their own, an empty --token counts as none",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1, unsafe_skip_ca_verification=True),
+            JoinPlan(ByToken((HOST,), parse_token(T1), ()), parse_token(T1), "node-1", False),
+            id="no pins with the flag named unsafe",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1, unsafe_skip_ca_verification=True, ca_cert_hashes=(PIN,)),
+            JoinPlan(BY_T1, parse_token(T1), "node-1", False),
+            id="pins are kept in spite of the unsafe flag",
+        ),
+        pytest.param(
+            given(endpoints=(HOST, f"https://{HOST}/", "b.test:1"), token=T1, ca_cert_hashes=(PIN, PIN.upper())),
+            JoinPlan(ByToken((HOST, "b.test:1"), parse_token(T1), (parse_pin(PIN),)), parse_token(T1), "node-1", False),
+            id="several addresses and pins, none twice",
+        ),
+        pytest.param(
+            given(discovery_file="/etc/cluster.yaml", token=T1),
+            JoinPlan(ByFile("/etc/cluster.yaml"), parse_token(T1), "node-1", False),
+            id="a file, --token asks for the certificate",
+        ),
+        pytest.param(
+            given(discovery_file="-", tls_bootstrap_token=T1),
+            JoinPlan(ByFile("-"), parse_token(T1), "node-1", False),
+            id="standard input",
+        ),
+        pytest.param(
+            given(discovery_file="file:///etc/a%20b.yaml", token=T1),
+            JoinPlan(ByFile("/etc/a b.yaml"), parse_token(T1), "node-1", False),
+            id="a file URL becomes a path",
+        ),
+        pytest.param(
+            given(discovery_file="file://localhost/etc/a.yaml", token=T1),
+            JoinPlan(ByFile("/etc/a.yaml"), parse_token(T1), "node-1", False),
+            id="a file URL of this machine becomes a path",
+        ),
+        pytest.param(
+            given(discovery_file="https://example.test/c.yaml", allow_discovery_credentials=True),
+            JoinPlan(ByUrl("https://example.test/c.yaml"), None, "node-1", True),
+            id="a URL whose credentials are allowed needs no token",
+        ),
+    ],
+)
+def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
+    assert validate_join_input(typed) == plan
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        pytest.param(
+            given(),
+            "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file",
+            id="nothing",
+        ),
+        pytest.param(given(endpoints=(HOST,)), "no way of discovery", id="an address without a token"),
+        pytest.param(
+            given(token=T1),
+            "--token: discovery by token needs the address of an API server, host:port",
+            id="a token without an address",
+        ),
+        pytest.param(
+            given(discovery_token=T1),
+            "--discovery-token: discovery by token needs the address",
+            id="a discovery token without an address",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1, discovery_file="f"),
+            "an API server address and --discovery-file cannot both be given",
+            id="an address and a file",
+        ),
+        pytest.param(
+            given(discovery_token=T1, discovery_file="f"),
+            "--discovery-token and --discovery-file cannot both be given",
+            id="a discovery token and a file",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1),
+            "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
+            "or pass --discovery-token-unsafe-skip-ca-verification to continue without it",
+            id="no pins",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1, ca_cert_hashes=("sha256:ab",)),
+            '--discovery-token-ca-cert-hash: invalid CA hash "sha256:ab"',
+            id="a bad pin",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=T1 + "0", ca_cert_hashes=(PIN,)),
+            "--token: the bootstrap token is not of the form",
+            id="a bad token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), discovery_token="x", token=T1, ca_cert_hashes=(PIN,)),
+            "--discovery-token: the bootstrap token is not of the form",
+            id="a bad discovery token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), tls_bootstrap_token="x", token=T1, ca_cert_hashes=(PIN,)),
+            "--tls-bootstrap-token: the bootstrap token is not of the form",
+            id="a bad TLS token",
+        ),
+        pytest.param(
+            given(discovery_file="f", tls_bootstrap_token="x"),
+            "--tls-bootstrap-token: the bootstrap token is not of the form",
+            id="a bad TLS token beside a file",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), discovery_token=T1, ca_cert_hashes=(PIN,)),
+            "--tls-bootstrap-token or --token is needed to ask for a certificate",
+            id="no TLS token",
+        ),
+        pytest.param(
+            given(discovery_file="f"),
+            "nothing to ask for a certificate with: give --tls-bootstrap-token, or --token, or a --discovery-file",
+            id="a file and nothing to ask with",
+        ),
+        pytest.param(
+            given(endpoints=("192.0.2.1",), token=T1, ca_cert_hashes=(PIN,)),
+            'the API server address "192.0.2.1" must be host:port',
+            id="an address without a port",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,) * 65, token=T1, ca_cert_hashes=(PIN,)),
+            "at most 64 API server addresses",
+            id="too many addresses",
+        ),
+        pytest.param(
+            given(discovery_file="http://example.test/c.yaml", token=T1),
+            "--discovery-file: if a URL is used, it must be https://host/path",
+            id="a URL without TLS",
+        ),
+        pytest.param(
+            given(discovery_file="https:///c.yaml", token=T1), "must be https://host", id="a URL without host"
+        ),
+        pytest.param(given(discovery_file="https://[::1/c", token=T1), "neither a path nor a URL", id="a broken URL"),
+        pytest.param(
+            given(discovery_file="file://other/c.yaml", token=T1),
+            "must name an absolute path on this machine",
+            id="a file URL of another machine",
+        ),
+        pytest.param(given(discovery_file="file://", token=T1), "must name an absolute path", id="an empty file URL"),
+        pytest.param(given(node_name="", token=T1), "--node-name is needed", id="no node name"),
+        pytest.param(given(node_name="Node_1", token=T1), '--node-name "Node_1" is invalid: ', id="a bad node name"),
+    ],
+)
+def test_a_join_may_not_be(typed: JoinInput, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_join_input(typed)
+    assert message in str(caught.value)
+    assert "1111111111111111" not in str(caught.value)
+    assert "1111111111111111" not in repr(typed)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("192.0.2.1:6443", "192.0.2.1:6443"),
+        ("api.test:443", "api.test:443"),
+        ("[2001:db8::1]:6443", "[2001:db8::1]:6443"),
+        ("https://api.test:6443/", "api.test:6443"),
+    ],
+)
+def test_an_address_is_read_from(text: str, wanted: str) -> None:
+    assert parse_endpoint(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "api.test",
+        ":6443",
+        "api.test:",
+        "api.test:0",
+        "api.test:65536",
+        "api.test:6443\n",
+        "2001:db8::1:6443",
+        "http://api.test:6443",
+        "api.test:6443/path",
+        "user@api.test:6443",
+        "api.test:6443#x",
+        "a b:1",
+    ],
+)
+def test_no_address_is_read_from(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be host:port"):
+        parse_endpoint(text)
