@@ -22,14 +22,14 @@ _GET = (
 _WITHIN = "live.key >= :start AND live.key < :end"
 _NOW = f"FROM live JOIN log ON log.revision = live.revision WHERE {_WITHIN} AND NOT live.deleted"
 # The state at :revision. From each key's newest write, walk back over `prior` to the first one not after it.
-_AT = f"""FROM live JOIN log ON log.revision = CASE WHEN live.revision <= :revision THEN live.revision ELSE (
+_AT = """FROM live JOIN log ON log.revision = CASE WHEN live.revision <= :revision THEN live.revision ELSE (
         WITH RECURSIVE chain(revision) AS (
             SELECT live.revision UNION ALL
             SELECT log.prior FROM chain JOIN log ON log.revision = chain.revision WHERE chain.revision > :revision)
         SELECT revision FROM chain WHERE revision <= :revision LIMIT 1
-    ) END WHERE {_WITHIN} AND log.value IS NOT NULL"""
+    ) END WHERE live.key >= :start AND live.key < :end AND log.value IS NOT NULL"""
 _RANGE, _RANGE_AT = (
-    f"SELECT live.key, log.value, log.revision, log.created {state} ORDER BY live.key LIMIT :limit"  # noqa: S608 - constants only
+    f"SELECT live.key, log.value, log.revision, log.created {state} ORDER BY live.key LIMIT :limit"
     for state in (_NOW, _AT)
 )
 _COUNT = f"SELECT count(*) FROM live WHERE {_WITHIN} AND NOT live.deleted"  # noqa: S608 - constants only

@@ -87,11 +87,14 @@ def _narrow(path: Path) -> None:
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """A connection in autocommit mode that may be handed from thread to thread (never used by two at once)."""
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, check_same_thread=False, timeout=0
+        f"file:{quote(str(path))}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_SECONDS,
     )
     try:
         for pragma in (
-            f"busy_timeout={READ_BUSY_MILLISECONDS if read_only else 0}",  # the writer waits by itself, see sqlite_write
             f"cache_size=-{CACHE_KIBIBYTES}",
             "synchronous=FULL",
             "fullfsync=ON",  # macOS: plain fsync does not reach the disk there
@@ -101,6 +104,8 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={KEPT_WAL_BYTES}",
             f"query_only={'ON' if read_only else 'OFF'}",
+            # Last, since the others read the file. A writer does its own waiting: sqlite_write.
+            f"busy_timeout={READ_BUSY_MILLISECONDS if read_only else 0}",
         ):
             connection.execute(f"PRAGMA {pragma}")
     except BaseException:
@@ -114,12 +119,13 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
     Several processes may do this at once on a new file. Raises sqlite3.Error or StorageError.
     """
+    connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
     _refuse_foreign(connection, path)
-    if _patiently(connection, "PRAGMA journal_mode=WAL")[0] != "wal":
+    if not _use_wal(connection):
         raise StorageError(
             f"the database file {path} is on a file system without shared memory: put it on a local disk"
         )
-    _patiently(connection, "BEGIN IMMEDIATE")
+    connection.execute("BEGIN IMMEDIATE")
     try:
         version = _refuse_foreign(connection, path)
         for migration in MIGRATIONS[version:]:
@@ -129,6 +135,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         # Written even when nothing changed: opening proves that a commit succeeds.
         connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
         connection.execute("COMMIT")
+        connection.execute("PRAGMA busy_timeout=0")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -150,17 +157,18 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
-def _patiently(connection: sqlite3.Connection, statement: str) -> tuple[str, ...]:
-    """Run `statement`, waiting for other processes. SQLite's own waiting does not cover a change of journal mode."""
+def _use_wal(connection: sqlite3.Connection) -> bool:
+    """Several processes may find a new file at once, and SQLite's own waiting does not cover this statement."""
     pause = 0.005
-    for _ in range(int(BUSY_SECONDS / pause)):
+    for attempts_left in reversed(range(int(BUSY_SECONDS / pause))):
         try:
-            return connection.execute(statement).fetchone() or ()
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            return bool(mode == "wal")
         except sqlite3.OperationalError as error:
-            if not is_busy(error):
+            if not is_busy(error) or not attempts_left:
                 raise
             time.sleep(pause)
-    return connection.execute(statement).fetchone() or ()
+    raise AssertionError("the last attempt returns or raises")
 
 
 def is_busy(error: sqlite3.Error) -> bool:

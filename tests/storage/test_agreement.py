@@ -1,0 +1,120 @@
+"""Any sequence of calls gets the same answers from SQLite as from the reference driver."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from mooring.clock import SystemClock
+from mooring.errors import StorageError
+from mooring.storage.contract import Change, Storage
+from mooring.storage.memory import MemoryStorage
+from mooring.storage.sqlite import SqliteStorage
+
+KEYS = st.sampled_from(["/a", "/a/", "/a/b", "/a\0", "/b", "/é", "/\U0010ffff"]) | st.text(
+    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
+)
+PREFIXES = st.sampled_from(["", "/", "/a", "/a/", "/\U0010ffff", "x"])
+VALUES = st.binary(max_size=20)
+OFFSETS = st.integers(-6, 2)
+
+
+async def told(store: Storage, prefix: str, after: int) -> list[Change]:
+    """What a watch has to say now. A sentinel would take a revision, so the end is known from the newest one."""
+    found: list[Change] = []
+    watch: Any = store.watch(prefix, after=after)
+    try:
+        while True:
+            found += await asyncio.wait_for(anext(watch), timeout=0.005)
+    except TimeoutError:
+        return found
+    finally:
+        await watch.aclose()
+
+
+class Agreement(RuleBasedStateMachine):
+    """Two stores of SQLite on one file (calls alternate between them) and the reference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        path = Path(self.directory.name) / "mooring.db"
+        self.reference = MemoryStorage()
+        self.files = [SqliteStorage(path, SystemClock()) for _ in range(2)]
+        self.runner = asyncio.Runner()
+        self.revision = 1
+        self.stores: list[Storage] = [self.reference, *self.files]
+        for store in self.stores:
+            self.runner.run(store.open())
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            self.runner.run(store.close())
+        self.runner.close()
+        self.directory.cleanup()
+
+    def both(self, call: Callable[[Storage], Awaitable[Any]]) -> None:
+        async def outcome(store: Storage) -> tuple[Any, ...]:
+            try:
+                return ("returned", await call(store))
+            except StorageError as error:
+                return (type(error), str(error), vars(error))
+
+        self.files.reverse()
+        assert self.runner.run(outcome(self.files[0])) == self.runner.run(outcome(self.reference))
+
+    @rule(key=KEYS, value=VALUES)
+    def create(self, key: str, value: bytes) -> None:
+        self.both(lambda store: store.create(key, value))
+
+    @rule(key=KEYS, value=VALUES, stale=st.integers(0, 1))
+    def update(self, key: str, value: bytes, stale: int) -> None:
+        async def call(store: Storage) -> object:
+            current = await store.get(key)
+            return await store.update(key, value, expected=current.revision - stale if current else 1)
+
+        self.both(call)
+
+    @rule(key=KEYS, stale=st.integers(0, 1))
+    def delete(self, key: str, stale: int) -> None:
+        async def call(store: Storage) -> object:
+            current = await store.get(key)
+            return await store.delete(key, expected=current.revision - stale if current else 1)
+
+        self.both(call)
+
+    @rule(key=KEYS, offset=OFFSETS)
+    def get(self, key: str, offset: int) -> None:
+        self.both(lambda store: store.get(key, revision=max(self.revision + offset, 0)))
+
+    @rule(prefix=PREFIXES, after=st.just("") | KEYS, limit=st.integers(0, 3), offset=OFFSETS, now=st.booleans())
+    def range(self, prefix: str, after: str, limit: int, offset: int, now: bool) -> None:
+        revision = 0 if now else max(self.revision + offset, 1)
+        self.both(lambda store: store.range(prefix, after=after, limit=limit, revision=revision))
+
+    @rule(offset=OFFSETS)
+    def compact(self, offset: int) -> None:
+        self.both(lambda store: store.compact(max(self.revision + offset, 1)))
+
+    @rule(prefix=PREFIXES, offset=OFFSETS)
+    def watch(self, prefix: str, offset: int) -> None:
+        self.both(lambda store: told(store, prefix, max(self.revision + offset, 0)))
+
+    @invariant()
+    def same_revision_and_state(self) -> None:
+        async def whole(store: Storage) -> tuple[object, ...]:
+            return (await store.revision(), await store.compacted(), await store.range(""))
+
+        self.both(whole)
+        self.revision = self.runner.run(self.reference.revision())
+
+
+TestAgreement = Agreement.TestCase
+TestAgreement.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

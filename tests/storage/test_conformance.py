@@ -1,0 +1,698 @@
+"""One suite for every driver: each numbered rule of `mooring.storage.contract`, as sentences.
+
+A driver joins by one row of `MAKERS`. What only an engine with a file can show (durability, several processes, broken disks) is in
+`test_crash.py`, `test_processes.py` and `test_sqlite_file.py`; that any sequence of calls agrees with the reference driver is in
+`test_agreement.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mooring.clock import SystemClock
+from mooring.errors import StorageError
+from mooring.storage import DRIVERS
+from mooring.storage.contract import (
+    Change,
+    CompactedError,
+    Entry,
+    FutureRevisionError,
+    KeyExistsError,
+    Page,
+    RevisionMismatchError,
+    Storage,
+)
+from mooring.storage.memory import MemoryStorage
+from mooring.storage.sqlite import SqliteStorage
+
+MAKERS: dict[str, Callable[[Path], Storage]] = {
+    "memory": lambda directory: MemoryStorage(),
+    "sqlite": lambda directory: SqliteStorage(directory / "mooring.db", SystemClock()),
+}
+Scenario = Callable[[Storage], Awaitable[None]]
+Run = Callable[[Scenario], None]
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return MAKERS[request.param](tmp_path)
+
+
+@pytest.fixture
+def run(store: Storage) -> Run:
+    """Open the store, run the scenario, close the store."""
+
+    async def whole(scenario: Scenario) -> None:
+        await store.open()
+        try:
+            await asyncio.wait_for(scenario(store), timeout=30)
+        finally:
+            await store.close()
+
+    return lambda scenario: asyncio.run(whole(scenario))
+
+
+async def take(watch: AsyncIterator[tuple[Change, ...]], count: int) -> list[Change]:
+    """The next `count` changes; more than that in the same batch fails."""
+    found: list[Change] = []
+    while len(found) < count:
+        found += await asyncio.wait_for(anext(watch), timeout=10)
+    assert len(found) == count
+    return found
+
+
+def closing(watch: AsyncIterator[tuple[Change, ...]]) -> aclosing[Any]:
+    return aclosing(cast("Any", watch))
+
+
+def keys(page: Page) -> list[str]:
+    return [entry.key for entry in page.entries]
+
+
+def test_every_driver_of_the_table_is_in_this_suite() -> None:
+    assert set(MAKERS) == set(DRIVERS)
+
+
+# ---- rule 1: one global, ever-increasing revision
+
+
+def test_a_fresh_store_is_at_revision_one_and_knows_that_empty_state(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        assert await store.revision() == 1
+        assert await store.compacted() == 1
+        assert await store.range("") == Page((), 1)
+        assert await store.range("", revision=1) == Page((), 1)
+
+    run(scenario)
+
+
+def test_each_write_takes_exactly_one_revision_and_refusals_take_none(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        assert (await store.create("/a", b"1")).revision == 2
+        with pytest.raises(KeyExistsError):
+            await store.create("/a", b"2")
+        with pytest.raises(RevisionMismatchError):
+            await store.update("/a", b"2", expected=1)
+        with pytest.raises(RevisionMismatchError):
+            await store.delete("/b", expected=1)
+        await store.get("/a")
+        assert await store.revision() == 2
+        assert (await store.update("/a", b"2", expected=2)).revision == 3
+        assert await store.delete("/a", expected=3) == 4
+        assert await store.revision() == 4
+
+    run(scenario)
+
+
+def test_concurrent_writes_get_all_revisions_without_gap_or_repetition(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        entries = await asyncio.gather(*(store.create(f"/{n}", b"") for n in range(500)))
+        assert sorted(entry.revision for entry in entries) == list(range(2, 502))
+        assert await store.revision() == 501
+
+    run(scenario)
+
+
+# ---- rule 3: compare and swap
+
+
+def test_create_returns_the_entry_and_get_gives_it_back(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        entry = await store.create("/a", b"value")
+        assert entry == Entry("/a", b"value", 2, 2)
+        assert await store.get("/a") == entry
+        assert await store.get("/a/") is None
+        assert await store.get("/") is None
+
+    run(scenario)
+
+
+def test_create_of_a_present_key_fails_and_carries_the_current_entry(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        entry = await store.create("/a", b"1")
+        with pytest.raises(KeyExistsError) as caught:
+            await store.create("/a", b"2")
+        assert caught.value.current == entry
+        assert await store.get("/a") == entry
+
+    run(scenario)
+
+
+def test_update_keeps_the_revision_of_creation(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        await store.create("/b", b"1")
+        assert await store.update("/a", b"2", expected=2) == Entry("/a", b"2", 4, 2)
+        assert await store.get("/a") == Entry("/a", b"2", 4, 2)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3, 99], ids=lambda n: f"expecting revision {n} of an entry at 2")
+def test_update_and_delete_need_the_current_revision_and_carry_the_current_entry(run: Run, expected: int) -> None:
+    async def scenario(store: Storage) -> None:
+        entry = await store.create("/a", b"1")
+        with pytest.raises(RevisionMismatchError) as caught:
+            await store.update("/a", b"2", expected=expected)
+        assert caught.value.current == entry
+        with pytest.raises(RevisionMismatchError) as caught:
+            await store.delete("/a", expected=expected)
+        assert caught.value.current == entry
+        assert await store.range("") == Page((entry,), 2)
+
+    run(scenario)
+
+
+def test_update_and_delete_of_an_absent_or_deleted_key_carry_no_entry(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        gone = await store.delete("/a", expected=2)
+        for key, expected in (("/never", 0), ("/a", 2), ("/a", gone)):
+            with pytest.raises(RevisionMismatchError) as caught:
+                await store.update(key, b"2", expected=expected)
+            assert caught.value.current is None
+            with pytest.raises(RevisionMismatchError) as caught:
+                await store.delete(key, expected=expected)
+            assert caught.value.current is None
+
+    run(scenario)
+
+
+def test_a_deleted_key_can_be_created_again_and_is_then_new(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        await store.delete("/a", expected=2)
+        assert await store.get("/a") is None
+        assert await store.create("/a", b"2") == Entry("/a", b"2", 4, 4)
+
+    run(scenario)
+
+
+def test_of_writes_racing_for_one_key_exactly_one_wins(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        outcomes = await asyncio.gather(*(store.create("/a", b"%d" % n) for n in range(50)), return_exceptions=True)
+        (winner,) = [outcome for outcome in outcomes if isinstance(outcome, Entry)]
+        losers = [outcome for outcome in outcomes if isinstance(outcome, KeyExistsError)]
+        assert [loser.current for loser in losers] == [winner] * 49
+        updates = await asyncio.gather(
+            *(store.update("/a", b"%d" % n, expected=winner.revision) for n in range(50)), return_exceptions=True
+        )
+        assert sum(isinstance(outcome, Entry) for outcome in updates) == 1
+        assert await store.revision() == 3
+
+    run(scenario)
+
+
+VALUES = {"empty": b"", "zero bytes": b"\0\0", "not text": bytes(range(256)), "large": b"x" * 3_000_000}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_values_are_opaque_bytes(run: Run, value: bytes) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", value)
+        assert await store.get("/a") == Entry("/a", value, 2, 2)
+        await store.update("/a", b"other", expected=2)
+        assert await store.get("/a", revision=2) == Entry("/a", value, 2, 2)
+        async with closing(store.watch("/", after=1)) as watch:
+            created, updated = await take(watch, 2)
+        assert created.entry == updated.previous == Entry("/a", value, 2, 2)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("key", ["", "/\ud800"], ids=["an empty key", "a key that is no Unicode text"])
+def test_what_cannot_be_a_key_is_refused_without_being_repeated(run: Run, key: str) -> None:
+    async def scenario(store: Storage) -> None:
+        for call in (
+            store.get(key),
+            store.create(key, b""),
+            store.update(key, b"", expected=1),
+            store.delete(key, expected=1),
+        ):
+            with pytest.raises(StorageError, match="a key must") as caught:
+                await call
+            assert caught.value.__cause__ is None
+        assert await store.revision() == 1
+
+    run(scenario)
+
+
+# ---- rule 4: reads, linearizable or of one revision; rule 5: order; limits
+
+
+def test_get_and_range_at_a_revision_see_exactly_that_state(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        first = await store.create("/a", b"1")
+        second = await store.update("/a", b"2", expected=2)
+        other = await store.create("/b", b"1")
+        await store.delete("/a", expected=3)
+        again = await store.create("/a", b"3")
+        states: dict[int, tuple[Entry, ...]] = {
+            1: (),
+            2: (first,),
+            3: (second,),
+            4: (second, other),
+            5: (other,),
+            6: (again, other),
+        }
+        for revision, state in states.items():
+            assert await store.range("/", revision=revision) == Page(state, revision)
+            for key in ("/a", "/b", "/c"):
+                expected = next((entry for entry in state if entry.key == key), None)
+                assert await store.get(key, revision=revision) == expected
+        assert await store.range("/") == Page(states[6], 6)
+
+    run(scenario)
+
+
+def test_reading_at_a_revision_not_reached_says_where_the_store_is(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        for call in (store.get("/a", revision=3), store.range("/", revision=3)):
+            with pytest.raises(FutureRevisionError) as caught:
+                await call
+            assert caught.value.current == 2
+
+    run(scenario)
+
+
+def test_keys_are_ordered_by_their_utf8_bytes(run: Run) -> None:
+    names = [
+        "/a",
+        "/a/b",
+        "/a-b",
+        "/a\0",
+        "/Z",
+        "/é",
+        "/\uffff",
+        "/\ue000",
+        "/\U00010000",
+        "/\U0010ffff",
+        "/z",
+        "/a/\u0301",
+        "/ß",
+    ]
+
+    async def scenario(store: Storage) -> None:
+        for name in names:
+            await store.create(name, b"")
+        assert keys(await store.range("/")) == sorted(names, key=str.encode)
+        assert keys(await store.range("/", revision=await store.revision() - 1)) == sorted(names[:-1], key=str.encode)
+
+    run(scenario)
+
+
+PREFIXES = ["", "/", "/a", "/a/", "/a/b", "/a0", "/b", "/\ud7ff", "/\U0010ffff", "\U0010ffff", "\U0010ffff\U0010ffff"]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES, ids=lambda text: f"prefix {text!a}")
+def test_a_range_holds_exactly_the_keys_with_the_prefix(run: Run, prefix: str) -> None:
+    names = [
+        "/a", "/a/", "/a/b", "/a/b/c", "/a0", "/ab", "/b", "/\ud7ff", "/\ud7ffx", "/\ue000", "/\U0010ffff", "/\U0010ffffx",
+        "0", "\U0010ffff", "\U0010ffffx", "\U0010ffff\U0010ffff", "\U0010ffff\U0010ffffx",
+    ]  # fmt: skip
+
+    async def scenario(store: Storage) -> None:
+        for name in names:
+            await store.create(name, b"")
+        wanted = sorted(name for name in names if name.startswith(prefix))
+        assert keys(await store.range(prefix)) == wanted
+        await store.create("zzz", b"")
+        assert keys(await store.range(prefix, revision=1 + len(names))) == wanted
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("at_revision", [False, True], ids=["now", "at a revision of the past"])
+def test_pages_cut_by_a_limit_join_into_the_whole_and_count_what_remains(run: Run, at_revision: bool) -> None:
+    async def scenario(store: Storage) -> None:
+        for n in range(25):
+            await store.create(f"/x/{n:02}", b"%d" % n)
+        await store.create("/y", b"")
+        revision = 0
+        if at_revision:
+            revision = await store.revision()
+            for n in range(0, 25, 3):
+                await store.delete(f"/x/{n:02}", expected=n + 2)
+            await store.update("/x/01", b"later", expected=3)
+            await store.create("/x/30", b"")
+        found: list[Entry] = []
+        after = ""
+        while True:
+            page = await store.range("/x/", after=after, limit=10, revision=revision)
+            found += page.entries
+            assert page.remaining == 25 - len(found)
+            assert page.more == (page.remaining > 0)
+            assert page.revision == (revision or 27)
+            if not page.more:
+                break
+            after = page.entries[-1].key
+        assert found == [Entry(f"/x/{n:02}", b"%d" % n, n + 2, n + 2) for n in range(25)]
+        exact = await store.range("/x/", limit=25, revision=revision)
+        assert (len(exact.entries), exact.more, exact.remaining) == (25, False, 0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("after", "wanted"),
+    [
+        ("", ["/b", "/b/1", "/b/2"]),
+        ("/a", ["/b", "/b/1", "/b/2"]),
+        ("/b", ["/b/1", "/b/2"]),
+        ("/b/1", ["/b/2"]),
+        ("/c", []),
+    ],
+)
+def test_after_is_exclusive_and_may_lie_outside_the_prefix(run: Run, after: str, wanted: list[str]) -> None:
+    async def scenario(store: Storage) -> None:
+        for name in ("/a", "/b", "/b/1", "/b/2", "/c"):
+            await store.create(name, b"")
+        assert keys(await store.range("/b", after=after)) == wanted
+
+    run(scenario)
+
+
+# ---- rule 6: watch
+
+
+def test_a_watch_tells_creation_update_and_deletion_with_what_was_before(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        async with closing(store.watch("/", after=1)) as watch:
+            created = await store.create("/a", b"1")
+            updated = await store.update("/a", b"2", expected=2)
+            await store.delete("/a", expected=3)
+            recreated = await store.create("/a", b"3")
+            assert await take(watch, 4) == [
+                Change("/a", 2, created, None),
+                Change("/a", 3, updated, created),
+                Change("/a", 4, None, updated),
+                Change("/a", 5, recreated, None),
+            ]
+
+    run(scenario)
+
+
+def test_a_watch_from_the_past_gives_the_same_as_one_that_was_there(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        async with closing(store.watch("/", after=1)) as present:
+            waiting = asyncio.create_task(take(present, 6))
+            for n in range(3):
+                await store.create(f"/{n}", b"1")
+            await store.update("/1", b"2", expected=3)
+            await store.delete("/0", expected=2)
+            await store.create("/0", b"3")
+            told = await waiting
+        for after in range(7):
+            async with closing(store.watch("/", after=after)) as watch:
+                wanted = [change for change in told if change.revision > after]
+                if wanted:
+                    assert await take(watch, len(wanted)) == wanted
+
+    run(scenario)
+
+
+def test_a_watch_tells_only_its_prefix_and_goes_on_after_other_keys(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        async with closing(store.watch("/a/", after=1)) as watch:
+            first = asyncio.create_task(take(watch, 1))
+            await asyncio.sleep(0)
+            for name in ("/b/1", "/a", "/a/1"):
+                await store.create(name, b"")
+            assert [change.key for change in await first] == ["/a/1"]
+            for n in range(200):
+                await store.create(f"/b/x{n}", b"")
+            await store.create("/a/2", b"")
+            assert [change.key for change in await take(watch, 1)] == ["/a/2"]
+
+    run(scenario)
+
+
+def test_a_watch_after_a_future_revision_begins_there(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        async with closing(store.watch("/", after=3)) as watch:
+            waiting = asyncio.create_task(take(watch, 1))
+            await asyncio.sleep(0)
+            for n in range(3):
+                await store.create(f"/{n}", b"")
+            assert [change.revision for change in await waiting] == [4]
+
+    run(scenario)
+
+
+def test_many_watches_and_many_writers_agree_on_one_order(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        total = 600
+
+        async def follow(after: int) -> list[int]:
+            seen: list[int] = []
+            async with closing(store.watch("/", after=after)) as watch:
+                async for batch in watch:
+                    seen += [change.revision for change in batch]
+                    await asyncio.sleep(0)
+                    if seen[-1] == total + 1:
+                        break
+            return seen
+
+        early = [asyncio.create_task(follow(1)) for _ in range(3)]
+        await asyncio.gather(*(store.create(f"/{n}", b"v") for n in range(total // 2)))
+        late = [asyncio.create_task(follow(1)) for _ in range(3)]
+        await asyncio.gather(*(store.create(f"/{n}", b"v") for n in range(total // 2, total)))
+        for seen in await asyncio.gather(*early, *late):
+            assert seen == list(range(2, total + 2))
+
+    run(scenario)
+
+
+def test_a_watch_at_the_tip_is_told_before_the_writer_goes_on(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        told: list[int] = []
+
+        async def follow() -> None:
+            async with closing(store.watch("/", after=1)) as watch:
+                async for batch in watch:
+                    told.extend(change.revision for change in batch)
+
+        task = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        for n in range(20):
+            entry = await store.create(f"/{n}", b"")
+            assert told[-1] == entry.revision
+        task.cancel()
+
+    run(scenario)
+
+
+def test_a_slow_watch_holds_little_and_still_misses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.storage.feed.HELD_CHANGES", 10)
+
+    async def scenario(store: Storage) -> None:
+        async with closing(store.watch("/", after=1)) as watch:
+            waiting = asyncio.create_task(take(watch, 1))
+            await asyncio.sleep(0)
+            await store.create("/first", b"")
+            await waiting
+            await asyncio.gather(*(store.create(f"/{n}", b"") for n in range(300)))
+            assert [change.revision for change in await take(watch, 300)] == list(range(3, 303))
+            await store.create("/last", b"")
+            assert [change.key for change in await take(watch, 1)] == ["/last"]
+
+    run(scenario)
+
+
+def test_closing_the_store_ends_its_watches(store: Storage) -> None:
+    async def scenario() -> None:
+        await store.open()
+
+        async def follow(after: int) -> list[int]:
+            return [change.revision async for batch in store.watch("/", after=after) for change in batch]
+
+        waiting = asyncio.create_task(follow(1))
+        idle = asyncio.create_task(follow(50))
+        await asyncio.sleep(0)
+        await store.create("/a", b"")
+        await store.close()
+        assert await asyncio.wait_for(waiting, 10) == [2]
+        assert await asyncio.wait_for(idle, 10) == []
+
+    asyncio.run(scenario())
+
+
+# ---- rule 7: revision()
+
+
+def test_revision_has_every_acknowledged_write(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        for n in range(50):
+            entry = await store.create(f"/{n}", b"")
+            assert await store.revision() == entry.revision
+
+    run(scenario)
+
+
+# ---- rule 8: compaction
+
+
+def test_compaction_forgets_the_past_and_keeps_the_present(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        await store.create("/b", b"1")
+        await store.update("/a", b"2", expected=2)
+        await store.delete("/b", expected=3)
+        await store.update("/a", b"3", expected=4)
+        await store.compact(5)
+        assert await store.compacted() == 5
+        assert await store.revision() == 6
+        assert await store.get("/a") == Entry("/a", b"3", 6, 2)
+        assert await store.get("/b") is None
+        assert await store.range("/", revision=5) == Page((Entry("/a", b"2", 4, 2),), 5)
+        for call in (store.get("/a", revision=4), store.range("/", revision=4)):
+            with pytest.raises(CompactedError) as caught:
+                await call
+            assert caught.value.oldest == 5
+
+    run(scenario)
+
+
+def test_a_watch_needing_forgotten_changes_is_told_so(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        for n in range(5):
+            await store.create(f"/{n}", b"")
+        await store.compact(4)
+        for after in (0, 1, 3):
+            with pytest.raises(CompactedError) as caught:
+                await take(store.watch("/", after=after), 1)
+            assert caught.value.oldest == 4
+        async with closing(store.watch("/", after=4)) as watch:
+            assert [change.revision for change in await take(watch, 2)] == [5, 6]
+
+    run(scenario)
+
+
+def test_a_watch_too_slow_for_compaction_is_told_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.storage.feed.HELD_CHANGES", 5)
+
+    async def scenario(store: Storage) -> None:
+        async with closing(store.watch("/", after=1)) as watch:
+            await store.create("/0", b"")
+            await take(watch, 1)
+            for n in range(1, 20):
+                await store.create(f"/{n}", b"")
+            await store.compact(15)
+            with pytest.raises(CompactedError):
+                await take(watch, 1)
+
+    run(scenario)
+
+
+def test_compacting_up_to_a_deletion_that_is_the_newest_write_keeps_the_revision(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        gone = await store.delete("/a", expected=2)
+        await store.compact(gone)
+        assert await store.revision() == gone
+        assert await store.range("") == Page((), gone)
+        entry = await store.create("/a", b"2")
+        assert entry == Entry("/a", b"2", gone + 1, gone + 1)
+        async with closing(store.watch("", after=gone)) as watch:
+            assert await take(watch, 1) == [Change("/a", gone + 1, entry, None)]
+        await store.compact(gone + 1)
+        assert await store.range("") == Page((entry,), gone + 1)
+
+    run(scenario)
+
+
+def test_compacting_twice_or_backwards_changes_nothing_and_beyond_the_newest_is_refused(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        await store.create("/b", b"1")
+        await store.compact(2)
+        await store.compact(2)
+        await store.compact(1)
+        assert await store.compacted() == 2
+        with pytest.raises(FutureRevisionError) as caught:
+            await store.compact(4)
+        assert caught.value.current == 3
+        assert await store.compacted() == 2
+        assert keys(await store.range("", revision=2)) == ["/a"]
+
+    run(scenario)
+
+
+def test_writes_go_on_while_a_long_history_is_compacted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.storage.sqlite_write.SWEEP_REVISIONS", 7)
+
+    async def scenario(store: Storage) -> None:
+        entry = await store.create("/a", b"")
+        for n in range(150):
+            entry = await store.update("/a", b"%d" % n, expected=entry.revision)
+        compaction = asyncio.create_task(store.compact(100))
+        created = await asyncio.gather(*(store.create(f"/x{n}", b"") for n in range(50)))
+        await compaction
+        assert [item.revision for item in created] == list(range(153, 203))
+        assert await store.get("/a") == entry
+        assert await store.get("/a", revision=100) == Entry("/a", b"97", 100, 2)
+        async with closing(store.watch("", after=100)) as watch:
+            assert [change.revision for change in await take(watch, 102)] == list(range(101, 203))
+
+    run(scenario)
+
+
+# ---- life
+
+
+def test_a_closed_store_says_so_and_closing_twice_is_fine(store: Storage) -> None:
+    async def scenario() -> None:
+        await store.close()
+        await store.open()
+        await store.open()
+        await store.create("/a", b"")
+        await store.close()
+        await store.close()
+        calls: list[Awaitable[object]] = [
+            store.get("/a"), store.range("/"), store.create("/b", b""), store.update("/a", b"", expected=2),
+            store.delete("/a", expected=2), store.revision(), store.compacted(), store.compact(1),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(StorageError, match="closed"):
+                await call
+        with pytest.raises(StorageError, match="closed"):
+            await anext(store.watch("/", after=1))
+
+    asyncio.run(scenario())
+
+
+def test_closing_finishes_the_writes_under_way(store: Storage) -> None:
+    async def scenario() -> None:
+        await store.open()
+        writes = [asyncio.create_task(store.create(f"/{n}", b"")) for n in range(300)]
+        await asyncio.sleep(0)
+        await store.close()
+        assert sorted(entry.revision for entry in await asyncio.gather(*writes)) == list(range(2, 302))
+        await store.open()
+        assert await store.revision() == 301
+        assert len((await store.range("/")).entries) == 300
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_write_given_up_by_its_caller_is_whole_or_absent_and_harms_nobody(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        given_up = [asyncio.create_task(store.create(f"/gone/{n}", b"v")) for n in range(20)]
+        kept = [asyncio.create_task(store.create(f"/kept/{n}", b"v")) for n in range(20)]
+        await asyncio.sleep(0)
+        for task in given_up:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        await asyncio.gather(*kept)
+        assert len((await store.range("/kept/")).entries) == 20
+        assert await store.revision() == 1 + len((await store.range("")).entries)
+
+    run(scenario)
