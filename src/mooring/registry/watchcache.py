@@ -186,6 +186,8 @@ class WatchCache:
         """Like `reach`, also False when it takes longer than `seconds`."""
         if self.revision >= revision:
             return True
+        if not self.ready:
+            return False
         ticket = self._ticket(revision)
         timer = asyncio.ensure_future(self._clock.sleep(seconds))
         either: set[asyncio.Future[Any]] = {ticket, timer}

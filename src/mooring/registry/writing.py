@@ -241,10 +241,11 @@ class Writer:
             raise _stale(kind, name)
         before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
         self._prepare(kind, new, before, change, subresource, dry_run)
-        if {**new, "metadata": {**new["metadata"], "resourceVersion": str(old.revision)}} == old.obj:
+        gone = lifecycle.finished(kind, new)
+        new["metadata"]["resourceVersion"] = str(old.revision)
+        if new == old.obj and not gone:
             return old
         value = _bounded(encoded(resource, new))
-        gone = lifecycle.finished(kind, new)
         if dry_run:
             return Stored.of(kind, namespace, name, old.revision, value)
         try:

@@ -1,0 +1,214 @@
+"""A registry over memory storage and a manual clock: what every test above storage stands on.
+
+Rules kept here: nothing waits in real time; entropy is a counter, so that every run is the same; several rooms may share one
+storage, as several server processes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Concatenate, ParamSpec
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
+from mooring.identity import AUTHENTICATED, MASTERS, UserInfo
+from mooring.kinds import BY_PLURAL, KINDS
+from mooring.kinds.kind import Change, Kind
+from mooring.registry.admission import Admission, build
+from mooring.registry.kindcache import Watch
+from mooring.registry.reading import Listed
+from mooring.registry.store import Registry
+from mooring.registry.stored import Event, Stored
+from mooring.registry.writing import Deleted
+from mooring.storage.contract import Storage
+from mooring.storage.memory import MemoryStorage
+from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
+from mooring.wire.patch import merge_patch
+from mooring.wire.schema import Obj
+from tests.support.manualclock import ManualClock, settle
+
+ADMIN = UserInfo("admin", groups=(MASTERS, AUTHENTICATED))
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+P = ParamSpec("P")
+
+
+def counting_entropy() -> Callable[[int], bytes]:
+    """Different bytes at each call, the same in each run."""
+    count = 0
+
+    def entropy(size: int) -> bytes:
+        nonlocal count
+        count += 1
+        return hashlib.shake_256(str(count).encode()).digest(size)
+
+    return entropy
+
+
+def masters_only(attributes: Attributes) -> Decision:
+    """system:masters may everything, others nothing."""
+    return Decision(Ruling.ALLOW if MASTERS in attributes.user.groups else Ruling.NO_OPINION)
+
+
+def kind(plural: str) -> Kind:
+    return BY_PLURAL[plural]
+
+
+def secret(name: str = "", **more: Any) -> Obj:
+    """A small Secret; `metadata` and other top-level fields can be given."""
+    metadata = {**({"name": name} if name else {}), **more.pop("metadata", {})}
+    return {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": {"key": "dmFsdWU="}, **more}
+
+
+def options(**query: Any) -> ListOptions:
+    """List options from query parameters: `limit=2`, `labelSelector="a=b"`."""
+    return parse_list_options({("continue" if key == "continue_" else key): [str(value)] for key, value in query.items()})
+
+
+class Room:
+    """One started registry, with verbs that take plurals and fill in what a test does not care about."""
+
+    def __init__(self, storage: Storage, registry: Registry, clock: ManualClock) -> None:
+        self.storage = storage
+        self.registry = registry
+        self.clock = clock
+        self.seen: list[str] = []
+
+    def change(self, user: UserInfo = ADMIN) -> Change:
+        return Change(user, self.clock.now())
+
+    async def create(
+        self, plural: str, obj: Obj, namespace: str = "default", user: UserInfo = ADMIN, dry_run: bool = False
+    ) -> Stored:
+        namespace = namespace if kind(plural).resource.namespaced else ""
+        return await self.registry.create(kind(plural), namespace, obj, self.change(user), WriteOptions(dry_run=dry_run))
+
+    async def update(
+        self,
+        plural: str,
+        obj: Obj,
+        namespace: str = "default",
+        subresource: str = "",
+        may_create: bool = True,
+        user: UserInfo = ADMIN,
+        name: str = "",
+        dry_run: bool = False,
+    ) -> tuple[Stored, bool]:
+        namespace = namespace if kind(plural).resource.namespaced else ""
+        return await self.registry.update(
+            kind(plural),
+            namespace,
+            name or obj["metadata"]["name"],
+            obj,
+            self.change(user),
+            WriteOptions(dry_run=dry_run),
+            subresource,
+            may_create,
+        )
+
+    async def patch(
+        self,
+        plural: str,
+        name: str,
+        patch: Obj | Callable[[Obj], Obj],
+        namespace: str = "default",
+        subresource: str = "",
+        user: UserInfo = ADMIN,
+    ) -> Stored:
+        """`patch`: a merge patch, or a function."""
+        namespace = namespace if kind(plural).resource.namespaced else ""
+        apply = patch if callable(patch) else lambda obj: merge_patch(obj, patch)
+        return await self.registry.patch(
+            kind(plural), namespace, name, apply, self.change(user), WriteOptions(), subresource
+        )
+
+    async def get(self, plural: str, name: str, namespace: str = "default", resource_version: str = "") -> Stored:
+        namespace = namespace if kind(plural).resource.namespaced else ""
+        return await self.registry.get(kind(plural), namespace, name, resource_version)
+
+    async def list(self, plural: str, namespace: str = "", **query: Any) -> Listed:
+        return await self.registry.list(kind(plural), namespace, options(**query))
+
+    async def names(self, plural: str, namespace: str = "", **query: Any) -> list[str]:
+        return [item.name for item in (await self.list(plural, namespace, **query)).items]
+
+    async def delete(
+        self,
+        plural: str,
+        name: str,
+        namespace: str = "default",
+        user: UserInfo = ADMIN,
+        asked: DeleteOptions | None = None,
+    ) -> Deleted:
+        namespace = namespace if kind(plural).resource.namespaced else ""
+        return await self.registry.delete(kind(plural), namespace, name, asked or DeleteOptions(), self.change(user))
+
+    async def watch(
+        self, plural: str, namespace: str = "", sink: Callable[[Event], None] | None = None, **query: Any
+    ) -> Watch:
+        """Watch; without a sink, events are written down in `seen` as `TYPE name`."""
+        return await self.registry.watch(kind(plural), namespace, options(watch=True, **query), sink or self.write_down)
+
+    def write_down(self, event: Event) -> None:
+        if event.stored is None:
+            self.seen.append("BOOKMARK end" if event.is_initial_end else "BOOKMARK")
+        else:
+            self.seen.append(f"{event.type} {event.stored.name}")
+
+    async def settle(self) -> None:
+        """Let every event arrive."""
+        await settle()
+
+
+@asynccontextmanager
+async def open_room(
+    storage: Storage | None = None,
+    *,
+    admission: Sequence[Admission] | None = None,
+    authorize: Callable[[Attributes], Decision] = masters_only,
+    namespaces: Sequence[str] = NAMESPACES,
+    clock: ManualClock | None = None,
+    entropy: Callable[[int], bytes] | None = None,
+) -> AsyncIterator[Room]:
+    """A started registry. Given a storage, that must be open, and nothing is created in it."""
+    clock = clock or ManualClock()
+    own = storage is None
+    if storage is None:
+        storage = MemoryStorage()
+        await storage.open()
+    registry = Registry(
+        storage, KINDS, clock, entropy or counting_entropy(), build() if admission is None else admission, authorize
+    )
+    await registry.start()
+    room = Room(storage, registry, clock)
+    try:
+        if own:
+            for name in namespaces:
+                await room.create("namespaces", {"metadata": {"name": name}})
+        yield room
+    finally:
+        await registry.stop()
+        if own:
+            await storage.close()
+
+
+def in_room(test: Callable[Concatenate[Room, P], Awaitable[None]]) -> Callable[P, None]:
+    """Run an async test with a room of its own as first argument."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def body() -> None:
+            async with open_room() as room:
+                await test(room, *args, **kwargs)
+
+        asyncio.run(body())
+
+    signature = inspect.signature(test)
+    run.__dict__.pop("__wrapped__", None)  # pytest would see the room as a fixture
+    run.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined] # read by pytest
+    return run
