@@ -116,7 +116,9 @@ class SqliteStorage:
             made.append(sqlite_schema.connect(self._path, read_only=False))
             sqlite_schema.prepare(made[0], self._path)
             made += [sqlite_schema.connect(self._path, read_only=True) for _ in range(2)]
-            return _Connections(Reader(made[1]), Reader(made[2]), Writer(made[0]))
+            opened = _Connections(Reader(made[1]), Reader(made[2]), Writer(made[0]))
+            opened.loop_reader.check()
+            return opened
         except BaseException:
             for connection in made:
                 connection.close()

@@ -55,6 +55,12 @@ class Reader:
     def close(self) -> None:
         self._connection.close()
 
+    def check(self) -> None:
+        """Touch every table, so that a damaged file is told when it is opened."""
+        self.newest()
+        self.compacted()
+        self.get("/")
+
     def newest(self) -> int:
         """The newest revision any process committed."""
         (version,) = self._execute("PRAGMA data_version").fetchone()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -74,13 +75,16 @@ def create_file(path: Path) -> None:
 
 
 def _narrow(path: Path) -> None:
+    if not os.access(path, os.R_OK | os.W_OK):
+        # Told before SQLite opens it: that would leave -wal and -shm files behind which are read-only for ever.
+        raise StorageError(f"the database file {path} {_READ_ONLY}")
     for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         with contextlib.suppress(FileNotFoundError):
-            if file.stat().st_mode & 0o077:
+            if stat.S_ISREG(found := file.stat().st_mode) and stat.S_IMODE(found) != 0o600:
                 try:
                     file.chmod(0o600)
                 except PermissionError as error:
-                    text = f"the database file {file} can be read by others and belongs to another user: run `chmod 600` on it"
+                    text = f"the database file {file} can be used by others and belongs to another user: run `chmod 600` on it"
                     raise StorageError(text) from error
 
 
@@ -181,10 +185,11 @@ def _code(error: Exception) -> int:
 
 
 _DAMAGED = "is damaged or not an SQLite database: restore it from a backup, or move it away to start afresh"
+_READ_ONLY = "is read-only: make the file, its directory and its file system writable and retry"
 _UNREACHABLE = "cannot be opened: check that its directory exists and that this user may read and write both"
 _MEANINGS = {
     sqlite3.SQLITE_FULL: "cannot be written: the disk is full; free some space and retry",
-    sqlite3.SQLITE_READONLY: "is read-only: make the file, its directory and its file system writable and retry",
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error; check the disk, its quota and the file size limit",
     sqlite3.SQLITE_BUSY: f"is locked by another process for more than {BUSY_SECONDS:.0f} s; see which one holds it and retry",
     sqlite3.SQLITE_LOCKED: "is locked by another connection; retry",

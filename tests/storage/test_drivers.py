@@ -1,0 +1,50 @@
+"""The scheme table: which URL makes which store."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mooring.clock import SystemClock
+from mooring.errors import ConfigError
+from mooring.storage import open_storage
+from mooring.storage.memory import MemoryStorage
+from mooring.storage.sqlite import SqliteStorage
+
+
+def test_memory_is_a_store_in_memory() -> None:
+    assert isinstance(open_storage("memory:", SystemClock()), MemoryStorage)
+
+
+@pytest.mark.parametrize("form", ["sqlite:{}", "sqlite://{}"])
+def test_sqlite_is_a_store_in_the_file_named(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "a directory?" / "100%#.db"
+
+    async def scenario() -> None:
+        store = open_storage(form.format(path), SystemClock())
+        assert isinstance(store, SqliteStorage)
+        await store.open()
+        await store.create("/a", b"")
+        await store.close()
+
+    asyncio.run(scenario())
+    assert path.stat().st_size > 0
+    assert [file.name for file in path.parent.iterdir()] == ["100%#.db"]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "mooring.db", "/var/lib/x.db", "postgres://x", "memory", "sqlite", "SQLITE:x", ":x"]
+)
+def test_a_url_no_driver_takes_is_refused_with_the_schemes_there_are(url: str) -> None:
+    with pytest.raises(ConfigError, match="must start with one of memory:, sqlite:"):
+        open_storage(url, SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("url", "message"), [("memory:x", "takes nothing after the colon"), ("sqlite:", "needs the path of a file")]
+)
+def test_a_url_its_driver_cannot_use_says_why(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_storage(url, SystemClock())
