@@ -1,0 +1,104 @@
+"""TokenReview and SelfSubjectReview (reference/kubernetes.md 5.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from mooring.authn.anonymous import Anonymous
+from mooring.authn.authenticator import Authenticator
+from mooring.authn.credentials import Credentials
+from mooring.authn.review import Reviewed, review_self, review_token
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.errors import BadRequestError
+from mooring.identity import UserInfo
+from mooring.kinds.view import Views
+from mooring.secret import Secret
+from mooring.wire.schema import Obj
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+JANE = UserInfo("jane", "42", ("dev",), {"k": ("v",)})
+
+
+class Doorman:
+    """Knows `good` (valid for audience `vault` and `api`), `any` (for all), and refuses `bad`."""
+
+    name = "doorman"
+    fallback = False
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if credentials.bearer == Secret("good"):
+            return Accepted(JANE, ("vault", "api"))
+        if credentials.bearer == Secret("any"):
+            return Accepted(UserInfo("any"))
+        return Rejected("expired") if credentials.bearer == Secret("bad") else NotMine()
+
+
+CHAIN: tuple[Authenticator, ...] = (Doorman(), Anonymous())
+
+
+def reviewed(spec: Obj | None, audiences: tuple[str, ...] = ("api",)) -> Reviewed:
+    return review_token({"kind": "TokenReview", "spec": spec}, CHAIN, {}, NOW, audiences)
+
+
+def test_a_good_token_is_told_with_its_user() -> None:
+    user = {"username": "jane", "uid": "42", "groups": ["dev", "system:authenticated"], "extra": {"k": ["v"]}}
+    found = reviewed({"token": "good"})
+    assert found.review == {
+        "kind": "TokenReview",
+        "spec": {},
+        "status": {"authenticated": True, "user": user, "audiences": ["api"]},
+    }
+    assert found.outcome.authenticator == "doorman"
+
+
+@pytest.mark.parametrize(
+    ("spec", "server", "audiences"),
+    [
+        pytest.param(
+            {"token": "good", "audiences": ["vault", "x"]}, ("api",), ["vault"], id="those in common come back"
+        ),
+        pytest.param({"token": "any"}, ("api",), ["api"], id="a token for all is for the server's"),
+        pytest.param({"token": "any"}, (), None, id="nobody asked for audiences"),
+    ],
+)
+def test_audiences(spec: Obj, server: tuple[str, ...], audiences: list[str] | None) -> None:
+    assert reviewed(spec, server).review["status"].get("audiences") == audiences
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        pytest.param({"token": "bad"}, "expired", id="a refused token"),
+        pytest.param({"token": "whose?"}, "unknown-token", id="a token nobody knows is not anonymous"),
+        pytest.param({"token": "good", "audiences": ["x"]}, "wrong-audience", id="a token for somebody else"),
+    ],
+)
+def test_a_bad_token_is_unauthenticated_and_only_the_operator_learns_why(spec: Obj, reason: str) -> None:
+    found = reviewed(spec)
+    assert found.review["status"] == {"authenticated": False, "user": {}, "error": "invalid bearer token"}
+    assert [refusal.reason for refusal in found.outcome.refusals] == [reason]
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"token": ""}], ids=["no spec", "no token", "an empty token"])
+def test_a_token_is_required(spec: Obj | None) -> None:
+    with pytest.raises(BadRequestError, match="token is required"):
+        reviewed(spec)
+
+
+def test_the_answer_carries_no_token() -> None:
+    assert reviewed({"token": "good", "audiences": ["api"]}).review["spec"] == {"audiences": ["api"]}
+
+
+def test_self_subject_review_tells_the_caller_who_it_is() -> None:
+    assert review_self({}, UserInfo("x"), NOW) == {
+        "kind": "SelfSubjectReview",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"userInfo": {"username": "x"}},
+    }
+    told = review_self({"metadata": {"name": "me"}}, JANE, NOW)
+    assert told["metadata"]["name"] == "me"
+    assert told["status"]["userInfo"]["groups"] == ["dev"]

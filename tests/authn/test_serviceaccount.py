@@ -1,0 +1,269 @@
+"""Bound service account tokens (reference/kubernetes.md 5.7)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mooring.authn.credentials import Credentials
+from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.identity import CREDENTIAL_ID, UserInfo
+from mooring.kinds.view import FixedView, View
+from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims
+from mooring.pki.keys import generate_key
+from mooring.secret import Secret
+from mooring.wire.schema import Obj
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+ISSUER = "https://mooring.example"
+SIGNER = TokenSigner(generate_key(), ISSUER)
+STRANGER = TokenSigner(generate_key(), ISSUER)
+KEYS = VerificationKeys([SIGNER.public_key])
+PREFIX = "authentication.kubernetes.io/"
+GROUPS = ("system:serviceaccounts", "system:serviceaccounts:ns")
+
+
+def obj(name: str, uid: str, namespace: str = "ns", **metadata: str) -> Obj:
+    return {"metadata": {"name": name, "namespace": namespace, "uid": uid, **metadata}}
+
+
+def cluster(**changed: View | None) -> dict[str, View]:
+    views: dict[str, View | None] = {
+        "serviceaccounts": FixedView([obj("sa", "sa-uid")]),
+        "secrets": FixedView([obj("s", "s-uid")]),
+        "nodes": FixedView([{"metadata": {"name": "n", "uid": "n-uid"}}]),
+        "pods": FixedView([obj("p", "p-uid")]),
+        **changed,
+    }
+    return {name: view for name, view in views.items() if view is not None}
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    made = bound_claims(
+        issuer=ISSUER,
+        namespace="ns",
+        service_account=Bound("sa", "sa-uid"),
+        audiences=("api", "vault"),
+        now=NOW,
+        lifetime=HOUR,
+        jti="id-1",
+    )
+    return {key: value for key, value in {**made, **changed}.items() if value is not None}
+
+
+def private(**changed: Any) -> dict[str, Any]:
+    return {**claims()["kubernetes.io"], **changed}
+
+
+def authenticator(max_remembered: int = 8) -> ServiceAccountAuthenticator:
+    return ServiceAccountAuthenticator((ISSUER,), KEYS, max_remembered)
+
+
+def judged(
+    token: str | bytes | None,
+    views: dict[str, View] | None = None,
+    now: datetime = NOW,
+    audiences: tuple[str, ...] = ("api",),
+    by: ServiceAccountAuthenticator | None = None,
+) -> Verdict:
+    credentials = Credentials(bearer=None if token is None else Secret(token))
+    return (by or authenticator()).authenticate(credentials, views or cluster(), now, audiences)
+
+
+def accepted(made: dict[str, Any], **changed: View | None) -> Accepted:
+    verdict = judged(SIGNER.sign(made), cluster(**changed))
+    assert isinstance(verdict, Accepted)
+    return verdict
+
+
+def reason(verdict: Verdict) -> str:
+    assert isinstance(verdict, Rejected)
+    return verdict.reason
+
+
+def test_a_good_token_is_its_service_account() -> None:
+    user = UserInfo("system:serviceaccount:ns:sa", "sa-uid", GROUPS, {CREDENTIAL_ID: ("JTI=id-1",)})
+    assert accepted(claims()) == Accepted(user, ("api",))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param(None, id="no bearer"),
+        pytest.param("abcdef.0123456789abcdef", id="a bootstrap token"),
+        pytest.param(b"\xff", id="bytes that are no text"),
+        pytest.param(SIGNER.sign(claims(iss="https://elsewhere")), id="a foreign issuer"),
+        pytest.param(SIGNER.sign(claims(iss=["x"])), id="an issuer that is no text"),
+        pytest.param(SIGNER.sign(claims(iss=None)), id="no issuer"),
+    ],
+)
+def test_not_mine(token: str | bytes | None) -> None:
+    assert judged(token) == NotMine()
+
+
+@pytest.mark.parametrize(
+    ("token", "now", "code"),
+    [
+        pytest.param(STRANGER.sign(claims()), NOW, "unknown-key", id="an unknown key"),
+        pytest.param(SIGNER.sign(claims())[:-6] + "AAAAAA", NOW, "bad-signature", id="a changed signature"),
+        pytest.param(
+            SIGNER.sign(claims()), NOW + HOUR + timedelta(seconds=61), "expired", id="past its time and the leeway"
+        ),
+        pytest.param(SIGNER.sign(claims()), NOW - timedelta(seconds=61), "not-yet-valid", id="before its time"),
+        pytest.param(SIGNER.sign(claims(exp=None)), NOW, "missing-expiry", id="without an end"),
+        pytest.param(SIGNER.sign(claims(aud=["vault"])), NOW, "wrong-audience", id="for another audience"),
+        pytest.param(SIGNER.sign(claims(aud=[1])), NOW, "wrong-audience", id="for an audience that is no text"),
+    ],
+)
+def test_refused(token: str, now: datetime, code: str) -> None:
+    assert reason(judged(token, now=now)) == code
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(claims(**{"kubernetes.io": None}), id="no private claims"),
+        pytest.param(claims(**{"kubernetes.io": "x"}), id="private claims that are no object"),
+        pytest.param(claims(**{"kubernetes.io": private(namespace="")}), id="no namespace"),
+        pytest.param(claims(**{"kubernetes.io": private(namespace=1)}), id="a namespace that is no text"),
+        pytest.param(claims(**{"kubernetes.io": private(serviceaccount="sa")}), id="an account that is no object"),
+        pytest.param(claims(**{"kubernetes.io": private(serviceaccount={"name": "sa"})}), id="an account without uid"),
+        pytest.param(claims(**{"kubernetes.io": private(serviceaccount={"uid": "u"})}), id="an account without name"),
+        pytest.param(claims(**{"kubernetes.io": private(secret={"name": "s", "uid": 1})}), id="a uid that is no text"),
+        pytest.param(claims(sub="system:serviceaccount:ns:other"), id="a subject that disagrees"),
+        pytest.param(claims(aud=None), id="no audience"),
+    ],
+)
+def test_malformed_claims_are_refused(made: dict[str, Any]) -> None:
+    assert reason(judged(SIGNER.sign(made))) == "malformed-claims"
+
+
+@pytest.mark.parametrize(
+    ("asked", "valid_for"),
+    [
+        pytest.param(("vault",), ("vault",), id="the common audience comes back"),
+        pytest.param(("x", "vault", "api"), ("api", "vault"), id="all common audiences come back"),
+        pytest.param((), ("api", "vault"), id="asking for none gets them all"),
+    ],
+)
+def test_audiences(asked: tuple[str, ...], valid_for: tuple[str, ...]) -> None:
+    verdict = judged(SIGNER.sign(claims()), audiences=asked)
+    assert isinstance(verdict, Accepted)
+    assert verdict.audiences == valid_for
+
+
+def test_a_single_audience_may_be_a_text() -> None:
+    assert accepted(claims(aud="api")).audiences == ("api",)
+
+
+def test_a_token_id_is_not_required() -> None:
+    assert dict(accepted(claims(jti=None)).user.extra) == {}
+
+
+@pytest.mark.parametrize(
+    ("view", "code"),
+    [
+        pytest.param(FixedView(), "bound-object-gone", id="the service account is gone"),
+        pytest.param(FixedView([obj("sa", "new")]), "bound-object-replaced", id="it was made anew"),
+        pytest.param(
+            FixedView([obj("sa", "sa-uid", deletionTimestamp="2025-12-31T23:58:59Z")]),
+            "bound-object-deleted",
+            id="it has been on its way out for more than a minute",
+        ),
+        pytest.param(None, "bound-object-unknown-kind", id="nobody knows service accounts here"),
+    ],
+)
+def test_the_service_account_must_live(view: View | None, code: str) -> None:
+    assert reason(judged(SIGNER.sign(claims()), cluster(serviceaccounts=view))) == code
+
+
+def test_a_service_account_on_its_way_out_may_call_for_a_minute() -> None:
+    accepted(claims(), serviceaccounts=FixedView([obj("sa", "sa-uid", deletionTimestamp="2025-12-31T23:59:00Z")]))
+
+
+BOUND: dict[str, tuple[dict[str, Any], str]] = {
+    "secret": ({"secret": {"name": "s", "uid": "s-uid"}}, "secrets"),
+    "pod": ({"pod": {"name": "p", "uid": "p-uid"}, "node": {"name": "n"}}, "pods"),
+    "node": ({"node": {"name": "n", "uid": "n-uid"}}, "nodes"),
+}
+
+
+@pytest.mark.parametrize("kind", BOUND)
+def test_a_bound_object_must_live(kind: str) -> None:
+    bound, plural = BOUND[kind]
+    token = claims(**{"kubernetes.io": private(**bound)})
+    accepted(token)
+    assert reason(judged(SIGNER.sign(token), cluster(**{plural: FixedView()}))) == "bound-object-gone"
+    assert reason(judged(SIGNER.sign(token), cluster(**{plural: None}))) == "bound-object-unknown-kind"
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra"),
+    [
+        ("secret", {}),
+        ("pod", {"pod-name": ("p",), "pod-uid": ("p-uid",), "node-name": ("n",)}),
+        ("node", {"node-name": ("n",), "node-uid": ("n-uid",)}),
+    ],
+)
+def test_extra_tells_pod_and_node(kind: str, extra: dict[str, tuple[str, ...]]) -> None:
+    told = accepted(claims(**{"kubernetes.io": private(**BOUND[kind][0])})).user.extra
+    assert dict(told) == {CREDENTIAL_ID: ("JTI=id-1",), **{PREFIX + key: value for key, value in extra.items()}}
+
+
+def test_for_a_pod_the_node_is_information_only() -> None:
+    accepted(claims(**{"kubernetes.io": private(**BOUND["pod"][0])}), nodes=FixedView())
+
+
+@pytest.fixture
+def verifications(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+    """The times at which a signature was verified."""
+    seen: list[datetime] = []
+    from mooring.authn import serviceaccount
+
+    real = serviceaccount.verify_jwt
+
+    def counted(token: str, keys: VerificationKeys, now: datetime, *, issuers: tuple[str, ...]) -> dict[str, Any]:
+        seen.append(now)
+        return real(token, keys, now, issuers=issuers)
+
+    monkeypatch.setattr(serviceaccount, "verify_jwt", counted)
+    return seen
+
+
+def test_a_signature_is_verified_once_until_expiry_and_anew_when_the_clock_goes_back(
+    verifications: list[datetime],
+) -> None:
+    by, token = authenticator(), SIGNER.sign(claims())
+    minute = timedelta(minutes=1)
+    for at in (NOW, NOW + minute, NOW + HOUR):
+        assert isinstance(judged(token, now=at, by=by), Accepted)
+    assert verifications == [NOW]
+    assert isinstance(judged(token, now=NOW - minute, by=by), Accepted)
+    assert isinstance(judged(token, now=NOW + HOUR + minute, by=by), Accepted)
+    assert reason(judged(token, now=NOW + HOUR + 2 * minute, by=by)) == "expired"
+    assert len(verifications) == 4
+
+
+def test_live_objects_are_looked_at_on_every_request() -> None:
+    by, token = authenticator(), SIGNER.sign(claims())
+    assert isinstance(judged(token, by=by), Accepted)
+    assert reason(judged(token, cluster(serviceaccounts=FixedView()), by=by)) == "bound-object-gone"
+
+
+def test_the_table_of_verified_tokens_is_bounded_and_forgets_the_longest_unused(verifications: list[datetime]) -> None:
+    by = authenticator(max_remembered=2)
+    one, two, three = (SIGNER.sign(claims(jti=jti)) for jti in "abc")
+    for token in (one, two, one, three, one, two):
+        judged(token, by=by)
+    assert len(verifications) == 4  # one, two, three, and two again
+
+
+def test_a_refused_token_is_not_remembered(verifications: list[datetime]) -> None:
+    by = authenticator()
+    for _ in range(2):
+        judged(STRANGER.sign(claims()), by=by)
+    assert len(verifications) == 2

@@ -1,0 +1,57 @@
+"""The table of authenticators is complete, ordered, and builds what the settings say (law 10)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+from mooring import authn
+from mooring.authn.table import AUTHENTICATORS, Settings, build
+from mooring.pki.jwt import VerificationKeys
+from mooring.pki.keys import generate_key
+from mooring.pki.verify import ClientTrust
+
+KEYS = VerificationKeys([generate_key().public_key()])
+EVERYTHING = Settings(
+    client_trust=ClientTrust([]),
+    issuers=("https://i",),
+    service_account_keys=KEYS,
+    bootstrap_tokens=True,
+    anonymous=True,
+)
+
+
+def test_everything_is_built_in_order_under_its_name() -> None:
+    names = [authenticator.name for authenticator in build(EVERYTHING)]
+    assert names == [name for name, _ in AUTHENTICATORS]
+    assert names == ["client-certificate", "service-account", "bootstrap-token", "anonymous"]
+
+
+def test_only_anonymous_is_a_fallback() -> None:
+    assert [authenticator.name for authenticator in build(EVERYTHING) if authenticator.fallback] == ["anonymous"]
+
+
+def test_every_authenticator_class_of_the_room_is_in_the_table() -> None:
+    classes = set()
+    for module in pkgutil.iter_modules(authn.__path__):
+        found = importlib.import_module(f"mooring.authn.{module.name}")
+        classes |= {
+            value
+            for value in vars(found).values()
+            if isinstance(value, type) and hasattr(value, "authenticate") and value.__name__ != "Authenticator"
+        }
+    assert {type(authenticator) for authenticator in build(EVERYTHING)} == classes
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(Settings(anonymous=False), id="nothing said"),
+        pytest.param(Settings(anonymous=False, issuers=("https://i",)), id="an issuer without keys"),
+        pytest.param(Settings(anonymous=False, service_account_keys=KEYS), id="keys without an issuer"),
+    ],
+)
+def test_empty_means_off(settings: Settings) -> None:
+    assert build(settings) == ()

@@ -1,0 +1,235 @@
+"""TokenRequest (reference/kubernetes.md 5.7)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mooring.authn.credentials import Credentials
+from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.tokenrequest import MAX_AUDIENCES, Issuance, Issued, issue
+from mooring.authn.verdict import Accepted
+from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError
+from mooring.kinds.view import FixedView, View
+from mooring.pki.jwt import TokenSigner, VerificationKeys, peek
+from mooring.pki.keys import generate_key
+from mooring.secret import Secret
+from mooring.wire.schema import Obj
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ISSUER = "https://mooring.example"
+SIGNER = TokenSigner(generate_key(), ISSUER)
+ISSUANCE = Issuance(now=NOW, token_id="id-1", audiences=("api",))
+
+
+def obj(name: str, uid: str, spec: Obj | None = None, namespace: str = "ns") -> Obj:
+    return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": spec or {}}
+
+
+VIEWS: dict[str, View] = {
+    "serviceaccounts": FixedView([obj("sa", "sa-uid")]),
+    "secrets": FixedView([obj("s", "s-uid")]),
+    "nodes": FixedView([{"metadata": {"name": "n", "uid": "n-uid"}}]),
+    "pods": FixedView(
+        [
+            obj("p", "p-uid", {"serviceAccountName": "sa", "nodeName": "n"}),
+            obj("lost", "l-uid", {"serviceAccountName": "sa", "nodeName": "gone"}),
+            obj("unscheduled", "u-uid", {"serviceAccountName": "sa"}),
+            obj("other", "o-uid", {"serviceAccountName": "default"}),
+        ]
+    ),
+}
+
+
+def issued(
+    spec: Obj | None = None, metadata: Obj | None = None, views: dict[str, View] = VIEWS, name: str = "sa", **more: Any
+) -> Issued:
+    issuance = Issuance(now=NOW, token_id="id-1", audiences=("api",), **more)
+    request: Obj = {}
+    if spec is not None:
+        request["spec"] = spec
+    if metadata is not None:
+        request["metadata"] = metadata
+    return issue(request, "ns", name, views, SIGNER, issuance)
+
+
+def claims(found: Issued) -> dict[str, Any]:
+    return peek(found.response["status"]["token"])[1]
+
+
+def test_an_empty_request_gets_an_hour_for_the_servers_audiences() -> None:
+    found = issued()
+    start = int(NOW.timestamp())
+    assert claims(found) == {
+        "iss": ISSUER,
+        "sub": "system:serviceaccount:ns:sa",
+        "aud": ["api"],
+        "exp": start + 3600,
+        "iat": start,
+        "nbf": start,
+        "jti": "id-1",
+        "kubernetes.io": {"namespace": "ns", "serviceaccount": {"name": "sa", "uid": "sa-uid"}},
+    }
+    response = dict(found.response)
+    assert response["status"].pop("token")
+    assert response == {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"audiences": ["api"], "expirationSeconds": 3600},
+        "status": {"expirationTimestamp": "2026-01-01T01:00:00Z"},
+    }
+    assert (found.credential_id, found.warnings) == ("JTI=id-1", ())
+
+
+def test_what_is_issued_is_accepted() -> None:
+    token = issued({"audiences": ["vault"]}).response["status"]["token"]
+    by = ServiceAccountAuthenticator((ISSUER,), VerificationKeys([SIGNER.public_key]))
+    verdict = by.authenticate(Credentials(bearer=Secret(token)), VIEWS, NOW, ("vault",))
+    assert isinstance(verdict, Accepted)
+    assert verdict.user.username == "system:serviceaccount:ns:sa"
+
+
+@pytest.mark.parametrize("seconds", [600, 1 << 32], ids=["the shortest", "the longest"])
+def test_the_life_asked_for(seconds: int) -> None:
+    made = claims(issued({"expirationSeconds": seconds}))
+    assert made["exp"] - made["iat"] == seconds
+
+
+def test_a_life_longer_than_the_server_allows_is_shortened_with_a_warning() -> None:
+    found = issued({"expirationSeconds": 7200}, max_seconds=3600)
+    assert found.response["spec"]["expirationSeconds"] == 3600
+    assert found.warnings == ("requested expiration of 7200 seconds shortened to 3600 seconds",)
+    assert issued({"expirationSeconds": 3600}, max_seconds=3600).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "bound"),
+    [
+        pytest.param({"kind": "Secret", "name": "s"}, {"secret": {"name": "s", "uid": "s-uid"}}, id="a Secret"),
+        pytest.param(
+            {"kind": "Node", "apiVersion": "v1", "name": "n", "uid": "n-uid"},
+            {"node": {"name": "n", "uid": "n-uid"}},
+            id="a Node",
+        ),
+        pytest.param(
+            {"kind": "Pod", "name": "p"},
+            {"pod": {"name": "p", "uid": "p-uid"}, "node": {"name": "n", "uid": "n-uid"}},
+            id="a Pod, with its node",
+        ),
+        pytest.param(
+            {"kind": "Pod", "name": "lost"},
+            {"pod": {"name": "lost", "uid": "l-uid"}, "node": {"name": "gone", "uid": ""}},
+            id="a Pod whose node is gone",
+        ),
+        pytest.param(
+            {"kind": "Pod", "name": "unscheduled"},
+            {"pod": {"name": "unscheduled", "uid": "u-uid"}},
+            id="a Pod without a node",
+        ),
+    ],
+)
+def test_a_token_is_bound(reference: Obj, bound: Obj) -> None:
+    private = claims(issued({"boundObjectRef": reference}))["kubernetes.io"]
+    assert {key: value for key, value in private.items() if key not in ("namespace", "serviceaccount")} == bound
+
+
+def test_the_node_of_a_pod_is_told_where_nobody_knows_nodes() -> None:
+    views = {name: view for name, view in VIEWS.items() if name != "nodes"}
+    found = issued({"boundObjectRef": {"kind": "Pod", "name": "p"}}, views=views)
+    assert claims(found)["kubernetes.io"]["node"]["name"] == "n"
+
+
+INVALID = 'TokenRequest.authentication.k8s.io "" is invalid: '
+INVALID_SA = 'TokenRequest.authentication.k8s.io "sa" is invalid: '
+
+
+@pytest.mark.parametrize(
+    ("request_of", "error", "message"),
+    [
+        pytest.param({"name": "nobody"}, NotFoundError, 'serviceaccounts "nobody" not found', id="no such account"),
+        pytest.param(
+            {"metadata": {"name": "x"}},
+            InvalidError,
+            INVALID_SA + 'metadata.name: Invalid value: "x": must match the service account name',
+            id="another name",
+        ),
+        pytest.param(
+            {"metadata": {"namespace": "x"}},
+            InvalidError,
+            INVALID_SA + 'metadata.namespace: Invalid value: "x": must match the service account namespace',
+            id="another namespace",
+        ),
+        pytest.param({"metadata": {"uid": "x"}}, ConflictError, None, id="another uid of the account"),
+        pytest.param(
+            {"spec": {"expirationSeconds": 599}},
+            InvalidError,
+            INVALID + "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes",
+            id="too short",
+        ),
+        pytest.param({"spec": {"expirationSeconds": 0}}, InvalidError, None, id="zero is not the default"),
+        pytest.param(
+            {"spec": {"expirationSeconds": (1 << 32) + 1}},
+            InvalidError,
+            INVALID
+            + "spec.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+            id="too long",
+        ),
+        pytest.param(
+            {"spec": {"audiences": ["a"] * (MAX_AUDIENCES + 1)}},
+            InvalidError,
+            INVALID + "spec.audiences: Too many: must have at most 64 items",
+            id="too many audiences",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"name": "x"}}},
+            InvalidError,
+            INVALID + "spec.boundObjectRef.kind: Required value",
+            id="a reference without a kind",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Secret", "name": "x"}}},
+            NotFoundError,
+            'secrets "x" not found',
+            id="gone",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "ConfigMap", "name": "x"}}}, BadRequestError, None, id="another kind"
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "v2", "name": "s"}}},
+            BadRequestError,
+            "cannot bind token to object of type v2, Kind=Secret",
+            id="another version",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Secret", "name": "s", "uid": "old"}}},
+            ConflictError,
+            None,
+            id="another uid",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Pod", "name": "other"}}},
+            BadRequestError,
+            None,
+            id="a Pod of another account",
+        ),
+    ],
+)
+def test_refused(request_of: dict[str, Any], error: type[ApiError], message: str | None) -> None:
+    with pytest.raises(error) as caught:
+        issued(**request_of)
+    if message is not None:
+        assert str(caught.value) == message
+
+
+def test_pods_are_not_found_where_nobody_knows_pods() -> None:
+    views = {name: view for name, view in VIEWS.items() if name != "pods"}
+    with pytest.raises(NotFoundError, match='pods "p" not found'):
+        issued({"boundObjectRef": {"kind": "Pod", "name": "p"}}, views=views)
+
+
+def test_metadata_that_agrees_passes() -> None:
+    issued({}, {"name": "sa", "namespace": "ns", "uid": "sa-uid"})
