@@ -171,7 +171,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 protocol, with the connection in the scope and limits on headers."""
 
-    transport: TlsTransport  # type: ignore[assignment]  # uvicorn types it as any asyncio transport; ours is the TLS one
+    transport: TlsTransport
 
     def __init__(self, config: Config, server_state: ServerState) -> None:
         super().__init__(config, server_state, {})
@@ -182,7 +182,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._header_bytes = 0
-        self.scope["mooring.transport"] = self.transport  # type: ignore[typeddict-unknown-key]  # ASGI allows own keys
+        self.scope["state"]["transport"] = self.transport
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
@@ -246,7 +246,7 @@ class Application:
             await asyncio.wait(pending, timeout=seconds)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        transport: TlsTransport = scope["mooring.transport"]
+        transport: TlsTransport = scope["state"]["transport"]
         request = Request(
             scope["method"], scope["path"], scope["query_string"], scope["headers"], transport.connection, receive
         )

@@ -39,7 +39,7 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.identity import ANONYMOUS, MASTERS, NODES, UserInfo
-from mooring.kinds.view import Views
+from mooring.registry.store import Registry
 from mooring.server.audit import AuditLog, audit_event
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.http import Frames, Header, Request, Response, Streamer
@@ -86,7 +86,7 @@ class Pipeline:
         authenticators: Sequence[Authenticator],
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
-        views: Views,
+        registry: Registry,
         audiences: Sequence[str],
         clock: Clock,
         entropy: Callable[[int], bytes],
@@ -98,7 +98,8 @@ class Pipeline:
         self._authenticators = authenticators
         self._authorize = authorize
         self._dispatch = dispatch
-        self._views = views
+        self._registry = registry
+        self._views = registry.views
         self._audiences = audiences
         self._clock = clock
         self._entropy = entropy
@@ -152,9 +153,10 @@ class Pipeline:
             lambda name: request.header_values(name.encode()), request.connection.chain, memo
         )
         outcome = authenticate(credentials, self._authenticators, self._views, context.received, self._audiences)
+        if outcome.user is None and await self._saw_more():
+            outcome = authenticate(credentials, self._authenticators, self._views, context.received, self._audiences)
         if outcome.user is None:
-            await self._refuse(context, outcome)
-        assert outcome.user is not None
+            raise await self._refusal(context, outcome)
         context.user = outcome.user
         context.warnings.extend(credentials.warnings)
         self._metrics.attempt(outcome.authenticator).inc()
@@ -206,19 +208,25 @@ class Pipeline:
         context.annotations["authorization.k8s.io/reason"] = decision.reason
         if not decision.allowed:
             raise forbidden_error(
-                attributes.user.username,
-                attributes.verb,
-                attributes.group,
-                attributes.resource,
-                attributes.subresource,
-                attributes.namespace,
-                attributes.name,
-                attributes.path,
-                decision.reason,
+                user=attributes.user.username,
+                verb=attributes.verb,
+                group=attributes.group,
+                resource=attributes.resource,
+                subresource=attributes.subresource,
+                namespace=attributes.namespace,
+                name=attributes.name,
+                path=attributes.path,
+                reason=decision.reason,
             )
 
-    async def _refuse(self, context: Context, outcome: Outcome) -> None:
-        """Always raises: 401, or 429 for a source that guesses."""
+    async def _saw_more(self) -> bool:
+        """Whether another process had written something that our views had not seen: a token made there a moment ago."""
+        before = self._registry.revision
+        await self._registry.fresh()
+        return self._registry.revision != before
+
+    async def _refusal(self, context: Context, outcome: Outcome) -> ApiError:
+        """401, or 429 for a source that guesses."""
         self._metrics.attempt("refused").inc()
         reasons = "; ".join(
             f"{refusal.authenticator}: {refusal.reason}" + (f" ({refusal.detail})" if refusal.detail else "")
@@ -229,7 +237,7 @@ class Pipeline:
         seconds = self._guesses.failed(source, self._clock.monotonic())
         if not seconds:
             log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons)
-            raise UnauthorizedError
+            return UnauthorizedError()
         self._metrics.refused_guesses.inc()
         if self._tarpitted < TARPIT_PLACES:
             self._tarpitted += 1
@@ -237,7 +245,7 @@ class Pipeline:
                 await self._clock.sleep(TARPIT_SECONDS)
             finally:
                 self._tarpitted -= 1
-        raise TooManyRequestsError(
+        return TooManyRequestsError(
             "too many failed authentications from this address; check the credential and try again later",
             retry_after=max(1, round(seconds)),
         )

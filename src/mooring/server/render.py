@@ -10,6 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 
@@ -19,11 +20,11 @@ from mooring.server.http import Header, Request, Response
 from mooring.wire import protobuf
 from mooring.wire.accept import JSON, PROTOBUF, TRANSFORMS, Accepted, negotiate, wants_pretty
 from mooring.wire.codec import encode_json, encode_yaml, pretty
-from mooring.wire.metav1 import LIST_META, STATUS
+from mooring.wire.metav1 import STATUS, list_of
 from mooring.wire.resource import Resource
-from mooring.wire.schema import Field, ListOf, Message, Obj
+from mooring.wire.schema import Message, Obj
 from mooring.wire.status import status_of
-from mooring.wire.table import partial_metadata, partial_metadata_list, table
+from mooring.wire.table import Include, parse_include, partial_metadata, partial_metadata_list, table
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
@@ -64,33 +65,21 @@ def stored_response(request: Request, stored: Stored, now: datetime, status: int
     answer = accepted(request, _OBJECT_TRANSFORMS)
     resource = stored.kind.resource
     if answer.as_kind == "Table":
-        include = request.query.get("includeObject", ["Metadata"])[0]
-        obj = table(resource, [stored.obj], now, include, _meta_of(stored), api_version=answer.as_api_version)
+        obj = table(resource, [stored.obj], now, included(request), api_version=answer.as_api_version)
         return _plain(request, answer, obj, status)
     if answer.as_kind:
         return _plain(request, answer, partial_metadata(stored.obj, answer.as_api_version), status)
     if answer.media == "json":
         return Response(status, pretty(stored.raw) if _is_pretty(request) else stored.raw, _JSON_HEADERS)
     if answer.media == "protobuf":
-        body = protobuf.encode_envelope(stored.obj, resource.schema)
+        body = protobuf.encode_object(stored.obj, resource.schema)
         return Response(status, body, (content_type(PROTOBUF),))
     return Response(status, encode_yaml(stored.obj), (content_type(answer.content_type),))
 
 
-def _meta_of(stored: Stored) -> Obj:
-    return {"resourceVersion": str(stored.revision)}
-
-
-@lru_cache(maxsize=256)
-def list_message(resource: Resource) -> Message:
-    """The schema of `<Kind>List`."""
-    return Message(
-        f"{resource.schema.name}List",
-        (
-            Field("metadata", 1, LIST_META),
-            Field("items", 2, ListOf(resource.schema), required=True),
-        ),
-    )
+def included(request: Request) -> Include:
+    """How much of the object a Table row carries (7.8). Raises BadRequestError."""
+    return parse_include(request.query.get("includeObject", [""])[0])
 
 
 def list_response(
@@ -99,11 +88,9 @@ def list_response(
     """A list as of `metadata.resourceVersion`."""
     answer = accepted(request, _LIST_TRANSFORMS)
     if answer.as_kind == "Table":
-        include = request.query.get("includeObject", ["Metadata"])[0]
         objects = [item.obj for item in items]
-        return _plain(
-            request, answer, table(resource, objects, now, include, metadata, api_version=answer.as_api_version), 200
-        )
+        shown = table(resource, objects, now, included(request), metadata, api_version=answer.as_api_version)
+        return _plain(request, answer, shown, 200)
     if answer.as_kind:
         obj = partial_metadata_list([item.obj for item in items], metadata, answer.as_api_version)
         return _plain(request, answer, obj, 200)
@@ -122,7 +109,7 @@ def list_response(
         "items": [item.obj for item in items],
     }
     if answer.media == "protobuf":
-        return Response(200, protobuf.encode_envelope(obj, list_message(resource)), (content_type(PROTOBUF),))
+        return Response(200, protobuf.encode_object(obj, list_of(resource.schema)), (content_type(PROTOBUF),))
     return Response(200, encode_yaml(obj), (content_type(answer.content_type),))
 
 
@@ -130,7 +117,7 @@ def object_response(request: Request, obj: Obj, schema: Message, status: int = 2
     """An object that is not stored: reviews, TokenRequest, Status of success."""
     answer = accepted(request)
     if answer.media == "protobuf":
-        return Response(status, protobuf.encode_envelope(obj, schema), (content_type(PROTOBUF),))
+        return Response(status, protobuf.encode_object(obj, schema), (content_type(PROTOBUF),))
     return _plain(request, answer, obj, status)
 
 
@@ -153,14 +140,12 @@ def error_response(error: MooringError, request: Request) -> Response:
     except ApiError:
         answer = Accepted()
     if answer.media == "protobuf":
-        body = protobuf.encode_envelope(obj, STATUS)
+        body = protobuf.encode_object(obj, STATUS)
         return Response(code, body, (content_type(PROTOBUF), *headers))
     if answer.media == "yaml":
         return Response(code, encode_yaml(obj), (content_type(answer.content_type), *headers))
     body = encode_json(obj)
     if request.query_string or request.header(b"user-agent"):
-        try:
+        with suppress(ApiError):  # an unreadable query is what the error may be about
             body = pretty(body) if _is_pretty(request) else body
-        except ApiError:  # an unreadable query is what the error may be about
-            pass
     return Response(code, body, (content_type(JSON), *headers))

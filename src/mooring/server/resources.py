@@ -7,6 +7,7 @@ patch types are read here because they are said in headers and query; what they 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from mooring.authz.attributes import Attributes
@@ -108,7 +109,7 @@ class Resources:
         return list_response(request, kind.resource, listed.items, metadata, context.received)
 
     async def _watch(self, context: Context, kind: Kind) -> Response:
-        options = parse_list_options(context.request.query, watch=True)
+        options = replace(parse_list_options(context.request.query), watch=True)
         return await self._watches.response(context.request, kind, context.info.namespace, options)
 
     async def _create(self, context: Context, kind: Kind) -> Response:
@@ -159,7 +160,7 @@ class Resources:
 
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        options = await self._delete_options(request)
+        options = await _delete_options(request)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and kind.resource.plural != "namespaces":
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
@@ -168,25 +169,24 @@ class Resources:
     async def _delete_collection(self, context: Context, kind: Kind) -> Response:
         request = context.request
         listing = parse_list_options(request.query)
-        options = await self._delete_options(request)
+        options = await _delete_options(request)
         listed = await self._registry.delete_collection(
             kind, context.info.namespace, listing, options, self._change(context)
         )
         metadata = {"resourceVersion": str(listed.revision)}
         return list_response(request, kind.resource, listed.items, metadata, context.received)
 
-    async def _delete_options(self, request: Request) -> DeleteOptions:
-        body = await request.body()
-        obj: Obj | None = None
-        if body:
-            obj = decode_body(body, request.header(b"content-type"), DELETE_OPTIONS).obj
-        return parse_delete_options(request.query, obj)
-
     async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
         return await read_object(context, schema, kind.resource.kind, kind.resource.api_version, options)
 
     def _change(self, context: Context) -> Change:
         return Change(context.user, context.received)
+
+
+async def _delete_options(request: Request) -> DeleteOptions:
+    body = await request.body()
+    obj = decode_body(body, request.header(b"content-type"), DELETE_OPTIONS).obj if body else None
+    return parse_delete_options(request.query, obj)
 
 
 async def read_object(context: Context, schema: Message, kind: str, api_version: str, options: WriteOptions) -> Obj:

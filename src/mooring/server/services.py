@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-
 from mooring.authn.authenticator import Authenticator
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.authz.rbac import Rbac
 from mooring.clock import Clock
 from mooring.pki.jwt import TokenSigner
+from mooring.pki.keys import PublicKey
 from mooring.registry.store import Registry
 from mooring.server.health import HealthChecks
 from mooring.server.metrics import Metrics
@@ -31,7 +30,7 @@ class Services:
     rbac: Rbac
     audiences: Sequence[str]
     token_signer: TokenSigner
-    token_keys: Sequence[PublicKeyTypes]
+    token_keys: Sequence[PublicKey]
     issuer: str
     jwks_uri: str
     max_token_seconds: int

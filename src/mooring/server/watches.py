@@ -19,11 +19,12 @@ from mooring.kinds.kind import Kind
 from mooring.registry.store import Registry
 from mooring.registry.stored import Event
 from mooring.server.http import Frames, Request, Response
-from mooring.server.render import accepted, content_type
+from mooring.server.render import accepted, content_type, included
 from mooring.wire import protobuf
 from mooring.wire.accept import TRANSFORMS, Accepted
 from mooring.wire.codec import encode_json
 from mooring.wire.options import ListOptions
+from mooring.wire.schema import Obj
 from mooring.wire.table import partial_metadata, table
 from mooring.wire.watch import event_frame
 
@@ -109,18 +110,17 @@ class Watches:
 def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
     resource = kind.resource
     if answer.as_kind == "Table":
-        include = request.query.get("includeObject", ["Metadata"])[0]
+        include = included(request)
         first = True
 
         def as_table(event: Event) -> bytes:
             nonlocal first
             objects = [event.obj] if event.stored is not None else []
-            metadata = {"resourceVersion": str(event.revision)}
+            metadata: Obj = {"resourceVersion": str(event.revision)}
             if event.stored is None and (noted := event.obj["metadata"].get("annotations")):
                 metadata["annotations"] = noted
-            obj = table(
-                resource, objects, now(), include, metadata, api_version=answer.as_api_version, definitions=first
-            )
+            version = answer.as_api_version
+            obj = table(resource, objects, now(), include, metadata, api_version=version, with_columns=first)
             first = False
             return event_frame(event.type, encode_json(obj))
 
@@ -130,7 +130,7 @@ def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], d
     if answer.media == "protobuf":
 
         def as_protobuf(event: Event) -> bytes:
-            return protobuf.watch_frame(event.type, protobuf.encode_envelope(event.obj, resource.schema))
+            return protobuf.encode_watch_frame(event.type, protobuf.encode_object(event.obj, resource.schema))
 
         return as_protobuf
     return Event.frame

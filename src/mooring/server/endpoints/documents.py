@@ -7,6 +7,7 @@ ETag; which discovery form is answered is read from Accept and told in Content-T
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from functools import lru_cache
 
 from mooring import __version__
@@ -65,12 +66,12 @@ def _kept(services: Services, path: str, aggregated: bool) -> tuple[bytes, str]:
     if parts == ["api"]:
         document = discovery.api_versions(services.server_address)
     elif parts == ["apis"]:
-        document = discovery.api_group_list(resources)
+        document = discovery.group_list(resources)
     elif parts[0] == "apis" and len(parts) == 2:
-        document = discovery.api_group(resources, parts[1])
+        document = discovery.group(resources, parts[1])
     else:
         group, found_version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
-        document = discovery.api_resource_list(resources, group, found_version)
+        document = discovery.resource_list(resources, group, found_version)
     if document is None:
         raise NotFoundError("the server could not find the requested resource")
     return encode_json(document), ""
@@ -97,21 +98,20 @@ def not_found() -> Response:
     return Response(404, b"404 page not found\n", (content_type("text/plain; charset=utf-8"),))
 
 
-@lru_cache(maxsize=64)
-def _openapi(services: Services, group_version: str) -> tuple[bytes, str] | None:
-    return openapi.document_of(services.resources, group_version)
+@lru_cache(maxsize=8)
+def _openapi(services: Services) -> Mapping[str, openapi.Document]:
+    return openapi.openapi_v3_documents(services.resources)
 
 
 async def openapi_v3(context: Context, services: Services) -> Response:
     """`/openapi/v3` and one document a group version; immutable under its `?hash=` (7.3)."""
     path = context.info.path.rstrip("/")
     if path == "/openapi/v3":
-        return Response(200, encode_json(openapi.openapi_v3_index(services.resources)))
-    group_version = path.removeprefix("/openapi/v3/")
-    found = _openapi(services, group_version)
+        return Response(200, encode_json(openapi.index_of(_openapi(services))))
+    found = _openapi(services).get(path.removeprefix("/openapi/v3/"))
     if found is None:
         return not_found()
-    body, digest = found
+    body, digest = found.raw, found.hash
     etag = f'"{digest}"'
     asked = context.request.query.get("hash", [""])[0]
     if asked and asked != digest:

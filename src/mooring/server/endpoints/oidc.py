@@ -6,7 +6,8 @@ fragment; who may read them is RBAC's business (`system:service-account-issuer-d
 
 from __future__ import annotations
 
-from mooring.pki.jwks import discovery_document, jwks_document
+from mooring.pki.jwks import discoverable, discovery_document, jwks_document
+from mooring.pki.jwt import algorithm
 from mooring.server.endpoints.documents import not_found
 from mooring.server.http import Response
 from mooring.server.pipeline import Context
@@ -17,21 +18,17 @@ from mooring.wire.codec import encode_json
 _CACHE = (b"cache-control", b"public, max-age=3600")
 
 
-def _is_discoverable(issuer: str) -> bool:
-    return issuer.startswith("https://") and "?" not in issuer and "#" not in issuer
-
-
 async def openid_configuration(context: Context, services: Services) -> Response:
     """`/.well-known/openid-configuration`."""
-    if not _is_discoverable(services.issuer):
+    if not discoverable(services.issuer):
         return not_found()
-    document = discovery_document(services.issuer, services.jwks_uri, services.token_keys)
+    document = discovery_document(services.issuer, services.jwks_uri, map(algorithm, services.token_keys))
     return Response(200, encode_json(document), (content_type("application/json"), _CACHE))
 
 
 async def jwks(context: Context, services: Services) -> Response:
     """`/openid/v1/jwks`."""
-    if not _is_discoverable(services.issuer):
+    if not discoverable(services.issuer):
         return not_found()
     document = jwks_document(services.token_keys)
     return Response(200, encode_json(document), (content_type("application/jwk-set+json"), _CACHE))

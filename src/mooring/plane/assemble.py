@@ -1,0 +1,199 @@
+"""The composition root: configuration and key material become one running server process.
+
+Rules kept here: parts are built in order and know only what they are given; nothing is global. Starting fails whole: what was
+started is stopped again. Stopping goes backwards: not ready → no new connections → controllers and watches end → requests
+drain → storage closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from mooring.authn import table as authn
+from mooring.authn.guesses import GuessLimiter
+from mooring.authz import table as authz
+from mooring.authz.attributes import Attributes
+from mooring.authz.chain import authorize
+from mooring.authz.decision import Decision
+from mooring.authz.rbac import Rbac
+from mooring.clock import Clock
+from mooring.config import ServerConfig
+from mooring.controllers import ControllerSettings, build
+from mooring.kinds import BY_PLURAL, RESOURCES
+from mooring.pki.jwt import TokenSigner, VerificationKeys
+from mooring.pki.verify import ClientTrust
+from mooring.plane.firstboot import FirstBoot
+from mooring.plane.material import Material
+from mooring.reconcile.leader import LeaderElector
+from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.loop import Reconciler
+from mooring.registry import admission
+from mooring.registry.store import Registry
+from mooring.server.audit import AuditLog
+from mooring.server.flowcontrol import FlowControl
+from mooring.server.health import HealthChecks
+from mooring.server.http import Application
+from mooring.server.listener import Listener
+from mooring.server.metrics import Metrics
+from mooring.server.pipeline import Pipeline
+from mooring.server.resources import Resources
+from mooring.server.router import Router
+from mooring.server.services import Services
+from mooring.server.tls import server_context
+from mooring.server.watches import Watches
+from mooring.storage import open_storage
+from mooring.storage.contract import Storage
+
+log = logging.getLogger("mooring.plane")
+
+DRAIN_SECONDS = 60.0
+"""kube-apiserver drains in-flight requests for up to its request timeout (reference/kubernetes.md 7.19)."""
+
+
+class Plane:
+    """One server process. `start`, then `stop`; not both at once."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        material: Material,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        identity: str,
+        holder_is_gone: Callable[[str], bool],
+    ) -> None:
+        self._config = config
+        self._material = material
+        self._clock = clock
+        self._entropy = entropy
+        self._identity = identity
+        self._holder_is_gone = holder_is_gone
+        self._stack = AsyncExitStack()
+        self._stopping = False
+        self.port = 0
+
+    async def start(self) -> None:
+        """Open the store, serve, and let controllers act. Raises MooringError or OSError; then nothing is left running."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _start(self) -> None:
+        config = self._config
+        storage = open_storage(config.storage_url, self._clock)
+        await storage.open()
+        self._stack.push_async_callback(storage.close)
+        self._assemble(storage)
+        await self.registry.start()
+        self._stack.push_async_callback(self.registry.stop)
+        await FirstBoot(self.registry, self._clock, config, self._material.ca_pem).run()
+        self._audit.start()
+        self._stack.push_async_callback(self._audit.stop)
+        self._stack.push_async_callback(self._drain)
+        self._stack.callback(self._watches.drain)
+        self.port = await self._listener.start(config.bind_address, config.secure_port)
+        self._stack.callback(self._listener.stop_accepting)
+        elector = asyncio.create_task(self._elector.run(self._reconciler.run), name="controllers")
+        self._stack.push_async_callback(_cancelled, elector)
+
+    def _assemble(self, storage: Storage) -> None:
+        config, material, clock = self._config, self._material, self._clock
+        authorizers = authz.build(config.authorization_modes)
+        rbac = next((one for one in authorizers if isinstance(one, Rbac)), None) or Rbac()
+
+        def decide(attributes: Attributes) -> Decision:
+            return authorize(attributes, authorizers, self.registry.views)
+
+        self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, admission.build(), decide)
+        keys = VerificationKeys(material.token_keys)
+        authenticators = authn.build(
+            authn.Settings(
+                client_trust=ClientTrust([material.authority.certificate]),
+                issuers=(config.issuer,),
+                service_account_keys=keys,
+                bootstrap_tokens=True,
+                anonymous=config.anonymous_auth,
+            )
+        )
+        self._metrics = Metrics()
+        self.health = HealthChecks()
+        self._watches = Watches(self.registry, clock, self._entropy)
+        flow = FlowControl(clock, anonymous_per_second=config.anonymous_per_second)
+        guesses = GuessLimiter()
+        self._audit = AuditLog(config.audit_log_path)
+        address = str(config.endpoints[0])
+        services = Services(
+            registry=self.registry,
+            clock=clock,
+            entropy=self._entropy,
+            authorize=decide,
+            authenticators=authenticators,
+            rbac=rbac,
+            audiences=(config.issuer,),
+            token_signer=TokenSigner(material.token_key, config.issuer),
+            token_keys=keys.public_keys,
+            issuer=config.issuer,
+            jwks_uri=f"https://{address}/openid/v1/jwks",
+            max_token_seconds=int(config.max_token.total_seconds()),
+            health=self.health,
+            metrics=self._metrics,
+            resources=RESOURCES,
+            server_address=address,
+        )
+        pipeline = Pipeline(
+            authenticators=authenticators,
+            authorize=decide,
+            dispatch=Router(services, Resources(self.registry, self._watches, clock, decide)),
+            registry=self.registry,
+            audiences=services.audiences,
+            clock=clock,
+            entropy=self._entropy,
+            flow=flow,
+            guesses=guesses,
+            audit=self._audit,
+            metrics=self._metrics,
+        )
+        self._application = Application(pipeline)
+        context = server_context(material.serving_chain, material.serving_key, [material.authority.certificate])
+        self._listener = Listener(context, self._application.protocol)
+        api = RegistryApi(self.registry, decide, clock)
+        controllers = build(ControllerSettings(authority=material.authority, root_ca_pem=material.ca_pem))
+        self._reconciler = Reconciler(controllers, api, clock, self._entropy)
+        self._elector = LeaderElector(api, clock, self._identity, self._holder_is_gone)
+        self._name_checks(flow, guesses)
+
+    def _name_checks(self, flow: FlowControl, guesses: GuessLimiter) -> None:
+        self.health.add("storage", lambda: self.registry.ready)
+        self.health.add("informer-sync", lambda: self.registry.ready, "readyz")
+        self.health.add("controllers", lambda: self._reconciler.healthy, "livez", "readyz")
+        self.health.add("shutdown", lambda: not self._stopping, "readyz")
+        gauge = self._metrics.gauge
+        gauge("apiserver_longrunning_requests", "Open watches.", lambda: self._watches.count)
+        gauge("mooring_connections", "Open client connections.", lambda: len(self._listener.connections))
+        gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
+        gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
+        gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
+        gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: self._audit.dropped)
+        gauge("mooring_storage_revision", "Newest revision seen.", lambda: self.registry.revision)
+        gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(self._elector.leading))
+
+    async def _drain(self) -> None:
+        await self._application.drain(DRAIN_SECONDS)
+        self._listener.abort_all()
+
+    async def stop(self) -> None:
+        """Drain and stop everything. Idempotent."""
+        self._stopping = True
+        if self._config.shutdown_delay:
+            await self._clock.sleep(self._config.shutdown_delay)
+        await self._stack.aclose()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,137 @@
+"""The objects every cluster has, brought about through the registry like everybody's (law 6).
+
+Rules kept here:
+* Every step looks first and changes only what is missing or out of date, so that any number of starts, and several servers
+  starting at once, end in the same state.
+* The RBAC default policy is reconciled at each start, additively (reference/kubernetes.md 6.5); kubeadm's objects (2.7) are
+  created when missing and left alone afterwards, because administrators edit them.
+* cluster-info is remade only while it is what Mooring wrote; a hand-made one stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from mooring.authz.defaultpolicy import default_policy, reconciled
+from mooring.authz.kubeadmpolicy import kubeadm_policy
+from mooring.clock import Clock
+from mooring.config import ServerConfig
+from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.identity import MASTERS, UserInfo
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.kind import Change, Kind
+from mooring.registry.store import Registry
+from mooring.trust import clusterinfo, tokenrecord
+from mooring.trust.kubeconfig import discovery_cluster
+from mooring.trust.kubeconfigtext import parse
+from mooring.wire.options import DeleteOptions, WriteOptions
+from mooring.wire.schema import Obj
+
+SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
+SYSTEM_USER = UserInfo("system:apiserver", groups=(MASTERS,))
+_PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
+
+
+class FirstBoot:
+    """Brings the cluster's own objects about."""
+
+    def __init__(self, registry: Registry, clock: Clock, config: ServerConfig, ca_pem: bytes) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._config = config
+        self._ca_pem = ca_pem
+
+    async def run(self) -> None:
+        """All of it; idempotent. Raises ApiError or StorageError."""
+        namespaces = BY_PLURAL["namespaces"]
+        await _together(
+            self._create(namespaces, {"metadata": {"name": name}})
+            for name in SYSTEM_NAMESPACES
+            if self._registry.views["namespaces"].get(name) is None
+        )
+        await _together(self._reconcile(wanted) for wanted in default_policy())
+        await _together(
+            self._create(kind, wanted)
+            for wanted in kubeadm_policy()
+            if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
+        )
+        await self._cluster_info()
+
+    async def create_token(self, record: tokenrecord.TokenRecord) -> None:
+        """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
+        kind = BY_PLURAL["secrets"]
+        secret = tokenrecord.to_secret(record)
+        try:
+            await self._registry.create(kind, tokenrecord.NAMESPACE, secret, self._change(), WriteOptions())
+        except AlreadyExistsError:
+            await self._registry.update(
+                kind, tokenrecord.NAMESPACE, secret["metadata"]["name"], secret, self._change(), WriteOptions()
+            )
+
+    def _change(self) -> Change:
+        return Change(SYSTEM_USER, self._clock.now())
+
+    def _existing(self, kind: Kind, wanted: Obj) -> Obj | None:
+        metadata = wanted["metadata"]
+        return self._registry.views[kind.resource.plural].get(metadata["name"], metadata.get("namespace", ""))
+
+    async def _create(self, kind: Kind, obj: Obj) -> None:
+        try:
+            await self._registry.create(kind, obj["metadata"].get("namespace", ""), obj, self._change(), WriteOptions())
+        except AlreadyExistsError:
+            return  # another server starting at the same time was faster
+
+    async def _reconcile(self, wanted: Obj) -> None:
+        kind = _PLURALS[wanted["kind"]]
+        existing = self._existing(kind, wanted)
+        changed = reconciled(existing, wanted)
+        if changed is None:
+            return
+        metadata = wanted["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        try:
+            if existing is None:
+                await self._create(kind, changed)
+            elif changed["metadata"].get("uid"):
+                await self._registry.update(kind, namespace, name, changed, self._change(), WriteOptions())
+            else:  # roleRef cannot be changed: the binding is replaced
+                await self._registry.delete(kind, namespace, name, DeleteOptions(), self._change())
+                await self._create(kind, changed)
+        except (ConflictError, NotFoundError):
+            return  # another server reconciles the same object to the same end
+
+    async def _cluster_info(self) -> None:
+        kind = BY_PLURAL["configmaps"]
+        server = self._config.endpoints[0].url
+        wanted = clusterinfo.config_map(server, self._ca_pem)
+        existing = self._existing(kind, wanted)
+        if existing is None:
+            await self._create(kind, wanted)
+            return
+        text = (existing.get("data") or {}).get("kubeconfig", "")
+        if text == wanted["data"]["kubeconfig"] or not _is_ours(text):
+            return
+        changed = {**existing, "data": {**existing["data"], "kubeconfig": wanted["data"]["kubeconfig"]}}
+        try:
+            await self._registry.update(
+                kind, clusterinfo.NAMESPACE, clusterinfo.NAME, changed, self._change(), WriteOptions()
+            )
+        except ConflictError:
+            return
+
+
+def _is_ours(text: str) -> bool:
+    """Whether `text` is exactly what `clusterinfo.config_map` writes for some server and CA."""
+    try:
+        cluster = discovery_cluster(parse(text))
+    except MooringError:
+        return False
+    remade: str = clusterinfo.config_map(cluster.server, cluster.ca_pem)["data"]["kubeconfig"]
+    return remade == text
+
+
+async def _together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run steps side by side: their writes then share commits."""
+    await asyncio.gather(*steps)

@@ -1,0 +1,244 @@
+"""The keys and certificates of a control plane on disk: made at first boot, loaded ever after.
+
+Layout (kubeadm's names) under `<data-dir>`:
+    pki/ca.crt, ca.key                  the cluster CA (10 years); signs clients, nodes and the server itself
+    pki/apiserver.crt, apiserver.key    the serving pair; remade when a name is missing or a third of its life is left
+    pki/sa.key, sa.pub                  signs service-account tokens
+    admin.conf                          O=kubeadm:cluster-admins: its power is a binding that can be taken away
+    super-admin.conf                    O=system:masters: passes every authorizer; keep it in a safe
+
+Rules kept here:
+* A CA is never overwritten. A key is durable before the certificate that needs it; whatever moment the power fails, the next
+  start either finds both or finishes the work. A certificate whose key is lost is an error that says so, never a new CA.
+* Everything is 0600 and written atomically (`mooring.client.files`).
+* One process at a time does this: a lock file in the data directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from cryptography import x509
+
+from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.config import ServerConfig
+from mooring.errors import ConfigError, MooringError
+from mooring.pki import profiles
+from mooring.pki.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.keys import (
+    PrivateKey,
+    PublicKey,
+    generate_key,
+    load_private_key,
+    load_public_keys,
+    private_key_pem,
+    public_key_pem,
+)
+from mooring.pki.pem import certificates, certificates_pem
+from mooring.secret import Secret
+from mooring.trust.kubeconfig import User, for_user
+from mooring.trust.kubeconfigtext import dump
+from mooring.trust.kubeconfigtext import parse as parse_kubeconfig
+
+RENEW_LEFT = timedelta(days=120)
+"""The serving certificate and the admin's are remade when less than this is left: a third of their year."""
+LOCAL_NAMES = ("localhost",)
+LOCAL_ADDRESSES = ("127.0.0.1", "::1")
+Loaded = TypeVar("Loaded")
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a server needs in memory."""
+
+    authority: Authority
+    serving_chain: tuple[x509.Certificate, ...]
+    serving_key: PrivateKey
+    token_key: PrivateKey
+    token_keys: tuple[PublicKey, ...]
+
+    @property
+    def ca_pem(self) -> bytes:
+        return self.authority.certificate_pem
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The material, and which files were new."""
+
+    material: Material
+    made: tuple[str, ...]
+
+
+@contextmanager
+def exclusive(data_dir: Path) -> Iterator[None]:
+    """Hold the data directory's lock; wait for whoever has it."""
+    make_directory(data_dir)
+    descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def prepare(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]) -> Prepared:
+    """Load what is there, make what is missing. Raises ConfigError with what to do."""
+    root = Path(config.data_dir)
+    with exclusive(root):
+        return _Preparation(config, root, now, entropy).run()
+
+
+class _Preparation:
+    def __init__(self, config: ServerConfig, root: Path, now: datetime, entropy: Callable[[int], bytes]) -> None:
+        self.config = config
+        self.root = root
+        self.pki = root / "pki"
+        self.now = now
+        self.entropy = entropy
+        self.made: list[str] = []
+
+    def run(self) -> Prepared:
+        make_directory(self.pki)
+        authority = self._authority()
+        serving_chain, serving_key = self._serving(authority)
+        token_key = self._key("sa.key")
+        if not (self.pki / "sa.pub").exists():
+            self._write(self.pki / "sa.pub", public_key_pem(token_key.public_key()))
+        token_keys = (token_key.public_key(), *self._load(self.pki / "sa.pub", load_public_keys))
+        self._kubeconfig("admin.conf", authority, profiles.admin, profiles.ADMIN_NAME)
+        self._kubeconfig("super-admin.conf", authority, profiles.super_admin, profiles.SUPER_ADMIN_NAME)
+        material = Material(authority, serving_chain, serving_key, token_key, tuple(_distinct(token_keys)))
+        return Prepared(material, tuple(self.made))
+
+    def _write(self, path: Path, data: bytes) -> None:
+        write_atomic(path, data)
+        self.made.append(str(path))
+
+    def _key(self, name: str) -> PrivateKey:
+        path = self.pki / name
+        if not path.exists():
+            self._write(path, private_key_pem(generate_key()))
+        return self._load(path, load_private_key)
+
+    def _load(self, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
+        data = read_limited(path)
+        try:
+            return load(data)
+        except ConfigError:
+            raise
+        except MooringError as error:
+            raise ConfigError(f"{path}: {error}; restore it from a backup") from error
+
+    def _certificates(self, path: Path) -> tuple[x509.Certificate, ...]:
+        return self._load(path, certificates)
+
+    def _authority(self) -> Authority:
+        certificate_path, key_path = self.pki / "ca.crt", self.pki / "ca.key"
+        if certificate_path.exists():
+            if not key_path.exists():
+                raise ConfigError(
+                    f"{certificate_path} is there but {key_path} is missing; restore the key from a backup"
+                )
+            found = self._certificates(certificate_path)
+            if len(found) != 1:
+                raise ConfigError(f"{certificate_path} must hold exactly one certificate, it holds {len(found)}")
+            key = self._load(key_path, load_private_key)
+            return self._load(certificate_path, lambda _: Authority(found[0], key))
+        key = self._key("ca.key")
+        authority = self_signed_ca(key, profiles.CLUSTER_CA_NAME, self.now, serial_number(self.entropy))
+        self._write(certificate_path, authority.certificate_pem)
+        return authority
+
+    def _serving(self, authority: Authority) -> tuple[tuple[x509.Certificate, ...], PrivateKey]:
+        path = self.pki / "apiserver.crt"
+        key = self._key("apiserver.key")
+        names, addresses = self._serving_names()
+        if path.exists():
+            chain = self._certificates(path)
+            if self._is_current(chain[0], key, authority) and _covers(chain[0], names, addresses):
+                return chain, key
+        template = profiles.apiserver_serving(
+            key.public_key(), self.now, names, [ipaddress.ip_address(address) for address in addresses]
+        )
+        certificate = authority.sign(template, self.now, serial_number(self.entropy))
+        self._write(path, certificates_pem([certificate]))
+        return (certificate,), key
+
+    def _serving_names(self) -> tuple[list[str], list[str]]:
+        names, addresses = list(LOCAL_NAMES), list(LOCAL_ADDRESSES)
+        for host in (*(endpoint.host for endpoint in self.config.endpoints), *self.config.extra_sans):
+            (addresses if _is_address(host) else names).append(host)
+        if not ipaddress.ip_address(self.config.bind_address).is_unspecified:
+            addresses.append(self.config.bind_address)
+        return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))
+
+    def _is_current(self, certificate: x509.Certificate, key: PrivateKey, authority: Authority) -> bool:
+        return (
+            certificate.public_key() == key.public_key()
+            and certificate.issuer == authority.certificate.subject
+            and certificate.not_valid_after_utc - self.now > RENEW_LEFT
+        )
+
+    def _kubeconfig(
+        self,
+        name: str,
+        authority: Authority,
+        profile: Callable[[PublicKey, datetime], profiles.Template],
+        user_name: str,
+    ) -> None:
+        path = self.root / name
+        server = self.config.endpoints[0].url
+        if path.exists() and self._kubeconfig_is_current(path, authority, server):
+            return
+        key = generate_key()
+        certificate = authority.sign(profile(key.public_key(), self.now), self.now, serial_number(self.entropy))
+        user = User(user_name, certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
+        self._write(path, dump(for_user(server, authority.certificate_pem, user)).encode())
+
+    def _kubeconfig_is_current(self, path: Path, authority: Authority, server: str) -> bool:
+        """Whether the file still works: same server, same CA, certificate with enough life. What we cannot read is remade."""
+        try:
+            config = parse_kubeconfig(read_limited(path))
+            certificate = certificates(config.users[0].certificate_pem)[0]
+        except (MooringError, IndexError):
+            return False
+        return (
+            config.clusters[0].server == server
+            and config.clusters[0].ca_pem == authority.certificate_pem
+            and certificate.not_valid_after_utc - self.now > RENEW_LEFT
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _covers(certificate: x509.Certificate, names: list[str], addresses: list[str]) -> bool:
+    try:
+        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    have = set(listed.get_values_for_type(x509.DNSName))
+    have |= {str(address) for address in listed.get_values_for_type(x509.IPAddress)}
+    return have >= {*names, *addresses}
+
+
+def _distinct(keys: tuple[PublicKey, ...]) -> Iterator[PublicKey]:
+    seen: list[PublicKey] = []
+    for key in keys:
+        if key not in seen:
+            seen.append(key)
+            yield key

@@ -1,0 +1,90 @@
+"""One server process from start to stop: key material, plane, signals, logs.
+
+Rules kept here: SIGTERM and SIGINT drain, a second one ends at once; what is said when ready is one line, on stderr with the
+rest of the log; the process title and the log never hold a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from mooring.clock import SystemClock
+from mooring.config import ServerConfig
+from mooring.errors import ConfigError
+from mooring.plane.assemble import Plane
+from mooring.plane.material import prepare
+
+log = logging.getLogger("mooring")
+
+
+def process_identity(pid: int = 0) -> str:
+    """`<host>_<boot>_<pid>_<start>`: names this process among all that ever ran, as far as /proc tells."""
+    pid = pid or os.getpid()
+    return f"{socket.gethostname()}_{_boot()}_{pid}_{_started(pid)}"
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return "unknown"
+
+
+def _started(pid: int) -> str:
+    """Start time of a process in clock ticks since boot; "" when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def holder_is_gone(identity: str) -> bool:
+    """Whether the process of that identity ran on this machine since its boot and is no more. False when unknown."""
+    parts = identity.rsplit("_", 3)
+    if len(parts) != 4 or parts[0] != socket.gethostname() or parts[1] != _boot() or not parts[2].isdigit():
+        return False
+    return identity != process_identity(int(parts[2]))
+
+
+def serve(config: ServerConfig, on_ready: Callable[[Plane], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Raises MooringError when the server cannot start."""
+    clock = SystemClock()
+    prepared = prepare(config, clock.now(), secrets.token_bytes)
+    plane = Plane(config, prepared.material, clock, secrets.token_bytes, process_identity(), holder_is_gone)
+    uvloop.run(_run(plane, config, on_ready))
+
+
+async def _run(plane: Plane, config: ServerConfig, on_ready: Callable[[Plane], None] | None) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            os._exit(130)  # asked twice: whoever asks does not want to wait for the drain
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await plane.start()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {config.bind_address}:{config.secure_port}: {(error.strerror or str(error)).lower()}; "
+            "stop what uses the port or choose another with --secure-port"
+        ) from error
+    log.info("serving on %s:%d, reached as %s", config.bind_address, plane.port, config.endpoints[0].url)
+    if on_ready is not None:
+        on_ready(plane)
+    await stopping.wait()
+    log.info("draining")
+    await plane.stop()

@@ -1,0 +1,137 @@
+"""Controllers run where a Lease says (the algorithm of client-go's leaderelection).
+
+Rules kept here:
+1. A holder renews every 2 s and gives up when it could not for 10 s; others take over 15 s after the last renewal they saw,
+   measured on their own clock, never by comparing clocks of two machines.
+2. Work starts only after the Lease is ours and is cancelled before we stop renewing it.
+3. A clean stop releases the Lease, so that the next holder starts at once. A holder that is known to be dead (its process on
+   this machine is gone) is succeeded at once too: a restart after `kill -9` does not wait.
+4. Every write is a compare-and-swap; whoever loses it looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from mooring.clock import Clock, rfc3339_micro
+from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.reconcile.api import ClusterApi
+from mooring.wire.schema import Obj
+
+log = logging.getLogger("mooring.controllers")
+
+LEASE_SECONDS = 15
+RENEW_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+"""kube-controller-manager's defaults."""
+NAMESPACE = "kube-system"
+NAME = "mooring-controllers"
+
+
+class LeaderElector:
+    """Competes for one Lease and runs work while it holds it."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        clock: Clock,
+        identity: str,
+        holder_is_gone: Callable[[str], bool] = lambda holder: False,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._identity = identity
+        self._holder_is_gone = holder_is_gone
+        self._seen: tuple[str, str] = ("", "")
+        self._seen_at = 0.0
+        self.leading = False
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled: wait for the Lease, run `work` while holding it. Work that ends by itself starts anew."""
+        try:
+            while True:
+                if not await self._try():
+                    await self._clock.sleep(RETRY_SECONDS)
+                    continue
+                self.leading = True
+                log.info("controllers run here (%s)", self._identity)
+                await self._lead(work)
+                self.leading = False
+        finally:
+            if self.leading:
+                self.leading = False
+                await self._release()
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        running = asyncio.ensure_future(work())
+        renewed = self._clock.monotonic()
+        try:
+            while not running.done():
+                sleep = asyncio.ensure_future(self._clock.sleep(RETRY_SECONDS))
+                try:
+                    await asyncio.wait((running, sleep), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    sleep.cancel()
+                if running.done():
+                    break
+                if await self._try():
+                    renewed = self._clock.monotonic()
+                elif self._clock.monotonic() - renewed > RENEW_SECONDS:
+                    log.warning("the controllers' Lease could not be renewed; stopping them here")
+                    return
+        finally:
+            running.cancel()
+            (outcome,) = await asyncio.gather(running, return_exceptions=True)
+            if isinstance(outcome, Exception):
+                log.error("the controllers stopped: %s; starting them again", outcome, exc_info=outcome)
+
+    async def _try(self) -> bool:
+        """Take or renew the Lease. False when somebody else holds it, was faster, or the store does not answer."""
+        try:
+            lease = await self._api.get("leases", NAMESPACE, NAME)
+        except NotFoundError:
+            return await self._write(self._lease(None), create=True)
+        except MooringError as error:
+            log.warning("the controllers' Lease cannot be read: %s", error)
+            return False
+        spec = lease.get("spec", {})
+        holder = spec.get("holderIdentity", "")
+        state = (holder, spec.get("renewTime", ""))
+        if state != self._seen:
+            self._seen, self._seen_at = state, self._clock.monotonic()
+        if holder not in ("", self._identity) and not self._holder_is_gone(holder):
+            duration = spec.get("leaseDurationSeconds", LEASE_SECONDS)
+            if self._clock.monotonic() - self._seen_at < duration:
+                return False
+        return await self._write(self._lease(lease), create=False)
+
+    def _lease(self, old: Obj | None) -> Obj:
+        now = rfc3339_micro(self._clock.now())
+        spec = dict((old or {}).get("spec", {}))
+        if spec.get("holderIdentity") != self._identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = spec.get("leaseTransitions", 0) + (1 if old else 0)
+        spec |= {"holderIdentity": self._identity, "renewTime": now, "leaseDurationSeconds": LEASE_SECONDS}
+        metadata = (old or {}).get("metadata", {"name": NAME, "namespace": NAMESPACE})
+        return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": dict(metadata), "spec": spec}
+
+    async def _write(self, lease: Obj, create: bool) -> bool:
+        try:
+            await (self._api.create("leases", lease) if create else self._api.update("leases", lease))
+        except (AlreadyExistsError, ConflictError, NotFoundError):
+            return False
+        except MooringError as error:
+            log.warning("the controllers' Lease cannot be written: %s", error)
+            return False
+        return True
+
+    async def _release(self) -> None:
+        try:
+            lease = await self._api.get("leases", NAMESPACE, NAME)
+            if lease.get("spec", {}).get("holderIdentity") == self._identity:
+                released = {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
+                await self._api.update("leases", released)
+        except MooringError as error:
+            log.warning("the controllers' Lease could not be released: %s; the next holder waits for it", error)

@@ -1,0 +1,88 @@
+"""The plane's own registry as a `ClusterApi`: no socket between a controller and the store.
+
+Rules kept here: changes go through the registry like everybody's (law 6), as kube-apiserver's loopback user; reviews are
+answered by the same authorizer chain that answers them over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision
+from mooring.authz.review import subject_access_attributes
+from mooring.clock import Clock
+from mooring.controllers.actions import Delete
+from mooring.identity import MASTERS, UserInfo
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.kind import Change
+from mooring.kinds.view import Views
+from mooring.reconcile.api import OnEvent
+from mooring.registry.store import Registry
+from mooring.registry.stored import Event
+from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.wire.schema import Obj
+
+USER = UserInfo("system:apiserver", groups=(MASTERS,))
+
+
+class RegistryApi:
+    """Controllers in the same process as the registry."""
+
+    def __init__(self, registry: Registry, authorize: Callable[[Attributes], Decision], clock: Clock) -> None:
+        self._registry = registry
+        self._authorize = authorize
+        self._clock = clock
+
+    @property
+    def views(self) -> Views:
+        return self._registry.views
+
+    async def follow(self, plurals: Sequence[str], on_event: OnEvent) -> Callable[[], Awaitable[None]]:
+        watches = []
+        for plural in plurals:
+
+            def deliver(event: Event | None, plural: str = plural) -> None:
+                if event is not None and event.stored is not None:
+                    on_event(plural, event.obj, event.type == "DELETED")
+
+            watches.append(await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver))
+
+        async def stop() -> None:
+            for watch in watches:
+                watch.close()
+
+        return stop
+
+    async def get(self, plural: str, namespace: str, name: str) -> Obj:
+        return (await self._registry.get(BY_PLURAL[plural], namespace, name)).obj
+
+    async def create(self, plural: str, obj: Obj) -> Obj:
+        namespace = obj["metadata"].get("namespace", "")
+        stored = await self._registry.create(BY_PLURAL[plural], namespace, obj, self._change(), WriteOptions())
+        return stored.obj
+
+    async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+        metadata = obj["metadata"]
+        stored, _ = await self._registry.update(
+            BY_PLURAL[plural],
+            metadata.get("namespace", ""),
+            metadata["name"],
+            obj,
+            self._change(),
+            WriteOptions(),
+            subresource,
+        )
+        return stored.obj
+
+    async def delete(self, action: Delete) -> None:
+        options = DeleteOptions(
+            uid=action.uid, resource_version=action.resource_version, propagation=action.propagation
+        )
+        await self._registry.delete(BY_PLURAL[action.plural], action.namespace, action.name, options, self._change())
+
+    async def allows(self, review: Obj) -> bool:
+        return self._authorize(subject_access_attributes(review)).allowed
+
+    def _change(self) -> Change:
+        return Change(USER, self._clock.now())

@@ -1,0 +1,150 @@
+"""The one generic loop that runs every controller (law 7).
+
+Rules kept here:
+* A controller's plan is called with views and `now`, never with anything it could change; the loop applies what it asks for.
+* One key is in one pair of hands. Several keys of a controller are worked on side by side, so that their writes share commits.
+* A precondition that no longer holds is no error: the event that broke it plans the key again; so does the loop itself.
+* A plan that fails is logged with its key, never with an object's content, and tried again with back-off; it stops nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from mooring.clock import Clock
+from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Key, Requeue, Retry, Update
+from mooring.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    MooringError,
+    NotFoundError,
+)
+from mooring.reconcile.api import ClusterApi
+from mooring.reconcile.workqueue import WorkQueue
+from mooring.wire.schema import Obj
+
+log = logging.getLogger("mooring.controllers")
+
+WORKERS = 16
+"""Keys of one controller worked on side by side: as many writes as one group commit usefully takes."""
+MAX_ASKS = 8
+"""How often one plan may ask before it must decide."""
+
+
+class Reconciler:
+    """Runs controllers against one cluster until cancelled."""
+
+    def __init__(
+        self,
+        controllers: Sequence[Controller],
+        api: ClusterApi,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        workers: int = WORKERS,
+    ) -> None:
+        self._controllers = controllers
+        self._api = api
+        self._clock = clock
+        self._entropy = entropy
+        self._workers = workers
+        self._failed = False
+
+    @property
+    def healthy(self) -> bool:
+        """False once the loop itself has broken; a failing plan does not break it."""
+        return not self._failed
+
+    async def run(self) -> None:
+        """Follow, plan and apply until cancelled."""
+        queues = {controller.name: WorkQueue(self._clock) for controller in self._controllers}
+
+        def on_event(plural: str, obj: Obj, gone: bool) -> None:
+            for controller in self._controllers:
+                if plural in controller.watches:
+                    for key in controller.keys(plural, obj, gone, self._api.views):
+                        queues[controller.name].add(key)
+
+        wanted = sorted({plural for controller in self._controllers for plural in controller.watches})
+        stop = await self._api.follow(wanted, on_event)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for controller in self._controllers:
+                    queue = queues[controller.name]
+                    group.create_task(queue.run_schedule())
+                    for _ in range(self._workers):
+                        group.create_task(self._work(controller, queue))
+        except Exception:
+            self._failed = True
+            raise
+        finally:
+            await stop()
+
+    async def _work(self, controller: Controller, queue: WorkQueue) -> None:
+        while True:
+            key = await queue.take()
+            try:
+                await self._reconcile(controller, queue, key)
+            finally:
+                queue.done(key)
+
+    async def _reconcile(self, controller: Controller, queue: WorkQueue, key: Key) -> None:
+        try:
+            actions = controller.plan(key, self._api.views, self._clock.now(), self._entropy)
+            settled = await self._apply(controller, queue, key, actions)
+        except MooringError as error:
+            log.warning("%s %s: %s; trying again in %.3g s", controller.name, _named(key), error, queue.retry(key))
+        except Exception:
+            log.exception("%s %s: trying again in %.3g s", controller.name, _named(key), queue.retry(key))
+        else:
+            if settled:
+                queue.forget(key)
+
+    async def _apply(self, controller: Controller, queue: WorkQueue, key: Key, actions: Sequence[Action]) -> bool:
+        """Apply in order; False when the key has to be planned again with back-off."""
+        asked = 0
+        pending = list(actions)
+        while pending:
+            action = pending.pop(0)
+            if isinstance(action, Requeue):
+                queue.add_at(key, action.at)
+            elif isinstance(action, Retry):
+                log.debug("%s %s: %s", controller.name, _named(key), action.why)
+                queue.retry(key)
+                return False
+            elif isinstance(action, Ask):
+                asked += 1
+                if asked > MAX_ASKS:
+                    raise MooringError("the plan asks for ever")
+                pending = [*action.answered(await self._api.allows(action.review)), *pending]
+            elif not await self._change(action):
+                queue.retry(key)
+                return False
+        return True
+
+    async def _change(self, action: Create | Update | Delete) -> bool:
+        """Apply one change; False when its precondition no longer held."""
+        try:
+            if isinstance(action, Create):
+                await self._api.create(action.plural, action.obj)
+            elif isinstance(action, Update):
+                await self._api.update(action.plural, action.obj, action.subresource)
+            else:
+                await self._api.delete(action)
+        except AlreadyExistsError:
+            return True
+        except NotFoundError:
+            return True  # the object, or its namespace, went away: its event plans what is left to do
+        except ConflictError:
+            return isinstance(action, Delete)
+        except ForbiddenError as error:
+            if any(cause.reason == "NamespaceTerminating" for cause in error.details.causes):
+                return True
+            raise
+        return True
+
+
+def _named(key: Key) -> str:
+    return "/".join(part for part in key if part) or "everything"
