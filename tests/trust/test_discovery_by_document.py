@@ -1,0 +1,253 @@
+"""Discovery by file and by HTTPS URL (reference/kubernetes.md 2.3; seed 000)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mooring.secret import Secret
+from mooring.trust import failures, kubeconfig, kubeconfigtext
+from mooring.trust.discovery import Polling, TrustedCluster, discover_by_file, discover_by_url
+from mooring.trust.exchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, Fetch, Fetched, FetchFailed
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, User
+from mooring.wire.schema import Obj
+from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info, status
+
+HOST = "cluster.test:6443"
+SERVER = f"https://{HOST}"
+PATH = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+ONCE = Polling(attempts=1)
+
+PLAIN = kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, CA))
+WITHOUT_CA = kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b""))
+WITH_TOKEN = kubeconfigtext.dump(kubeconfig.for_user(SERVER, CA, User("joiner", token=Secret("hush"))))
+
+
+def network(config_map: Obj | None = None, reply: Fetched | FetchFailed | None = None) -> Network:
+    return Network({HOST: Server(config_map or signed_cluster_info(), override=lambda count, request: reply)})
+
+
+def discover(net: Network, text: str | bytes, **options: Any) -> TrustedCluster:
+    return net.drive(discover_by_file(text, **({"polling": ONCE} | options)))
+
+
+def test_a_plain_document_is_checked_once_with_its_own_ca_and_without_credentials() -> None:
+    net = network()
+    assert discover(net, PLAIN) == TrustedCluster(SERVER, CA, "", PLAIN, None, (), "file")
+    assert net.servers[HOST].requests == [Fetch(SERVER + PATH, CA)]
+
+
+def test_a_document_may_be_json_or_bytes_with_a_byte_order_mark() -> None:
+    text = kubeconfigtext.dump_json(kubeconfigtext.parse(PLAIN))
+    assert discover(network(), b"\xef\xbb\xbf" + text.encode()).kubeconfig_text == text
+
+
+def test_a_refused_cluster_info_is_success_since_tls_proved_the_server() -> None:
+    net = network(reply=status(403))
+    assert discover(net, PLAIN).ca_pem == CA
+    assert "TLS proved it" in net.told[-1]
+
+
+def test_a_document_without_ca_trusts_the_machines_roots_and_then_adopts_the_published_ca() -> None:
+    net = network()
+    assert discover(net, WITHOUT_CA).ca_pem == CA
+    assert net.servers[HOST].requests == [Fetch(SERVER + PATH, None, roots="system")]
+
+
+def test_a_refusal_leaves_a_document_without_ca_to_the_machines_roots() -> None:
+    assert discover(network(reply=status(403)), WITHOUT_CA).ca_pem == b""
+
+
+def test_the_documents_own_ca_and_server_win_and_another_server_is_told() -> None:
+    found = discover(network(signed_cluster_info(server="https://moved.test:6443", ca=OTHER_CA)), PLAIN)
+    assert (found.server, found.ca_pem) == (SERVER, CA)
+    assert found.warnings == (
+        f'the server in the discovery document ("{SERVER}") is not the one in cluster-info ("https://moved.test:6443")',
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "warning"),
+    [
+        pytest.param({}, 'the cluster-info ConfigMap has no key "kubeconfig"', id="no kubeconfig"),
+        pytest.param({"kubeconfig": "["}, "the kubeconfig of cluster-info cannot be used: ", id="no YAML"),
+        pytest.param({"kubeconfig": "{}"}, "the kubeconfig of cluster-info cannot be used: ", id="no cluster"),
+        pytest.param(
+            {"kubeconfig": kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b"junk"))},
+            "the kubeconfig of cluster-info cannot be used: reading cluster-info: its CA cannot be read",
+            id="a CA that is no certificate",
+        ),
+    ],
+)
+def test_a_broken_cluster_info_is_tolerated_and_told(data: dict[str, str], warning: str) -> None:
+    found = discover(network(signed_cluster_info() | {"data": data}), PLAIN)
+    assert found.server == SERVER
+    assert found.warnings[0].startswith(warning)
+
+
+def test_credentials_are_refused_by_default() -> None:
+    net = network()
+    with pytest.raises(failures.CredentialsRefusedError) as caught:
+        discover(net, WITH_TOKEN)
+    assert str(caught.value) == (
+        'reading the discovery document (step 1): the discovery document carries client credentials (user "joiner"); '
+        "remove them from it, or accept them with --allow-discovery-credentials"
+    )
+    assert net.servers[HOST].requests == []
+
+
+def test_credentials_of_any_user_are_refused_not_only_of_the_current_one() -> None:
+    config = replace(kubeconfigtext.parse(PLAIN), users=(User("a", username="x"), User("b", key_file="/k"), User("c")))
+    with pytest.raises(failures.CredentialsRefusedError, match=r'\(user "a", "b"\)'):
+        discover(network(), kubeconfigtext.dump(config))
+
+
+def test_allowed_credentials_are_used_and_returned() -> None:
+    net = network()
+    found = discover(net, WITH_TOKEN, allow_credentials=True)
+    assert found.client_credentials == User("joiner", token=Secret("hush"))
+    assert net.servers[HOST].requests[0].credentials == found.client_credentials
+    assert "hush" not in repr(found)
+
+
+def test_a_user_without_credentials_is_no_credential() -> None:
+    text = kubeconfigtext.dump(kubeconfig.for_user(SERVER, CA, User("nobody")))
+    assert discover(network(), text).client_credentials is None
+    assert discover(network(), text, allow_credentials=True).client_credentials is None
+
+
+def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
+    user = User("joiner", certificate_file="/c", key_file="/k", token_file="/t")
+    config = replace(kubeconfig.for_user(SERVER, b"", user), clusters=(Cluster("kubernetes", SERVER, ca_file="/ca"),))
+    files = {"/ca": CA, "/c": b"cert", "/k": b"key", "/t": b" hush\n"}
+    found = discover(network(), kubeconfigtext.dump(config), allow_credentials=True, read=files.__getitem__)
+    assert found.ca_pem == CA
+    assert found.client_credentials == User("joiner", certificate_pem=b"cert", key=Secret("key"), token=Secret("hush"))
+
+
+def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() -> None:
+    cluster = Cluster("", SERVER, CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
+    net = network()
+    found = discover(net, kubeconfigtext.dump(Kubeconfig((cluster,))))
+    assert (found.tls_server_name, found.proxy_url) == ("inner.test", "http://proxy.test")
+    request = net.servers[HOST].requests[0]
+    assert (request.tls_server_name, request.proxy_url) == ("inner.test", "http://proxy.test")
+
+
+USABLE = "; give a kubeconfig that names one cluster"
+REPAIR = "; ask the cluster's administrator to repair it"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("[", "the kubeconfig is neither YAML nor JSON: it cannot be read at line 2", id="no YAML"),
+        pytest.param(b"\xff", "the kubeconfig is neither YAML nor JSON" + USABLE, id="bytes that are no text"),
+        pytest.param("", "the kubeconfig has no cluster" + USABLE, id="nothing"),
+        pytest.param("kind: Pod", "this is not a kubeconfig", id="another kind"),
+        pytest.param("clusters: [{name: a}]", "the kubeconfig has neither a cluster without a name", id="no choice"),
+        pytest.param(
+            "clusters: [{name: ''}]", "invalid configuration: the cluster without a name has no server", id="no server"
+        ),
+        pytest.param(
+            kubeconfigtext.dump(kubeconfig.for_cluster_info("http://cluster.test", CA)),
+            "its server is not an https URL" + REPAIR,
+            id="a server without TLS",
+        ),
+        pytest.param(
+            kubeconfigtext.dump(Kubeconfig((Cluster("", SERVER, insecure_skip_tls_verify=True),))),
+            "it says insecure-skip-tls-verify" + ", so nothing would prove the server" + REPAIR,
+            id="TLS that is not verified",
+        ),
+        pytest.param(
+            kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b"junk")),
+            "its CA cannot be read",
+            id="a CA that is no certificate",
+        ),
+        pytest.param(
+            kubeconfigtext.dump(Kubeconfig((Cluster("", SERVER, ca_file="/ca"),))),
+            'certificate-authority "/ca" cannot be read: files named by this document are not read',
+            id="a file nobody may read",
+        ),
+    ],
+)
+def test_a_document_is_refused_before_anything_is_asked(text: str | bytes, message: str) -> None:
+    net = network()
+    with pytest.raises(failures.UnusableClusterInfoError) as caught:
+        discover(net, text)
+    assert str(caught.value).startswith("reading the discovery document (step 1): " + message)
+    assert net.servers[HOST].requests == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (FetchFailed(UNREACHABLE, "refused"), failures.EndpointDownError),
+        (FetchFailed(CERTIFICATE, "unknown CA"), failures.CertificateError),
+        (FetchFailed(CERTIFICATE_TIME, "too early"), failures.ClockSkewError),
+        (status(401), failures.UnauthorizedAnswerError),
+        (status(404), failures.ClusterInfoMissingError),
+        (status(500), failures.RefusedAnswerError),
+        (Fetched(200, b"<html>"), failures.NotKubernetesError),
+    ],
+    ids=["endpoint down", "another CA", "clock skew", "401", "404", "500", "not a Kubernetes server"],
+)
+def test_another_answer_is_polled_on_and_then_raised(
+    reply: Fetched | FetchFailed, error: type[failures.DiscoveryError]
+) -> None:
+    net = network(reply=reply)
+    with pytest.raises(error, match=r"^fetching cluster-info from https://cluster.test:6443 \(step 2\): "):
+        discover(net, PLAIN, polling=Polling(attempts=3))
+    assert net.waited == [5.0, 5.0]
+
+
+def test_a_server_that_starts_late_is_waited_for() -> None:
+    net = Network({})
+
+    def start(count: int) -> None:
+        net.servers[HOST] = Server(signed_cluster_info())
+
+    net.on_wait = start
+    assert discover(net, PLAIN, polling=Polling()).server == SERVER
+
+
+URL = "https://www.test/cluster.yaml"
+
+
+def with_page(reply: Fetched | FetchFailed) -> Network:
+    net = network()
+    net.servers["www.test"] = Server(None, override=lambda count, request: reply)
+    return net
+
+
+def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None:
+    net = with_page(Fetched(200, PLAIN.encode()))
+    found = net.drive(discover_by_url(URL, polling=ONCE))
+    assert found == TrustedCluster(SERVER, CA, "", PLAIN, None, (), "url")
+    assert net.servers["www.test"].requests == [Fetch(URL, roots="system")]
+
+
+def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:
+    net = with_page(Fetched(200, WITH_TOKEN.encode()))
+    found = net.drive(discover_by_url(URL, allow_credentials=True, polling=ONCE))
+    assert found.client_credentials is not None
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (FetchFailed(UNREACHABLE, "refused"), failures.EndpointDownError),
+        (Fetched(404, b"gone"), failures.RefusedAnswerError),
+        (Fetched(200, WITH_TOKEN.encode()), failures.CredentialsRefusedError),
+        (Fetched(200, json.dumps([]).encode()), failures.UnusableClusterInfoError),
+    ],
+    ids=["unreachable", "404", "credentials in it", "no kubeconfig"],
+)
+def test_a_url_fails_at_once_with(reply: Fetched | FetchFailed, error: type[failures.DiscoveryError]) -> None:
+    net = with_page(reply)
+    with pytest.raises(error):
+        net.drive(discover_by_url(URL))
+    assert net.waited == []

@@ -1,0 +1,321 @@
+"""Rules of mooring.trust.kubeconfig (reference/kubernetes.md 2.2-2.4, 2.7, 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mooring.secret import Secret
+from mooring.trust import kubeconfig
+from mooring.trust.kubeconfig import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+
+ADMIN = kubeconfig.for_user("https://c.test:6443", b"CA", User("admin", certificate_pem=b"C", key=Secret("K")))
+
+
+def test_cluster_info_is_one_cluster_without_a_name() -> None:
+    assert kubeconfig.for_cluster_info("https://c", b"CA") == Kubeconfig(clusters=(Cluster("", "https://c", b"CA"),))
+
+
+def test_a_users_kubeconfig_has_the_context_user_at_cluster() -> None:
+    assert ADMIN.current_context == "admin@kubernetes"
+    assert ADMIN.contexts == (Context("admin@kubernetes", "kubernetes", "admin"),)
+
+
+def test_the_bootstrap_kubeconfig_carries_the_token_of_the_named_user() -> None:
+    made = kubeconfig.for_bootstrap("https://c", b"CA", "aaaaaa.1111111111111111")
+    assert made.current_context == "tls-bootstrap-token-user@kubernetes"
+    assert made.users == (User("tls-bootstrap-token-user", token=Secret("aaaaaa.1111111111111111")),)
+    assert "1111111111111111" not in repr(made)
+
+
+def test_the_kubelets_kubeconfig_names_one_file_for_certificate_and_key() -> None:
+    made = kubeconfig.for_kubelet("https://c", "/pki/current.pem", ca_file="/ca.crt")
+    assert made == Kubeconfig(
+        (Cluster("default-cluster", "https://c", ca_file="/ca.crt"),),
+        (User("default-auth", certificate_file="/pki/current.pem", key_file="/pki/current.pem"),),
+        (Context("default-context", "default-cluster", "default-auth", "default"),),
+        "default-context",
+    )
+    assert kubeconfig.problems(made) == []
+
+
+@pytest.mark.parametrize(
+    ("user", "kinds"),
+    [
+        (User("u"), ()),
+        (User("u", impersonate="x"), ()),
+        (User("u", certificate_pem=b"C", key=Secret("K")), ("clientCertificate",)),
+        (User("u", certificate_file="/c"), ("clientCertificate",)),
+        (User("u", key_file="/k"), ("clientCertificate",)),
+        (User("u", token=Secret("t"), token_file="/t"), ("token", "tokenFile")),
+        (User("u", username="n"), ("basic",)),
+        (User("u", password=Secret("p")), ("basic",)),
+        (User("u", exec=ExecPlugin("x")), ("exec",)),
+        (User("u", auth_provider=AuthProvider("oidc")), ("authProvider",)),
+    ],
+)
+def test_the_kinds_of_credential_of(user: User, kinds: tuple[str, ...]) -> None:
+    assert user.credentials == kinds
+
+
+NAMED = Cluster("named", "https://named")
+UNNAMED = Cluster("", "https://unnamed")
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        pytest.param(Kubeconfig((UNNAMED,)), UNNAMED, id="without a name"),
+        pytest.param(Kubeconfig((NAMED,), (), (Context("c", "named"),), "c"), NAMED, id="of the current context"),
+        pytest.param(
+            Kubeconfig((NAMED, UNNAMED), (), (Context("c", "named"),), "c"),
+            UNNAMED,
+            id="without a name, before the other",
+        ),
+    ],
+)
+def test_a_discovery_document_means_the_cluster(config: Kubeconfig, wanted: Cluster) -> None:
+    assert kubeconfig.discovery_cluster(config) is wanted
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Kubeconfig(),
+        Kubeconfig((NAMED,)),
+        Kubeconfig((NAMED,), current_context="c"),
+        Kubeconfig((NAMED,), (), (Context("c", "other"),), "c"),
+    ],
+    ids=["nothing", "no context", "a missing context", "a context with a missing cluster"],
+)
+def test_a_discovery_document_means_no_cluster_with(config: Kubeconfig) -> None:
+    with pytest.raises(KubeconfigError, match="neither a cluster without a name"):
+        kubeconfig.discovery_cluster(config)
+
+
+def test_selecting_gives_cluster_user_and_namespace_of_the_context() -> None:
+    other = Context("other", "kubernetes", "admin", "team")
+    config = replace(ADMIN, contexts=(*ADMIN.contexts, other))
+    assert kubeconfig.select(config) == kubeconfig.Selected(ADMIN.clusters[0], ADMIN.users[0], "")
+    assert kubeconfig.select(config, "other").namespace == "team"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (replace(ADMIN, current_context=""), "no current context: name one with --context"),
+        (replace(ADMIN, current_context="x"), 'has no context "x"'),
+        (
+            replace(ADMIN, clusters=()),
+            'context "admin@kubernetes" names the cluster "kubernetes", which does not exist',
+        ),
+        (replace(ADMIN, users=()), 'context "admin@kubernetes" names the user "admin", which does not exist'),
+        (replace(ADMIN, clusters=(Cluster("kubernetes"),)), 'cluster "kubernetes" has no server'),
+    ],
+    ids=["no current context", "a missing context", "a missing cluster", "a missing user", "no server"],
+)
+def test_nothing_is_selected_with(config: Kubeconfig, message: str) -> None:
+    with pytest.raises(KubeconfigError, match=message):
+        kubeconfig.select(config)
+
+
+def test_faults_of_entries_that_the_context_does_not_use_do_not_matter() -> None:
+    config = replace(ADMIN, clusters=(*ADMIN.clusters, Cluster("broken")))
+    assert kubeconfig.select(config).cluster == ADMIN.clusters[0]
+    with pytest.raises(KubeconfigError):
+        kubeconfig.validate(config)
+
+
+def test_merging_takes_whole_entries_from_the_first_that_has_them() -> None:
+    first = Kubeconfig((Cluster("a", "https://first"),), (), (), "", {}, ({"name": "x", "extension": 1},))
+    second = Kubeconfig(
+        (Cluster("a", "https://second", b"CA"), Cluster("b", "https://b")),
+        (User("u"),),
+        (Context("c", "a", "u"),),
+        "c",
+        {"colors": True},
+        ({"name": "x", "extension": 2}, {"name": "y", "extension": 3}),
+    )
+    third = Kubeconfig(current_context="d", preferences={"colors": False})
+    assert kubeconfig.merge([first, second, third]) == Kubeconfig(
+        (Cluster("a", "https://first"), Cluster("b", "https://b")),
+        (User("u"),),
+        (Context("c", "a", "u"),),
+        "c",
+        {"colors": True},
+        ({"name": "x", "extension": 1}, {"name": "y", "extension": 3}),
+    )
+
+
+def test_merging_nothing_gives_the_empty_kubeconfig() -> None:
+    assert kubeconfig.merge([]) == Kubeconfig()
+
+
+FILES = {"/ca": b"CA", "/c": b"CERT", "/k": b"KEY", "/t": b"token\n", "/bin": b"\xff"}
+
+
+def read(path: str) -> bytes:
+    if path not in FILES:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return FILES[path]
+
+
+def test_flattening_inlines_every_file() -> None:
+    config = Kubeconfig(
+        (Cluster("c", "https://c", ca_file="/ca"), Cluster("d", "https://d")),
+        (User("u", certificate_file="/c", key_file="/k", token_file="/t"), User("v", username="n")),
+    )
+    assert kubeconfig.flatten(config, read) == Kubeconfig(
+        (Cluster("c", "https://c", b"CA"), Cluster("d", "https://d")),
+        (User("u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token")), User("v", username="n")),
+    )
+
+
+def test_inline_values_override_files_which_are_then_not_read() -> None:
+    config = Kubeconfig(
+        (Cluster("c", "https://c", b"inline", "/no"),),
+        (
+            User(
+                "u",
+                certificate_pem=b"inline", certificate_file="/no",
+                key=Secret("inline"), key_file="/no",
+                token=Secret("inline"), token_file="/no",
+            ),
+        ),
+    )  # fmt: skip
+    flat = kubeconfig.flatten(config, read)
+    assert flat.clusters == (Cluster("c", "https://c", b"inline"),)
+    assert flat.users == (User("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline")),)
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        (User("u", certificate_file="/no"), 'client-certificate "/no" cannot be read: No such file or directory'),
+        (User("u", key_file="/no"), 'client-key "/no" cannot be read: No such file or directory'),
+        (User("u", token_file="/no"), 'tokenFile "/no" cannot be read: No such file or directory'),
+        (User("u", token_file="/bin"), 'tokenFile "/bin" does not hold a token: it is not ASCII text'),
+    ],
+)
+def test_flattening_fails_with(user: User, message: str) -> None:
+    with pytest.raises(KubeconfigError) as caught:
+        kubeconfig.flatten(Kubeconfig(users=(user,)), read)
+    assert str(caught.value) == message
+
+
+def test_an_unexplained_failure_to_read_is_told_as_such() -> None:
+    def broken(path: str) -> bytes:
+        raise OSError
+
+    with pytest.raises(KubeconfigError, match='certificate-authority "/x" cannot be read: input or output error'):
+        kubeconfig.flatten_cluster(Cluster("c", ca_file="/x"), broken)
+
+
+def test_relative_files_count_from_the_directory_of_the_kubeconfig() -> None:
+    config = Kubeconfig(
+        (Cluster("c", ca_file="ca"), Cluster("d")),
+        (User("u", certificate_file="pki/c", key_file="/k", token_file="t"),),
+    )
+    assert kubeconfig.resolve_paths(config, "/etc/x/") == Kubeconfig(
+        (Cluster("c", ca_file="/etc/x/ca"), Cluster("d")),
+        (User("u", certificate_file="/etc/x/pki/c", key_file="/k", token_file="/etc/x/t"),),
+    )
+
+
+def with_user(**fields: object) -> Kubeconfig:
+    user = replace(User("admin"), **fields)  # type: ignore[arg-type]  # fields of every type, by name
+    return replace(ADMIN, users=(user,))
+
+
+EXEC = ExecPlugin("cmd", "client.authentication.k8s.io/v1", interactive_mode="Never")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ADMIN,
+        kubeconfig.for_cluster_info("https://c", b""),
+        with_user(token=Secret("t"), token_file="/t"),
+        with_user(exec=EXEC),
+        with_user(exec=ExecPlugin("cmd", "client.authentication.k8s.io/v1beta1")),
+        with_user(impersonate="x", impersonate_uid="1"),
+        replace(ADMIN, clusters=(Cluster("kubernetes", "https://c", proxy_url="socks5://p"),)),
+    ],
+)
+def test_nothing_is_wrong_with(config: Kubeconfig) -> None:
+    assert kubeconfig.validate(config) is config
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (Kubeconfig(), "the kubeconfig is empty"),
+        (replace(ADMIN, current_context="x"), 'the current context "x" does not exist'),
+        (
+            replace(ADMIN, contexts=(Context("", "kubernetes", "admin"),), current_context=""),
+            "a context has no name",
+        ),
+        (replace(ADMIN, contexts=(Context("c", "kubernetes"),), current_context="c"), 'context "c" names no user'),
+        (replace(ADMIN, contexts=(Context("c", "", "admin"),), current_context="c"), 'context "c" names no cluster'),
+        (
+            replace(ADMIN, contexts=(Context("c", "kubernetes", "admin", "A_B"),), current_context="c"),
+            'context "c" has the namespace "A_B", which is not a DNS label',
+        ),
+        (
+            replace(ADMIN, clusters=(Cluster("kubernetes", "https://c", proxy_url="ftp://p"),)),
+            'cluster "kubernetes" has a proxy-url that is not an http, https or socks5 URL',
+        ),
+        (
+            replace(ADMIN, clusters=(Cluster("kubernetes", "https://c", b"CA", "/ca"),)),
+            'cluster "kubernetes" has both certificate-authority and certificate-authority-data',
+        ),
+        (
+            with_user(certificate_pem=b"C", certificate_file="/c", key_file="/k"),
+            'user "admin" has both client-certificate and client-certificate-data',
+        ),
+        (
+            with_user(certificate_pem=b"C", key=Secret("K"), key_file="/k"),
+            'user "admin" has both client-key and client-key-data',
+        ),
+        (
+            with_user(certificate_file="/c"),
+            'user "admin" has a client certificate without client-key or client-key-data',
+        ),
+        (with_user(exec=EXEC, auth_provider=AuthProvider("x")), 'user "admin" has both auth-provider and exec'),
+        (with_user(token=Secret("t"), username="n"), 'user "admin" has both a token and a username or password'),
+        (
+            with_user(token=Secret("t"), password=Secret("p")),
+            'user "admin" has both a token and a username or password',
+        ),
+        (with_user(impersonate_uid="1"), 'user "admin" has as-uid, as-groups or as-user-extra without as'),
+        (with_user(exec=replace(EXEC, command="")), 'user "admin" has an exec plugin without command'),
+        (
+            with_user(exec=replace(EXEC, env=(("", Secret("v")),))),
+            'user "admin" has an exec plugin with an unnamed env variable',
+        ),
+        (
+            with_user(exec=replace(EXEC, interactive_mode="")),
+            'user "admin" has an exec plugin without interactiveMode',
+        ),
+        (
+            with_user(exec=replace(EXEC, interactive_mode="Often")),
+            'user "admin" has an exec plugin whose interactiveMode is none of Never, IfAvailable, Always',
+        ),
+        (with_user(exec=replace(EXEC, api_version="")), 'user "admin" has an exec plugin without apiVersion'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_this_is_wrong(config: Kubeconfig, problem: str) -> None:
+    assert kubeconfig.problems(config) == [problem]
+    with pytest.raises(KubeconfigError) as caught:
+        kubeconfig.validate(config)
+    assert str(caught.value) == f"invalid configuration: {problem}"
+
+
+def test_several_problems_are_listed_in_brackets() -> None:
+    with pytest.raises(KubeconfigError) as caught:
+        kubeconfig.validate(Kubeconfig((Cluster(""), Cluster("b"))))
+    assert str(caught.value) == (
+        'invalid configuration: [the cluster without a name has no server, cluster "b" has no server]'
+    )

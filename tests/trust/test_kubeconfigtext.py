@@ -1,0 +1,339 @@
+"""Rules of mooring.trust.kubeconfigtext: limits, types, and the layout of Go's tools."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mooring.secret import Secret
+from mooring.trust import kubeconfigtext
+from mooring.trust.kubeconfig import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+
+FULL_TEXT = """\
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority: /ca
+    certificate-authority-data: Q0E=
+    disable-compression: true
+    extensions:
+    - extension:
+        last-update: 2026-01-02
+      name: e
+    insecure-skip-tls-verify: true
+    proxy-url: http://p
+    server: https://c
+    tls-server-name: inner
+  name: c
+contexts:
+- context:
+    cluster: c
+    namespace: ns
+    user: u
+  name: ctx
+current-context: ctx
+extensions:
+- extension: 1
+  name: top
+kind: Config
+preferences:
+  colors: true
+users:
+- name: u
+  user:
+    as: someone
+    as-groups:
+    - g
+    as-uid: '1'
+    as-user-extra:
+      k:
+      - v
+    auth-provider:
+      config:
+        id: secret-1
+      name: oidc
+    client-certificate: /c
+    client-certificate-data: Qw==
+    client-key: /k
+    client-key-data: Sw==
+    exec:
+      apiVersion: v1beta1
+      args:
+      - --x
+      command: cmd
+      env:
+      - name: A
+        value: secret-2
+      installHint: get it
+      interactiveMode: Never
+      provideClusterInfo: true
+    extensions:
+    - name: empty
+    password: secret-3
+    token: secret-4
+    tokenFile: /t
+    username: n
+- name: plain
+  user: {}
+"""
+FULL = Kubeconfig(
+    (
+        Cluster(
+            "c", "https://c", b"CA", "/ca", True, "inner", "http://p", True,
+            ({"name": "e", "extension": {"last-update": "2026-01-02"}},),
+        ),
+    ),
+    (
+        User(
+            "u", b"C", "/c", Secret("K"), "/k", Secret("secret-4"), "/t", "n", Secret("secret-3"),
+            ExecPlugin("cmd", "v1beta1", ("--x",), (("A", Secret("secret-2")),), "get it", True, "Never"),
+            AuthProvider("oidc", (("id", Secret("secret-1")),)),
+            "someone", "1", ("g",), (("k", ("v",)),), ({"name": "empty"},),
+        ),
+        User("plain"),
+    ),
+    (Context("ctx", "c", "u", "ns"),),
+    "ctx",
+    {"colors": True},
+    ({"name": "top", "extension": 1},),
+)  # fmt: skip
+
+
+def test_every_field_is_read() -> None:
+    assert kubeconfigtext.parse(FULL_TEXT) == FULL
+    assert kubeconfigtext.parse(FULL_TEXT.encode()) == FULL
+
+
+def test_every_field_is_written_in_the_layout_of_gos_tools_except_that_a_date_like_text_is_quoted() -> None:
+    assert kubeconfigtext.dump(FULL) == FULL_TEXT.replace(": 2026-01-02", ": '2026-01-02'")
+
+
+def test_json_is_read_and_written_too() -> None:
+    text = kubeconfigtext.dump_json(FULL)
+    assert json.loads(text)["users"][0]["user"]["token"] == "secret-4"
+    assert text.endswith("}\n")
+    assert kubeconfigtext.parse(text) == FULL
+
+
+def test_no_secret_shows_in_the_repr_of_the_model() -> None:
+    assert "secret-" not in repr(FULL)
+
+
+def test_an_empty_plugin_is_written_as_go_writes_it() -> None:
+    config = Kubeconfig(users=(User("u", exec=ExecPlugin("c"), auth_provider=AuthProvider("p")),))
+    assert kubeconfigtext.to_object(config)["users"][0]["user"] == {
+        "exec": {"command": "c", "args": None, "env": None, "provideClusterInfo": False},
+        "auth-provider": {"name": "p", "config": None},
+    }
+    assert kubeconfigtext.parse(kubeconfigtext.dump(config)) == config
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "null", "kind: Config", "apiVersion: v1\nkind: Config\nclusters:\nusers: []\n"]
+)
+def test_the_empty_kubeconfig_may_be_written(text: str) -> None:
+    assert kubeconfigtext.parse(text) == Kubeconfig()
+
+
+def test_unknown_fields_are_ignored_and_base64_may_be_folded() -> None:
+    text = 'clusters: [{name: c, more: 1, cluster: {server: s, other: [1], certificate-authority-data: "Q0\\n\\rE="}}]'
+    assert kubeconfigtext.parse(text).clusters == (Cluster("c", "s", b"CA"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("x" * (1 << 20) + "x", "the kubeconfig is longer than 1048576 bytes", id="too long"),
+        pytest.param("[" * 65 + "]" * 65, "the kubeconfig is nested deeper than 64", id="too deep"),
+        pytest.param("[" * 100_000, "the kubeconfig is nested deeper than 64", id="endlessly deep"),
+        pytest.param("[" + "1," * 100_000 + "]", "the kubeconfig has more than 100000 values", id="too many values"),
+        pytest.param("a: 1\n---\nb: 2\n", "the kubeconfig has more than one YAML document", id="two documents"),
+        pytest.param(
+            "a: &x 1\n", "the kubeconfig uses YAML anchors, aliases or tags, which are not allowed", id="an anchor"
+        ),
+        pytest.param(
+            "a: *x\n", "the kubeconfig uses YAML anchors, aliases or tags, which are not allowed", id="an alias"
+        ),
+        pytest.param(
+            "!!python/object/apply:os.system [ls]",
+            "the kubeconfig uses YAML anchors, aliases or tags, which are not allowed",
+            id="a tag",
+        ),
+        pytest.param(
+            "kind: Config\nkind: Config\n",
+            "the kubeconfig has a key twice in one place, or a key that is no text",
+            id="a key twice",
+        ),
+        pytest.param(
+            "{[a]: b}", "the kubeconfig has a key twice in one place, or a key that is no text", id="a list as key"
+        ),
+        pytest.param(
+            "a: b: c", "the kubeconfig is neither YAML nor JSON: it cannot be read at line 1, column 5", id="no YAML"
+        ),
+        pytest.param("a: =", "the kubeconfig is neither YAML nor JSON: it cannot be read at line 1", id="a value sign"),
+        pytest.param("\x00", "the kubeconfig is neither YAML nor JSON", id="a NUL"),
+        pytest.param("\ud800", "the kubeconfig is neither YAML nor JSON", id="a lone surrogate"),
+        pytest.param("a: 0x_", "the kubeconfig is neither YAML nor JSON", id="a number that is none"),
+        pytest.param(b"\xff\xfe", "the kubeconfig is neither YAML nor JSON", id="bytes that are not UTF-8"),
+        pytest.param("[]", "the kubeconfig must be an object", id="a list"),
+        pytest.param("token", "the kubeconfig must be an object", id="a text"),
+        pytest.param(
+            "kind: Secret", "this is not a kubeconfig: kind must be Config and apiVersion v1", id="another kind"
+        ),
+        pytest.param(
+            "apiVersion: v2", "this is not a kubeconfig: kind must be Config and apiVersion v1", id="another version"
+        ),
+        pytest.param("kind: 1", "kind must be text", id="a number as kind"),
+        pytest.param("clusters: {}", "clusters must be a list", id="an object as list"),
+        pytest.param("clusters: [1]", "clusters[0] must be an object", id="a number as cluster"),
+        pytest.param(
+            "clusters: [{cluster: 1}]", "clusters[0].cluster must be an object", id="a number inside a cluster"
+        ),
+        pytest.param(
+            "clusters: [{}, {cluster: {server: 1}}]", "clusters[1].cluster.server must be text", id="a number as server"
+        ),
+        pytest.param(
+            "clusters: [{cluster: {insecure-skip-tls-verify: 'true'}}]",
+            "clusters[0].cluster.insecure-skip-tls-verify must be true or false",
+            id="a text as flag",
+        ),
+        pytest.param(
+            "clusters: [{cluster: {certificate-authority-data: '*'}}]",
+            "clusters[0].cluster.certificate-authority-data is not base64",
+            id="no base64",
+        ),
+        pytest.param(
+            "clusters: [{cluster: {certificate-authority-data: 'é'}}]",
+            "clusters[0].cluster.certificate-authority-data is not base64",
+            id="no ASCII",
+        ),
+        pytest.param(
+            "users: [{user: {exec: {args: [1]}}}]", "users[0].user.exec.args[0] must be text", id="a number as argument"
+        ),
+        pytest.param(
+            "users: [{user: {as-user-extra: {k: v}}}]",
+            "users[0].user.as-user-extra must be a list",
+            id="a text as extra",
+        ),
+        pytest.param(
+            "users: [{user: {as-user-extra: []}}]",
+            "users[0].user.as-user-extra must be an object",
+            id="a list as extra",
+        ),
+        pytest.param(
+            "users: [{user: {auth-provider: {config: {1: v}}}}]",
+            "users[0].user.auth-provider.config must be text",
+            id="a number as name",
+        ),
+        pytest.param(
+            "preferences: {a: .nan}", "preferences holds a value that JSON cannot express", id="a number JSON lacks"
+        ),
+        pytest.param("extensions: [1]", "extensions[0] must be an object", id="a number as extension"),
+        pytest.param(
+            "clusters: [{name: a}, {name: a}]", "clusters has two entries of the same name", id="one name twice"
+        ),
+        pytest.param("users: [{}, {}]", "users has two entries of the same name", id="no name twice"),
+        pytest.param("contexts: [{}, {}]", "contexts has two entries of the same name", id="no context name twice"),
+    ],
+)
+def test_a_text_is_refused_for(text: str | bytes, message: str) -> None:
+    with pytest.raises(KubeconfigError) as caught:
+        kubeconfigtext.parse(text)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_wrong_type_does_not_show_its_value() -> None:
+    with pytest.raises(KubeconfigError, match="password must be text") as caught:
+        kubeconfigtext.parse("users: [{name: u, user: {password: 12345678}}]")
+    assert "12345678" not in str(caught.value)
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12) | st.sampled_from(
+    [
+        "",
+        "yes",
+        "null",
+        "1",
+        "1e3",
+        "2026-01-02",
+        "=",
+        "<<",
+        "~",
+        "- a",
+        "a: b",
+        "#",
+        "'",
+        '"',
+        "&a",
+        "*a",
+        "!a",
+        " x ",
+        "\ttab",
+        "two\nlines\n",
+    ]
+)
+SECRETS = st.none() | WORDS.filter(bool).map(Secret)
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**62), 2**62) | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(WORDS.filter(lambda word: word != "<<"), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+EXTENSIONS = st.lists(st.fixed_dictionaries({"name": WORDS, "extension": JSONS}), max_size=2).map(tuple)
+
+
+def unique(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(entries, max_size=2, unique_by=lambda entry: entry.name).map(tuple)
+
+
+CONFIGS = st.builds(
+    Kubeconfig,
+    unique(
+        st.builds(
+            Cluster, WORDS, WORDS, st.binary(max_size=9), WORDS, st.booleans(), WORDS, WORDS, st.booleans(), EXTENSIONS
+        )
+    ),
+    unique(
+        st.builds(
+            User, WORDS, st.binary(max_size=9), WORDS, st.none() | st.binary(min_size=1, max_size=9).map(Secret), WORDS,
+            SECRETS, WORDS, WORDS, SECRETS,
+            st.none() | st.builds(
+                ExecPlugin, WORDS, WORDS, st.lists(WORDS, max_size=2).map(tuple),
+                st.lists(st.tuples(WORDS, WORDS.map(Secret)), max_size=2).map(tuple), WORDS, st.booleans(), WORDS,
+            ),
+            st.none() | st.builds(AuthProvider, WORDS),
+            WORDS, WORDS, st.lists(WORDS, max_size=2).map(tuple),
+            st.just(()) | st.tuples(st.tuples(WORDS.filter(lambda word: word != "<<"), st.lists(WORDS, max_size=2).map(tuple))),
+            EXTENSIONS,
+        )
+    ),
+    unique(st.builds(Context, WORDS, WORDS, WORDS, WORDS, EXTENSIONS)),
+    WORDS,
+    st.dictionaries(WORDS.filter(lambda word: word != "<<"), JSONS, max_size=2),
+    EXTENSIONS,
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(CONFIGS)
+def test_reading_what_was_written_gives_the_same_kubeconfig(config: Kubeconfig) -> None:
+    assert kubeconfigtext.parse(kubeconfigtext.dump(config)) == config
+    assert kubeconfigtext.parse(kubeconfigtext.dump_json(config)) == config
+
+
+@given(st.text() | st.binary())
+def test_junk_is_read_or_refused(data: str | bytes) -> None:
+    with contextlib.suppress(KubeconfigError):
+        kubeconfigtext.parse(data)
+
+
+@given(st.text(alphabet="[]{}:,-?!&*#|>'\"%@` \n\tab01._xo<=~", max_size=40))
+def test_yaml_like_junk_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(KubeconfigError):
+        kubeconfigtext.parse(text)
