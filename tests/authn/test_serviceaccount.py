@@ -12,7 +12,7 @@ from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims
+from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 from mooring.wire.schema import Obj
@@ -224,7 +224,7 @@ def verifications(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     seen: list[datetime] = []
     from mooring.authn import serviceaccount
 
-    real = serviceaccount.verify_jwt
+    real = verify_jwt
 
     def counted(token: str, keys: VerificationKeys, now: datetime, *, issuers: tuple[str, ...]) -> dict[str, Any]:
         seen.append(now)

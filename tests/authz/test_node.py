@@ -1,0 +1,109 @@
+"""The first Node authorizer (reference/kubernetes.md 6.6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Ruling
+from mooring.authz.node import NodeAuthorizer
+from mooring.identity import UserInfo
+
+NODE = UserInfo("system:node:n1", groups=("system:nodes", "system:authenticated"))
+LEASES = {"group": "coordination.k8s.io", "resource": "leases", "namespace": "kube-node-lease"}
+CSRS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
+
+
+def ask(verb: str, user: UserInfo = NODE, **more: str) -> Attributes:
+    return Attributes(user=user, verb=verb, **more)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(ask("get", resource="nodes", name="n1"), id="read its own Node"),
+        pytest.param(ask("watch", resource="nodes", name="n1"), id="watch its own Node by field selector"),
+        pytest.param(ask("create", resource="nodes"), id="create its Node"),
+        pytest.param(ask("patch", resource="nodes", name="n1"), id="patch its own Node"),
+        pytest.param(ask("patch", resource="nodes", subresource="status", name="n1"), id="patch its own status"),
+        pytest.param(ask("create", **LEASES), id="create its Lease"),
+        pytest.param(ask("update", name="n1", **LEASES), id="renew its Lease"),
+        pytest.param(ask("create", **CSRS), id="ask for a certificate"),
+        pytest.param(ask("get", name="csr-1", **CSRS), id="read a certificate request"),
+        pytest.param(ask("watch", **CSRS), id="watch certificate requests"),
+        pytest.param(ask("create", resource="events", namespace="default"), id="report an event"),
+        pytest.param(ask("list", resource="services"), id="list services"),
+        pytest.param(ask("create", group="authentication.k8s.io", resource="tokenreviews"), id="review a token"),
+    ],
+)
+def test_a_node_may(asked: Attributes) -> None:
+    assert NodeAuthorizer().authorize(asked, {}).allowed
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        pytest.param(
+            ask("get", resource="nodes", name="n2"),
+            "node 'n1' can read only its own Node object",
+            id="read another Node",
+        ),
+        pytest.param(ask("list", resource="nodes"), "node 'n1' can read only its own Node object", id="list all Nodes"),
+        pytest.param(
+            ask("update", resource="nodes", name="n2"),
+            "node 'n1' can change only its own Node object",
+            id="change another Node",
+        ),
+        pytest.param(ask("delete", resource="nodes", name="n1"), "", id="delete its Node"),
+        pytest.param(ask("create", resource="nodes", subresource="proxy"), "", id="proxy through a Node"),
+        pytest.param(
+            ask("get", resource="nodes", subresource="proxy", name="n1"), "", id="read a subresource of its Node"
+        ),
+        pytest.param(
+            ask("update", name="n2", **LEASES),
+            "can only access node lease with the same name as the requesting node",
+            id="renew another Lease",
+        ),
+        pytest.param(
+            ask("update", name="n1", **{**LEASES, "namespace": "kube-system"}),
+            'can only access leases in the "kube-node-lease" system namespace',
+            id="touch a Lease elsewhere",
+        ),
+        pytest.param(
+            ask("list", **LEASES), "can only get, create, update, patch, or delete a node lease", id="list Leases"
+        ),
+        pytest.param(
+            ask("create", subresource="x", **LEASES),
+            "can only get, create, update, patch, or delete a node lease",
+            id="a subresource of a Lease",
+        ),
+        pytest.param(
+            ask("get", resource="secrets", namespace="ns", name="s"),
+            "no relationship found between node 'n1' and this object",
+            id="read a Secret",
+        ),
+        pytest.param(
+            ask("create", resource="serviceaccounts", subresource="token", namespace="ns", name="s"),
+            "no relationship found between node 'n1' and this object",
+            id="make a token",
+        ),
+        pytest.param(ask("approve", **CSRS), "", id="approve a certificate"),
+        pytest.param(ask("get", path="/metrics"), "", id="read metrics"),
+        pytest.param(
+            ask("get", UserInfo("robot", groups=("system:nodes",)), resource="nodes", name="n1"),
+            'unknown node for user "robot"',
+            id="be a node without its name",
+        ),
+        pytest.param(
+            ask("get", UserInfo("system:node:", groups=("system:nodes",)), resource="nodes"),
+            'unknown node for user "system:node:"',
+            id="be a node with an empty name",
+        ),
+        pytest.param(
+            ask("get", UserInfo("system:node:n1"), resource="nodes", name="n1"), "", id="be a node without its group"
+        ),
+    ],
+)
+def test_a_node_may_not(asked: Attributes, reason: str) -> None:
+    decision = NodeAuthorizer().authorize(asked, {})
+    assert (decision.ruling, decision.reason) == (Ruling.NO_OPINION, reason)

@@ -1,0 +1,333 @@
+"""RBAC over views (reference/kubernetes.md 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
+from mooring.authz.policyobjects import (
+    binding,
+    cluster_binding,
+    cluster_role,
+    group,
+    role,
+    service_account,
+    user,
+)
+from mooring.authz.rbac import Rbac
+from mooring.authz.rules import path_rule, rule
+from mooring.errors import NotFoundError
+from mooring.identity import UserInfo
+from mooring.kinds.view import FixedView, View
+from mooring.wire.schema import Obj
+from tests.support.rbac import rbac_views
+
+JANE = UserInfo("jane", groups=("dev", "system:authenticated"))
+ROBOT = UserInfo("system:serviceaccount:ns:robot", groups=("system:serviceaccounts",))
+READER = cluster_role("reader", rule("get", "", "secrets"), path_rule("get", "/metrics"))
+LOCAL = role("ns", "local", rule("get", "", "secrets"))
+
+
+def bound_to_cluster_role(namespace: str, name: str, role_name: str, *subjects: Obj) -> Obj:
+    made = binding(namespace, name, role_name, *subjects)
+    made["roleRef"]["kind"] = "ClusterRole"
+    return made
+
+
+def ask(user_info: UserInfo = JANE, namespace: str = "ns", **changed: str) -> Attributes:
+    asked = {"verb": "get", "resource": "secrets", "namespace": namespace, "name": "s", **changed}
+    return Attributes(user=user_info, **asked)
+
+
+def path(user_info: UserInfo = JANE) -> Attributes:
+    return Attributes(user=user_info, verb="get", path="/metrics")
+
+
+@pytest.mark.parametrize(
+    ("objects", "asked", "reason"),
+    [
+        pytest.param(
+            [READER, cluster_binding("b", "reader", group("dev"))],
+            ask(),
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to Group "dev"',
+            id="by a group of a cluster binding",
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", user("jane"))],
+            ask(),
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to User "jane"',
+            id="by name",
+        ),
+        pytest.param(
+            [LOCAL, binding("ns", "b", "local", user("jane"))],
+            ask(),
+            'RBAC: allowed by RoleBinding "b/ns" of Role "local" to User "jane"',
+            id="by a role binding of the namespace",
+        ),
+        pytest.param(
+            [READER, bound_to_cluster_role("ns", "b", "reader", group("dev"))],
+            ask(),
+            'RBAC: allowed by RoleBinding "b/ns" of ClusterRole "reader" to Group "dev"',
+            id="by a role binding to a cluster role",
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", service_account("ns", "robot"))],
+            ask(ROBOT),
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to ServiceAccount "robot/ns"',
+            id="by service account",
+        ),
+        pytest.param(
+            [LOCAL, binding("ns", "b", "local", {"kind": "ServiceAccount", "name": "robot"})],
+            ask(ROBOT),
+            'RBAC: allowed by RoleBinding "b/ns" of Role "local" to ServiceAccount "robot/ns"',
+            id="by service account of the binding's own namespace",
+        ),
+        pytest.param(
+            [LOCAL, binding("ns", "a", "local", user("jane")), READER, cluster_binding("z", "reader", group("dev"))],
+            ask(),
+            'RBAC: allowed by ClusterRoleBinding "z" of ClusterRole "reader" to Group "dev"',
+            id="cluster bindings are looked at first",
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", group("dev"), user("jane"))],
+            ask(),
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to Group "dev"',
+            id="the first subject that matches is named",
+        ),
+        pytest.param(
+            [READER, cluster_binding("z", "reader", user("jane")), cluster_binding("a", "reader", group("dev"))],
+            ask(),
+            'RBAC: allowed by ClusterRoleBinding "a" of ClusterRole "reader" to Group "dev"',
+            id="bindings are looked at by name",
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", group("dev"))],
+            path(),
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to Group "dev"',
+            id="a path by a cluster binding",
+        ),
+    ],
+)
+def test_allowed(objects: list[Obj], asked: Attributes, reason: str) -> None:
+    assert Rbac().authorize(asked, rbac_views(objects)) == Decision(Ruling.ALLOW, reason)
+
+
+MISSING = 'RBAC: clusterroles.rbac.authorization.k8s.io "gone" not found'
+
+
+@pytest.mark.parametrize(
+    ("objects", "asked", "reason"),
+    [
+        pytest.param([], ask(), "", id="nothing grants nothing"),
+        pytest.param([READER, cluster_binding("b", "reader", user("joe"))], ask(), "", id="a binding to somebody else"),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", user("dev"))], ask(), "", id="a user named like the group"
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", group("jane"))], ask(), "", id="a group named like the user"
+        ),
+        pytest.param(
+            [LOCAL, binding("ns", "b", "local", user("jane"))], ask(namespace="other"), "", id="another namespace"
+        ),
+        pytest.param([LOCAL, binding("ns", "b", "local", user("jane"))], ask(namespace=""), "", id="the cluster scope"),
+        pytest.param(
+            [READER, bound_to_cluster_role("ns", "b", "reader", group("dev"))],
+            path(),
+            "",
+            id="a path by a role binding",
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", {"kind": "ServiceAccount", "name": "robot"})],
+            ask(ROBOT),
+            "",
+            id="a cluster binding to an account of no namespace",
+        ),
+        pytest.param(
+            [READER, cluster_binding("b", "reader", {"kind": "Robot", "name": "jane"})],
+            ask(),
+            "",
+            id="an unknown kind of subject",
+        ),
+        pytest.param([cluster_binding("b", "gone", user("jane"))], ask(), MISSING, id="a missing cluster role is told"),
+        pytest.param(
+            [binding("ns", "b", "gone", user("jane"))],
+            ask(),
+            'RBAC: roles.rbac.authorization.k8s.io "gone" not found',
+            id="a missing role is told",
+        ),
+        pytest.param(
+            [cluster_binding("b", "gone", user("jane")), binding("ns", "c", "lost", user("jane"))],
+            ask(),
+            'RBAC: [clusterroles.rbac.authorization.k8s.io "gone" not found, '
+            'roles.rbac.authorization.k8s.io "lost" not found]',
+            id="several missing roles are bracketed",
+        ),
+        pytest.param(
+            [cluster_binding("b", "gone", user("jane")), cluster_binding("c", "gone", group("dev"))],
+            ask(),
+            MISSING,
+            id="one missing role is told once",
+        ),
+        pytest.param(
+            [{**cluster_binding("b", "reader", user("jane")), "roleRef": {"kind": "Odd", "name": "reader"}}, READER],
+            ask(),
+            'RBAC: clusterroles.rbac.authorization.k8s.io "reader" not found',
+            id="a reference to an unknown kind grants nothing",
+        ),
+        pytest.param(
+            [cluster_binding("b", "gone", user("joe"))], ask(), "", id="a missing role of somebody else is not told"
+        ),
+    ],
+)
+def test_no_opinion(objects: list[Obj], asked: Attributes, reason: str) -> None:
+    assert Rbac().authorize(asked, rbac_views(objects)) == Decision(Ruling.NO_OPINION, reason)
+
+
+class Recorder(FixedView):
+    """Counts how often it is listed; can be given new content."""
+
+    def __init__(self, objects: Iterable[Obj], revision: int = 1) -> None:
+        super().__init__(objects, revision)
+        self.lists = 0
+
+    def list(self, namespace: str = "") -> Iterable[Obj]:
+        self.lists += 1
+        return super().list(namespace)
+
+    def become(self, objects: Iterable[Obj]) -> None:
+        self._objects = FixedView(objects)._objects
+        self._revision += 1
+
+
+def test_views_are_listed_again_only_when_their_revision_grew() -> None:
+    bindings = Recorder([cluster_binding("b", "reader", user("jane"))])
+    roles = Recorder([READER])
+    views: dict[str, View] = {**rbac_views(), "clusterroles": roles, "clusterrolebindings": bindings}
+    rbac = Rbac()
+    for _ in range(3):
+        assert rbac.authorize(ask(), views).allowed
+    assert (roles.lists, bindings.lists) == (1, 1)
+    bindings.become([])
+    assert not rbac.authorize(ask(), views).allowed
+    assert (roles.lists, bindings.lists) == (1, 2)
+
+
+def test_every_change_counts_at_once() -> None:
+    roles = Recorder([READER])
+    views: dict[str, View] = {
+        **rbac_views([cluster_binding("b", "reader", user("jane")), cluster_binding("c", "other", user("jane"))]),
+        "clusterroles": roles,
+    }
+    rbac = Rbac()
+    assert rbac.authorize(ask(), views).allowed
+    roles.become([cluster_role("reader", rule("list", "", "secrets"))])
+    assert not rbac.authorize(ask(), views).allowed
+    roles.become([cluster_role("reader"), cluster_role("other", rule("get", "", "secrets"))])
+    assert '"other"' in rbac.authorize(ask(), views).reason
+
+
+def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mooring.authz import rbacindex
+
+    compiled: list[object] = []
+    real = rbacindex.compile_rules
+    monkeypatch.setattr(rbacindex, "compile_rules", lambda rules: compiled.append(rules) or real(rules))  # type: ignore[func-returns-value]  # append, then go on
+    many = [cluster_role(f"r{number}", rule("get", "", "pods")) for number in range(50)]
+    roles = Recorder(many)
+    views: dict[str, View] = {**rbac_views(), "clusterroles": roles}
+    rbac = Rbac()
+    rbac.authorize(ask(), views)
+    assert len(compiled) == 50
+    roles.become([*many[:-1], cluster_role("r49", rule("list", "", "pods"))])
+    rbac.authorize(ask(), views)
+    assert len(compiled) == 51
+
+
+def test_other_views_are_other_facts() -> None:
+    rbac = Rbac()
+    assert rbac.authorize(ask(), rbac_views([READER, cluster_binding("b", "reader", user("jane"))])).allowed
+    assert not rbac.authorize(ask(), rbac_views([READER])).allowed
+
+
+def test_users_remembered_are_bounded() -> None:
+    rbac = Rbac(max_remembered=2)
+    views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
+    for number in range(5):
+        assert rbac.authorize(ask(UserInfo(f"u{number}", groups=("dev",))), views).allowed
+    assert len(rbac._held) == 2
+
+
+def test_the_same_name_with_other_groups_is_somebody_else() -> None:
+    rbac = Rbac()
+    views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
+    assert rbac.authorize(ask(UserInfo("x", groups=("dev",))), views).allowed
+    assert not rbac.authorize(ask(UserInfo("x")), views).allowed
+
+
+def test_rules_for_lists_cluster_and_namespace_rules_each_once() -> None:
+    views = rbac_views(
+        [
+            READER,
+            LOCAL,
+            cluster_binding("b", "reader", user("jane")),
+            cluster_binding("c", "gone", user("jane")),
+            binding("ns", "b", "local", user("jane")),
+        ]
+    )
+    rules, problems = Rbac().rules_for(JANE, "ns", views)
+    assert [one.source for one in rules] == [READER["rules"][0], LOCAL["rules"][0], READER["rules"][1]]
+    assert problems == ('clusterroles.rbac.authorization.k8s.io "gone" not found',)
+
+
+def test_role_rules_are_found_or_not_found() -> None:
+    rbac, views = Rbac(), rbac_views([READER, LOCAL])
+    assert len(rbac.role_rules("ClusterRole", ("", "reader"), views)) == 2
+    assert len(rbac.role_rules("Role", ("ns", "local"), views)) == 1
+    with pytest.raises(NotFoundError, match=r'roles.rbac.authorization.k8s.io "local" not found'):
+        rbac.role_rules("Role", ("other", "local"), views)
+
+
+words = st.sampled_from(["*", "a", "b", "a/x", "*/x"])
+some_rules = st.builds(
+    lambda verbs, groups, resources, names: {
+        "verbs": verbs,
+        "apiGroups": groups,
+        "resources": resources,
+        **({"resourceNames": names} if names else {}),
+    },
+    st.lists(st.sampled_from(["*", "get", "list"]), min_size=1, max_size=2),
+    st.lists(st.sampled_from(["*", "", "g"]), min_size=1, max_size=2),
+    st.lists(words, min_size=1, max_size=2),
+    st.lists(st.sampled_from(["n", "m"]), max_size=1),
+)
+requests = st.builds(
+    lambda verb, api_group, resource, subresource, name: ask(
+        verb=verb, group=api_group, resource=resource, subresource=subresource, name=name
+    ),
+    st.sampled_from(["get", "list", "watch"]),
+    st.sampled_from(["", "g", "h"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["", "x"]),
+    st.sampled_from(["", "n", "m"]),
+)
+
+
+@given(st.lists(some_rules, max_size=4), some_rules, requests)
+def test_adding_a_rule_never_removes_an_allow(rules: list[Obj], more: Obj, asked: Attributes) -> None:
+    to_jane = cluster_binding("b", "r", user("jane"))
+    before = Rbac().authorize(asked, rbac_views([cluster_role("r", *rules), to_jane]))
+    after = Rbac().authorize(asked, rbac_views([cluster_role("r", *rules, more), to_jane]))
+    assert after.allowed or not before.allowed
+
+
+@given(st.lists(some_rules, min_size=1, max_size=4), requests)
+def test_a_role_allows_what_one_of_its_rules_allows(rules: list[Obj], asked: Attributes) -> None:
+    to_jane = cluster_binding("b", "r", user("jane"))
+    whole = Rbac().authorize(asked, rbac_views([cluster_role("r", *rules), to_jane])).allowed
+    parts = [Rbac().authorize(asked, rbac_views([cluster_role("r", one), to_jane])).allowed for one in rules]
+    assert whole == any(parts)

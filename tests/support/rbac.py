@@ -1,0 +1,24 @@
+"""RBAC views built from objects, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mooring.kinds.view import FixedView, View
+from mooring.wire.schema import Obj
+
+PLURALS = {
+    "Role": "roles",
+    "ClusterRole": "clusterroles",
+    "RoleBinding": "rolebindings",
+    "ClusterRoleBinding": "clusterrolebindings",
+}
+
+
+def rbac_views(objects: Iterable[Obj] = (), revision: int = 1) -> dict[str, View]:
+    """The four views RBAC reads, holding `objects`."""
+    everything = list(objects)
+    return {
+        plural: FixedView([obj for obj in everything if obj["kind"] == kind], revision)
+        for kind, plural in PLURALS.items()
+    }
