@@ -148,9 +148,8 @@ class Reader:
 
     async def _at(self, scope: Scope, after: str, limit: int, revision: int) -> Listed:
         """The state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for the future."""
-        if revision > self._cache.revision:
-            await self._wait_for(revision)
-        if self._of(scope.kind).is_state_of(revision):
+        reached = await self._cache.reach_within(revision, FRESH_WITHIN)
+        if reached and self._of(scope.kind).is_state_of(revision):
             return self._here(scope, after, limit, revision)
         return await self._there(scope, after, limit, revision)
 
