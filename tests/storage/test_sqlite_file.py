@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage import sqlite_schema
-from mooring.storage.contract import KeyExistsError
+from mooring.storage.contract import Change, KeyExistsError
 from mooring.storage.sqlite import SqliteStorage
 from mooring.storage.sqlite_schema import explain
 from mooring.storage.sqlite_write import Writer
@@ -39,6 +39,10 @@ def run(path: Path, scenario: Scenario) -> None:
             await store.close()
 
     asyncio.run(whole())
+
+
+async def anext_of(watch: AsyncIterator[tuple[Change, ...]]) -> tuple[Change, ...]:
+    return await anext(watch)
 
 
 async def nothing(store: SqliteStorage) -> None:
@@ -205,6 +209,12 @@ def test_a_damaged_file_is_told_when_it_is_opened(path: Path, damage: Callable[[
     with pytest.raises(
         StorageError, match=r"mooring\.db is damaged or not an SQLite database: restore it from a backup"
     ):
+        run(path, nothing)
+
+
+def test_a_file_system_that_cannot_share_memory_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_schema, "_use_wal", lambda connection: False)
+    with pytest.raises(StorageError, match="put it on a local disk"):
         run(path, nothing)
 
 
@@ -435,9 +445,61 @@ def test_a_compaction_that_fails_is_told_and_can_be_asked_again(path: Path, monk
     run(path, scenario)
 
 
+def test_callers_who_gave_up_while_their_call_was_under_way_harm_nobody(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooring.storage.sqlite_write.SWEEP_REVISIONS", 2)
+
+    async def scenario(store: SqliteStorage) -> None:
+        for n in range(20):
+            await store.create(f"/{n}", b"v")
+        real = Writer.commit
+
+        def giving_up(writer: Writer) -> None:
+            loop.call_soon_threadsafe(task.cancel)
+            real(writer)
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(Writer, "commit", giving_up)
+        for call in (store.compact(15), store.create("/given-up", b"v"), store.compact(21), store.compact(99)):
+            task: asyncio.Task[object] = asyncio.ensure_future(call)
+            with pytest.raises((asyncio.CancelledError, StorageError)):
+                await task
+        assert (await store.create("/kept", b"v")).revision == 23
+
+    run(path, scenario)
+
+
+def test_closing_does_not_wait_for_a_long_compaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.storage.sqlite_write.SWEEP_REVISIONS", 1)
+
+    async def scenario() -> None:
+        store = SqliteStorage(path, SystemClock())
+        await store.open()
+        entry = await store.create("/a", b"v")
+        for _ in range(200):
+            entry = await store.update("/a", b"v", expected=entry.revision)
+        compactions = [asyncio.create_task(store.compact(revision)) for revision in (150, 200)]
+        await store.create("/b", b"v")
+        await store.close()
+        for compaction in compactions:
+            with pytest.raises(StorageError, match="closed"):
+                await compaction
+        await store.open()
+        assert await store.compacted() == 150
+        await store.compact(150)
+        await store.close()
+
+    asyncio.run(scenario())
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT min(revision) FROM log").fetchone() == (150,)
+    connection.close()
+
+
 def test_a_read_that_fails_is_told_and_the_next_one_succeeds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(store: SqliteStorage) -> None:
         entry = await store.create("/a", b"v")
+        following = asyncio.create_task(anext_of(store.watch("", after=2)))
 
         def fail(*arguments: object) -> None:
             raise sqlite3.OperationalError("disk I/O error")
@@ -457,6 +519,8 @@ def test_a_read_that_fails_is_told_and_the_next_one_succeeds(path: Path, monkeyp
                     await call()
         assert await store.get("/a") == entry
         assert await anext(store.watch("", after=1))
+        await store.create("/b", b"v")
+        assert [change.key for change in await following] == ["/b"]
 
     run(path, scenario)
 

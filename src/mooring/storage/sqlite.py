@@ -45,6 +45,7 @@ STRETCH_CHANGES = 2000
 STRETCH_BYTES = 8 * 1024 * 1024
 """One stretch of the log read on the reading thread: bounds the memory of a watch that starts in the past."""
 
+_CLOSED = "the store is closed"
 _T = TypeVar("_T")
 
 
@@ -61,7 +62,8 @@ class _Write:
         self.value = value
         self.expected = expected
         self.done = done
-        self.outcome: Change | StorageError | None = None
+        self.outcome: Change | StorageError
+        """What became of it; set before it is acknowledged."""
 
 
 class _Connections:
@@ -145,7 +147,7 @@ class SqliteStorage:
 
     def _connections(self) -> _Connections:
         if self._open is None or self._closing:
-            raise StorageError("the store is closed")
+            raise StorageError(_CLOSED)
         return self._open
 
     async def _on(self, thread: ThreadPoolExecutor, function: Callable[[], _T]) -> _T:
@@ -194,13 +196,15 @@ class SqliteStorage:
         return self._feed.watch(prefix, after)
 
     def read_now(self, after: int) -> Sequence[Change]:
-        """The log for `feed.Feed`."""
-        reader = self._connections().loop_reader
+        """The log for `feed.Feed`, which asks only between `open` and `close`."""
+        assert self._open is not None
+        reader = self._open.loop_reader
         return self._now(lambda: reader.changes(after, INLINE_CHANGES, INLINE_BYTES))
 
     async def read(self, after: int) -> Sequence[Change]:
-        """The log for `feed.Feed`."""
-        scanner = self._connections().scanner
+        """The log for `feed.Feed`, as above."""
+        assert self._open is not None
+        scanner = self._open.scanner
         return await self._on(self._read_thread, lambda: scanner.changes(after, STRETCH_CHANGES, STRETCH_BYTES))
 
     async def _poll(self) -> None:
@@ -212,7 +216,7 @@ class SqliteStorage:
     def _tail(self) -> None:
         """Feed what other processes wrote. When it cannot be read now nothing is lost: the tip stays, and the next look retries."""
         self._tail_wanted = False
-        if self._open is None or self._closing:
+        if self._open is None:
             return
         try:
             newest = self._open.loop_reader.newest()
@@ -265,16 +269,19 @@ class SqliteStorage:
 
     async def _write_all(self) -> None:
         """The only user of the writing connection, from `open` to `close`."""
-        while True:
+        while self._waiting or not self._closing:
             if self._waiting:
                 await self._write_group(self._take_group())
-            if self._compactions:
+            if self._compactions and not self._closing:
                 await self._sweep()  # one bounded step, in turn with the writes
             if not self._waiting and not self._compactions:
-                if self._closing:
-                    return
                 self._work.clear()
-                await self._work.wait()
+                if not self._closing:
+                    await self._work.wait()
+        for _, done in self._compactions:  # the next compaction goes on where these stopped
+            if not done.done():
+                done.set_exception(StorageError(_CLOSED))
+        self._compactions.clear()
 
     def _take_group(self) -> list[_Write]:
         group: list[_Write] = []
@@ -316,7 +323,7 @@ class SqliteStorage:
                 continue
             if isinstance(write.outcome, Change):
                 write.done.set_result(write.outcome)
-            elif write.outcome is not None:
+            else:
                 write.done.set_exception(write.outcome)
 
     async def _sweep(self) -> None:
