@@ -88,12 +88,12 @@ def prepare_update_meta(new: Obj, old: Obj, kind: Kind) -> None:
     Raises ConflictError when `new` carries the uid of another object.
     """
     meta, kept = new.setdefault("metadata", {}), old["metadata"]
-    if meta.get("uid") and meta["uid"] != kept["uid"]:
+    if meta.get("uid") and meta["uid"] != kept.get("uid"):
         raise ConflictError.of(
             kind.resource.group,
             kind.resource.plural,
             kept["name"],
-            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {kept['uid']}",
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {kept.get('uid', '')}",
         )
     meta.pop("selfLink", None)
     meta.pop("managedFields", None)

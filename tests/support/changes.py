@@ -1,0 +1,52 @@
+"""Runs the hooks of a kind in the registry's order, so that tests of kinds can speak of creating and updating."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from mooring.errors import FieldError
+from mooring.identity import UserInfo
+from mooring.kinds.kind import Change, Kind
+from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, 4, 0, 0, tzinfo=UTC)
+USER = UserInfo(
+    "jane",
+    uid="u-1",
+    groups=("devs", "system:authenticated"),
+    extra={"authentication.kubernetes.io/credential-id": ("X509SHA256=ab",)},
+)
+UID = "6b1d0f6e-0000-4000-8000-000000000001"
+
+Obj = dict[str, Any]
+
+
+def texts(errors: Sequence[FieldError]) -> list[str]:
+    """Each error as Kubernetes prints it."""
+    return [str(error) for error in errors]
+
+
+def created(kind: Kind, obj: Obj, user: UserInfo = USER, namespace: str = "default") -> tuple[Obj, list[str]]:
+    """What a create makes of `obj`, and everything that is wrong with it."""
+    new = copy.deepcopy(obj)
+    new.setdefault("metadata", {"name": "x"})
+    kind.default(new)
+    prepare_create_meta(new, kind, namespace, UID, NOW, bytes)
+    kind.prepare_create(new, Change(user, NOW))
+    return new, texts(validate_meta(new, kind) + kind.validate(new))
+
+
+def updated(kind: Kind, new: Obj, old: Obj, subresource: str = "") -> tuple[Obj, list[str]]:
+    """What an update of `old`, itself the result of a create, makes of `new`, and everything that is wrong with it."""
+    new, old = copy.deepcopy(new), copy.deepcopy(old)
+    new["metadata"] = {**old["metadata"], "resourceVersion": "7", **new.get("metadata", {})}
+    policy = (kind.subresources or {})[subresource] if subresource else kind
+    kind.default(new)
+    policy.prepare_update(new, old, Change(USER, LATER))
+    prepare_update_meta(new, old, kind)
+    errors = validate_meta(new, kind) + validate_meta_update(new, old, kind)
+    return new, texts([*errors, *kind.validate(new), *policy.validate_update(new, old)])
