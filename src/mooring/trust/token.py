@@ -26,8 +26,6 @@ USAGE_AUTHENTICATION = "authentication"
 USAGES = (USAGE_SIGNING, USAGE_AUTHENTICATION)
 """Known usages, in the order Kubernetes lists them."""
 
-BOOTSTRAPPERS = "system:bootstrappers"
-"""The group every bootstrap token grants, whatever else its Secret says."""
 DEFAULT_GROUPS = ("system:bootstrappers:kubeadm:default-node-token",)
 """What `token create` grants when no group is named."""
 GROUP_PATTERN = r"\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from mooring.clock import rfc3339
+from mooring.identity import BOOTSTRAPPERS
 from mooring.trust.token import (
-    BOOTSTRAPPERS,
     DEFAULT_GROUPS,
     USAGE_AUTHENTICATION,
     USAGES,
