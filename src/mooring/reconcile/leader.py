@@ -52,13 +52,12 @@ class LeaderElector:
         """Until cancelled: wait for the Lease, run `work` while holding it. Work that ends by itself starts anew."""
         try:
             while True:
-                if not await self._try():
-                    await self._clock.sleep(RETRY_SECONDS)
-                    continue
-                self.leading = True
-                log.info("controllers run here (%s)", self._identity)
-                await self._lead(work)
-                self.leading = False
+                if await self._try():
+                    self.leading = True
+                    log.info("controllers run here (%s)", self._identity)
+                    await self._lead(work)
+                    self.leading = False
+                await self._clock.sleep(RETRY_SECONDS)
         finally:
             if self.leading:
                 self.leading = False

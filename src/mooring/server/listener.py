@@ -15,7 +15,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
@@ -134,18 +134,17 @@ class TlsProtocol(asyncio.Protocol):
         self._held: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.tcp = transport
+        self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
         peer = transport.get_extra_info("peername")
         self.connection.source = str(peer[0]) if peer else ""
         if len(self._listener.connections) >= self._listener.max_connections:
             self._listener.refused += 1
-            transport.abort()
+            self.tcp.abort()
             return
         self._listener.connections.add(self)
         self._tls = SSL.Connection(self.context, None)
         self._tls.set_accept_state()
-        self._deadline: asyncio.TimerHandle | None = self.loop.call_later(HANDSHAKE_SECONDS, transport.abort)
+        self._deadline: asyncio.TimerHandle | None = self.loop.call_later(HANDSHAKE_SECONDS, self.tcp.abort)
 
     def data_received(self, data: bytes) -> None:
         if self.tcp.is_closing():
