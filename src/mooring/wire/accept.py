@@ -81,11 +81,15 @@ class Accepted:
         return f"{self.as_group}/{self.as_version}" if self.as_kind else ""
 
 
-@lru_cache(maxsize=_CACHE)
 def parse_accept(header: str) -> tuple[Clause, ...]:
     """Clauses of an Accept header in order of preference; what cannot be read is left out, as is `q=0`."""
+    return _parse(header[:MAX_HEADER])
+
+
+@lru_cache(maxsize=_CACHE)
+def _parse(header: str) -> tuple[Clause, ...]:
     clauses = []
-    for text in header[:MAX_HEADER].split(",")[:MAX_CLAUSES]:
+    for text in header.split(",")[:MAX_CLAUSES]:
         media, *rest = text.split(";")
         main, _, sub = media.strip().lower().partition("/")
         if not main or (not sub and main != "*"):
@@ -118,7 +122,6 @@ def not_acceptable(medias: tuple[Media, ...]) -> NotAcceptableError:
     return NotAcceptableError(f"only the following media types are accepted: {listed}")
 
 
-@lru_cache(maxsize=_CACHE)
 def negotiate(
     accept: str,
     transforms: frozenset[str] = TRANSFORMS,
@@ -129,6 +132,11 @@ def negotiate(
     `transforms` are the meta.k8s.io shapes this endpoint offers (an object endpoint has no PartialObjectMetadataList, say);
     `medias` the representations it can write, preferred first.
     """
+    return _negotiate(accept[:MAX_HEADER], transforms, medias)
+
+
+@lru_cache(maxsize=_CACHE)
+def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Accepted:
     if not accept.strip():
         return Accepted(medias[0])
     for clause in parse_accept(accept):
@@ -158,7 +166,6 @@ AGGREGATED_CONTENT_TYPE = f"{JSON};g={DISCOVERY_GROUP};v=v2;as=APIGroupDiscovery
 """Content-Type by which clients recognise the aggregated discovery document."""
 
 
-@lru_cache(maxsize=_CACHE)
 def wants_aggregated_discovery(accept: str) -> bool:
     """Whether any clause names APIGroupDiscoveryList v2 as JSON; v2beta1 is no longer served (1.33+)."""
     return any(

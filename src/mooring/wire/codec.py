@@ -84,7 +84,8 @@ def decode_json(body: bytes) -> tuple[Any, list[str]]:
     except UnicodeDecodeError:
         raise BadRequestError("json parse error: invalid UTF-8") from None
     except msgspec.MsgspecError as error:
-        raise BadRequestError(f"json parse error: {_first_lower(str(error))}") from None
+        why = str(error).partition(" - at ")[0].replace("Input", "input").replace("Number", "number")
+        raise BadRequestError(f"json parse error: {why}") from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and depth_exceeds(value):
         raise _too_deep()
     return value, _duplicates(body)
@@ -92,10 +93,6 @@ def decode_json(body: bytes) -> tuple[Any, list[str]]:
 
 def _too_deep() -> BadRequestError:
     return BadRequestError(f"json parse error: exceeded max depth of {MAX_DEPTH}")
-
-
-def _first_lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 class _Repeated(dict[str, Any]):
@@ -127,7 +124,7 @@ def _duplicates(body: bytes) -> list[str]:
         found = found or type(value) is _Repeated
         return value
 
-    value = json.loads(body, object_pairs_hook=hook, parse_int=_number, parse_float=_number)
+    value = json.loads(body, strict=False, object_pairs_hook=hook, parse_int=_number, parse_float=_number)
     paths: list[str] = []
     if found:
         _collect(value, "", paths)

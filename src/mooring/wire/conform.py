@@ -20,8 +20,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from mooring.clock import parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar, Type
@@ -79,7 +77,7 @@ def conform(obj: Any, schema: Message) -> list[str]:
 def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
     """Whether lists and objects nest deeper than `limit`; looks level by level, so that it needs no stack itself."""
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             child
             for item in level
@@ -92,15 +90,13 @@ def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
 
 
 def _go_type(kind: Type) -> str:
-    match kind:
-        case Message():
-            return ".".join(kind.name.split(".")[-2:])
-        case ListOf():
-            return f"[]{_go_type(kind.item)}"
-        case MapOf():
-            return f"map[string]{_go_type(kind.value)}"
-        case Scalar():
-            return _GO_TYPES[kind]
+    if isinstance(kind, Message):
+        return ".".join(kind.name.split(".")[-2:])
+    if isinstance(kind, ListOf):
+        return f"[]{_go_type(kind.item)}"
+    if isinstance(kind, MapOf):
+        return f"map[string]{_go_type(kind.value)}"
+    return _GO_TYPES[kind]
 
 
 def _wrong(value: Any, path: str, owner: str, wanted: str) -> BadRequestError:
@@ -150,27 +146,33 @@ def _message(schema: Message, root: bool = False) -> Check:
     return check
 
 
+_ZEROS: dict[Scalar, Any] = {
+    Scalar.BOOL: False,
+    Scalar.INT32: 0,
+    Scalar.INT64: 0,
+    Scalar.DOUBLE: 0.0,
+    Scalar.INT_OR_STRING: 0,
+    Scalar.QUANTITY: "0",
+}
+
+
 def zero(kind: Type) -> Any:
     """A fresh zero value of a type: what null means inside a list or map."""
-    if isinstance(kind, Message | MapOf):
-        return {}
-    if isinstance(kind, ListOf):
+    if isinstance(kind, ListOf) or kind is Scalar.STRING_LIST:
         return []
-    return {Scalar.BOOL: False, Scalar.INT32: 0, Scalar.INT64: 0, Scalar.DOUBLE: 0.0, Scalar.STRING_LIST: []}.get(
-        kind, ""
-    )
+    if isinstance(kind, Message | MapOf) or kind in (Scalar.RAW, Scalar.FIELDS_V1):
+        return {}
+    return _ZEROS.get(kind, "")
 
 
 def _check(kind: Type, owner: str) -> Check:
-    match kind:
-        case Message():
-            return _message(kind)
-        case ListOf():
-            return _list(kind, owner)
-        case MapOf():
-            return _map(kind, owner)
-        case Scalar():
-            return _scalar(kind, owner)
+    if isinstance(kind, Message):
+        return _message(kind)
+    if isinstance(kind, ListOf):
+        return _list(kind, owner)
+    if isinstance(kind, MapOf):
+        return _map(kind, owner)
+    return _scalar(kind, owner)
 
 
 def _list(kind: ListOf, owner: str) -> Check:
@@ -290,10 +292,6 @@ def _int_or_string(value: Any) -> Any:
 def _any(value: Any) -> Any:
     if depth_exceeds(value):
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    try:
-        msgspec.json.encode(value)
-    except OverflowError:
-        raise ValueError("number out of range") from None
     return value
 
 

@@ -4,8 +4,8 @@ Rules kept here:
 * `/api` → APIVersions, `/apis` → APIGroupList, `/apis/<g>` → APIGroup, `/api/v1` and `/apis/<g>/<v>` → APIResourceList.
 * Aggregated (apidiscovery.k8s.io/v2): `/api` carries the group with the empty name, `/apis` all others.
 * Groups come in the order of the resources given; versions from the most to the least stable, the first being preferred.
-* `storageVersionHash` as k8s.io/apiserver `discovery.StorageVersionHash`: base64 of the first 8 bytes of SHA-256 of group/version/kind;
-  only what is stored has one.
+* `storageVersionHash` as k8s.io/apiserver `discovery.StorageVersionHash`: base64 of the first 8 bytes of SHA-256 of
+  group/version/kind; only what is stored has one.
 * The ETag of an aggregated document is the quoted upper-case hex SHA-512 of its bytes.
 """
 

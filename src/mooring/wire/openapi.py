@@ -208,7 +208,7 @@ class _Place:
 
     def _response(self, action: _Action) -> Obj:
         shape = self.body
-        medias = _MEDIA
+        medias: tuple[str, ...] = _MEDIA
         if action.action == "list":
             shape, medias = self.listed, (*_MEDIA, *_STREAMS)
         elif action.method == "delete":

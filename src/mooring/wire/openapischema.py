@@ -63,10 +63,10 @@ class Schemas:
         return component
 
     def _field(self, field: Field) -> Obj:
-        shape = self._type(field.type)
+        shape: Obj = self._type(field.type)
         if "$ref" in shape:
             shape = {"allOf": [shape]}
-        shape = {"description": field.doc} | shape
+        shape = Obj({"description": field.doc}) | shape
         if field.enum:
             shape["enum"] = list(field.enum)
         if isinstance(field.type, ListOf):
@@ -74,16 +74,14 @@ class Schemas:
         return shape
 
     def _type(self, kind: Type) -> Obj:
-        match kind:
-            case Message():
-                self._message(kind)
-                return {"$ref": REF + kind.name}
-            case ListOf():
-                return {"type": "array", "items": self._type(kind.item)}
-            case MapOf():
-                return {"type": "object", "additionalProperties": self._type(kind.value)}
-            case Scalar():
-                return dict(_SCALARS[kind])
+        if isinstance(kind, Message):
+            self._message(kind)
+            return {"$ref": REF + kind.name}
+        if isinstance(kind, ListOf):
+            return {"type": "array", "items": self._type(kind.item)}
+        if isinstance(kind, MapOf):
+            return {"type": "object", "additionalProperties": self._type(kind.value)}
+        return dict(_SCALARS[kind])
 
 
 def _list_extensions(field: Field) -> Obj:

@@ -205,7 +205,7 @@ _BLOBS: dict[Scalar, Callable[[bytes], Any]] = {
     Scalar.BYTES: lambda raw: binascii.b2a_base64(raw, newline=False).decode(),
     Scalar.TIME: lambda raw: _time(raw, micro=False),
     Scalar.MICRO_TIME: lambda raw: _time(raw, micro=True),
-    Scalar.QUANTITY: lambda raw: "".join(text_of(item) for item in wrapped(raw)[-1:]),
+    Scalar.QUANTITY: lambda raw: "".join(text_of(item) for item in wrapped(raw)[-1:]) or "0",
     Scalar.INT_OR_STRING: _int_or_string,
     Scalar.STRING_LIST: lambda raw: [text_of(item) for item in wrapped(raw)],
     Scalar.FIELDS_V1: _json_object,
@@ -214,15 +214,13 @@ _BLOBS: dict[Scalar, Callable[[bytes], Any]] = {
 
 
 def _reader(kind: Type) -> _Reader:
-    match kind:
-        case Message():
-            return _message_reader(kind)
-        case ListOf():
-            return _list_reader(kind)
-        case MapOf():
-            return _map_reader(kind)
-        case Scalar():
-            return _scalar_reader(kind)
+    if isinstance(kind, Message):
+        return _message_reader(kind)
+    if isinstance(kind, ListOf):
+        return _list_reader(kind)
+    if isinstance(kind, MapOf):
+        return _map_reader(kind)
+    return _scalar_reader(kind)
 
 
 def _message_reader(schema: Message) -> _Reader:

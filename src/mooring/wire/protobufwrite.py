@@ -96,37 +96,43 @@ _TO_BLOB: dict[Scalar, Callable[[Any], bytes]] = {
 
 
 def _writer(number: int, kind: Type) -> _Writer:
-    match kind:
-        case Message():
-            return lambda out, value: put_bytes(out, number, encode(value, kind))
-        case ListOf():
-            item = _writer(number, kind.item)
+    if isinstance(kind, Message):
+        return lambda out, value: put_bytes(out, number, encode(value, kind))
+    if isinstance(kind, ListOf):
+        return _list_writer(number, kind)
+    if isinstance(kind, MapOf):
+        return _map_writer(number, kind)
+    if kind is Scalar.DOUBLE:
+        return lambda out, value: _put_double(out, number, value)
+    if kind in _INTEGERS:
+        return lambda out, value: _put_number(out, number, value)
+    to_blob = _TO_BLOB[kind]
+    return lambda out, value: put_bytes(out, number, to_blob(value))
 
-            def write_list(out: bytearray, value: Any) -> None:
-                for entry in value:
-                    item(out, entry)
 
-            return write_list
-        case MapOf():
-            held = _writer(2, kind.value)
+def _put_double(out: bytearray, number: int, value: float) -> None:
+    _put_varint(out, number << 3 | FIXED64)
+    out += struct.pack("<d", value)
 
-            def write_map(out: bytearray, value: Any) -> None:
-                for key in sorted(value):
-                    entry = bytearray()
-                    put_bytes(entry, 1, key.encode())
-                    held(entry, value[key])
-                    put_bytes(out, number, bytes(entry))
 
-            return write_map
-        case Scalar.DOUBLE:
+def _list_writer(number: int, kind: ListOf) -> _Writer:
+    item = _writer(number, kind.item)
 
-            def write_double(out: bytearray, value: Any) -> None:
-                _put_varint(out, number << 3 | FIXED64)
-                out += struct.pack("<d", value)
+    def write(out: bytearray, value: Any) -> None:
+        for entry in value:
+            item(out, entry)
 
-            return write_double
-        case Scalar():
-            if kind in _INTEGERS:
-                return lambda out, value: _put_number(out, number, value)
-            to_blob = _TO_BLOB[kind]
-            return lambda out, value: put_bytes(out, number, to_blob(value))
+    return write
+
+
+def _map_writer(number: int, kind: MapOf) -> _Writer:
+    held = _writer(2, kind.value)
+
+    def write(out: bytearray, value: Any) -> None:
+        for key in sorted(value):
+            entry = bytearray()
+            put_bytes(entry, 1, key.encode())
+            held(entry, value[key])
+            put_bytes(out, number, bytes(entry))
+
+    return write

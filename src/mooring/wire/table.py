@@ -83,14 +83,10 @@ def _age(obj: Obj, now: datetime) -> Cell:
     return age(obj["metadata"].get("creationTimestamp"), now)
 
 
-def _created(obj: Obj, now: datetime) -> Cell:
-    return str(obj["metadata"].get("creationTimestamp", ""))
-
-
 NAME = Column("Name", _name, format="name", description="Unique within a namespace; cannot be changed.")
 AGE = Column("Age", _age, description="Time since the object was created.")
-CREATED_AT = Column("Created At", _created, type="date", description="When the server created the object.")
 DEFAULT_COLUMNS = (NAME, AGE)
+"""What a resource without columns of its own prints."""
 
 
 def table(

@@ -30,6 +30,7 @@ _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _OCTAL = re.compile(r"[-+]?0o?([0-7]+)", re.ASCII)
 _HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_NUMBER_LIKE = re.compile(r"[-+]?[0-9.][0-9a-fA-FoxX_.:+-]*", re.ASCII)
 MAX_DIGITS = 40
 """Digits of a number; longer ones fit no Kubernetes field, and stay text."""
 _TAGS = {
@@ -173,7 +174,9 @@ class _Reader:
 
 def _scalar(event: yaml.ScalarEvent) -> Any:
     text: str = event.value
-    if event.tag is None or event.tag == "!":
+    if event.tag == "!":
+        return text
+    if event.tag is None:
         return _plain(text) if event.implicit[0] else text
     kind = _TAGS.get(event.tag)
     if kind is None:
@@ -203,6 +206,14 @@ class _Dumper(yaml.CSafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _write_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Text that some YAML reader would take for a number is quoted: `1e5` is a float to Go, and text to PyYAML."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "'" if _NUMBER_LIKE.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _write_text)
 
 
 def encode_yaml(obj: Obj) -> bytes:
