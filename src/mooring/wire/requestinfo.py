@@ -10,6 +10,7 @@ Rules kept here:
   it. Never on deletecollection: kube-apiserver gives that no name, and a rule must not allow more here than there.
 * `/watch/` and `/proxy/` before the resource are the old way to give the verb; what follows them is read as usual.
 * `/namespaces/<ns>` and its subresources `status` and `finalize` are requests about that Namespace *in* that namespace.
+* An empty version or resource (`/api//secrets`) names no resource: such a request is a path, and no route leads there.
 * A selector that cannot be parsed changes nothing here: the options answer 400 later, after authorization.
 
 The path comes percent-decoded, once, by the caller; the query comes parsed with blank values kept (`?watch` is a request to watch).
@@ -83,6 +84,8 @@ def parse_request(method: str, path: str, query: Mapping[str, list[str]]) -> Req
         if count > at + 2 and parts[at + 2] not in _NAMESPACE_SUBRESOURCES:
             at += 2
 
+    if not parts[at] or not version:
+        return RequestInfo(method.lower(), False, path)
     name = parts[at + 1] if count > at + 1 else ""
     subresource = parts[at + 2] if count > at + 2 and verb != "proxy" else ""
     if not name:

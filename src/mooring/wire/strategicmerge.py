@@ -44,7 +44,7 @@ def _object(original: Obj, patch: Obj, schema: Type | None) -> Obj:
     if directive == _DELETE:
         return {}
     if directive == _REPLACE:
-        return _plain({key: value for key, value in patch.items() if key != DIRECTIVE})
+        return {key: _plain(value) for key, value in patch.items() if value is not None and not _is_directive(key)}
     members = {key: value for key, value in patch.items() if not _is_directive(key)}
     orders, removals = _of(patch, SET_ORDER), _of(patch, DELETE_FROM)
     kept = original
@@ -194,7 +194,10 @@ def _identity(value: Any) -> Hashable:
 
 
 def _key(element: Any, key: str) -> Hashable:
-    return _identity(element.get(key) if key and isinstance(element, dict) else element)
+    """What names a list element: itself, or its member `key`. In a keyed list a primitive is nobody."""
+    if not key:
+        return _identity(element)
+    return _identity(element.get(key)) if isinstance(element, dict) else ("", None)
 
 
 def _ordered(merged: list[Any], named: Iterable[Any], before: Iterable[Any], key: str) -> list[Any]:
