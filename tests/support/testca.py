@@ -13,8 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mooring.pki import names, pem, profiles
@@ -98,7 +97,6 @@ class ThrowawayCA:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
         issuer: Pair | None = None,
-        algorithm: hashes.SHA1 | hashes.SHA256 | None = None,
     ) -> Pair:
         """A certificate exactly as told: no check is made. Without `extensions` it may authenticate clients."""
         own = key or generate_key()
@@ -116,7 +114,7 @@ class ThrowawayCA:
         )
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical)
-        return Pair(builder.sign(by.key, algorithm or signature_hash(by.key)), own)  # type: ignore[arg-type]  # SHA-1 is refused by the types, and that is what a test wants
+        return Pair(builder.sign(by.key, signature_hash(by.key)), own)
 
     def expired_client(self, username: str) -> Pair:
         """A client certificate that was valid until an hour ago."""
@@ -146,6 +144,12 @@ def request_with_bad_signature(common_name: str, organizations: Iterable[str] = 
     text, _ = request(common_name, organizations)
     block = next(pem.blocks(text))
     return pem.encode(block.label, block.der[:-1] + bytes([block.der[-1] ^ 1]))
+
+
+def with_broken_key(certificate: x509.Certificate) -> bytes:
+    """DER of the certificate with a public key that is no point of its curve."""
+    point = certificate.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return certificate.public_bytes(Encoding.DER).replace(point, point[:-1] + bytes([point[-1] ^ 1]))
 
 
 def name_of(*pairs: tuple[x509.ObjectIdentifier, str]) -> x509.Name:

@@ -43,8 +43,7 @@ def check_issued(certificate: x509.Certificate, template: Template, issuer: x509
         raise IssuedWrongError("the issued certificate is wrong: it was not signed by the authority") from None
 
     # (2) The key is the one that was asked for, and nobody else's.
-    key = found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    _require(key == public_key_der(template.public_key), "it certifies another key")
+    _require(_key_of(found) == public_key_der(template.public_key), "it certifies another key")
 
     # (3) Who it names.
     _require(found.subject == template.subject, "it names another subject")
@@ -91,8 +90,7 @@ def check_answers(certificate: x509.Certificate, request: CertificateRequest, no
     """Returns nothing when `certificate` answers `request`: same key, user and groups, no alternative name beyond those
     asked, not a CA, valid at `now`. Raises IssuedWrongError. Who issued it is for the trust in the cluster to say."""
     found = _reread(certificate)
-    key = found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    _require(key == public_key_der(request.public_key), "it certifies another key")
+    _require(_key_of(found) == public_key_der(request.public_key), "it certifies another key")
     _require(names.common_name(found.subject) == request.common_name, "it names another user")
     _require(set(names.organizations(found.subject)) == set(request.organizations), "it names other groups")
     given, asked = names.alternative_names(found.extensions), request.alternative_names
@@ -117,6 +115,13 @@ def _reread(certificate: x509.Certificate) -> x509.Certificate:
         return pem.certificate_from_der(certificate.public_bytes(Encoding.DER))
     except PemError:
         raise IssuedWrongError("the issued certificate is wrong: it cannot be parsed") from None
+
+
+def _key_of(certificate: x509.Certificate) -> bytes:
+    try:
+        return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except pem.UNPARSABLE:
+        raise IssuedWrongError("the issued certificate is wrong: its public key cannot be parsed") from None
 
 
 def _require(kept: bool, broken: str) -> None:

@@ -152,7 +152,8 @@ def verify_jwt(
         raise TokenRefusedError("malformed", "the token's key id is not a text")
     if "crit" in header or "b64" in header:
         raise TokenRefusedError("malformed", "the token's header demands an extension that is not supported")
-    if claims.get("iss") not in issuers:
+    issuer = claims.get("iss")
+    if not isinstance(issuer, str) or issuer not in issuers:
         raise TokenRefusedError("wrong-issuer", "the token was issued by somebody else")
 
     # (2) The signature.

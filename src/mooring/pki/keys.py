@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -123,7 +122,7 @@ def load_private_key(data: bytes) -> PrivateKey:
         if block.label in _PRIVATE_LABELS:
             try:
                 key = load_der_private_key(block.der, password=None)
-            except (ValueError, TypeError, UnsupportedAlgorithm):
+            except pem.UNPARSABLE:
                 raise KeyRefusedError("the private key cannot be parsed") from None
             return accepted_private_key(key)
         if block.label == "ENCRYPTED PRIVATE KEY":
@@ -143,7 +142,7 @@ def load_public_keys(data: bytes) -> tuple[PublicKey, ...]:
                 found.append(accepted_private_key(load_der_private_key(block.der, password=None)).public_key())
             elif block.label == pem.CERTIFICATE:
                 found.append(accepted_public_key(x509.load_der_x509_certificate(block.der).public_key()))
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except pem.UNPARSABLE:
             raise KeyRefusedError(f"the PEM block {block.label} cannot be parsed") from None
     if not found:
         raise KeyRefusedError("the text holds no public key in PEM form")

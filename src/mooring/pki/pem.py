@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki.errors import PemError
@@ -27,6 +28,16 @@ MAX_CERTIFICATES = 1024  # each certificate of a bundle is kept in memory and tr
 
 CERTIFICATE = "CERTIFICATE"
 CERTIFICATE_REQUEST = "CERTIFICATE REQUEST"
+
+UNPARSABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""All that the library raises for DER it does not like."""
 
 _BEGIN = re.compile(rb"^-----BEGIN ([A-Z0-9](?:[A-Z0-9 ]*[A-Z0-9])?)-----[ \t]*\r?$", re.MULTILINE)
 
@@ -77,7 +88,7 @@ def certificate_from_der(der: bytes) -> x509.Certificate:
             warnings.simplefilter("ignore")  # oddities that Go accepts too (long names) are not ours to report here
             certificate = x509.load_der_x509_certificate(der)
             _ = (certificate.subject, certificate.issuer, certificate.extensions, certificate.version)
-    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except UNPARSABLE as error:
         raise PemError("the certificate cannot be parsed") from error
     return certificate
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import names, pem
@@ -91,13 +90,7 @@ def parse_request(data: bytes) -> CertificateRequest:
         genuine = request.is_signature_valid
     except KeyRefusedError as error:
         raise RequestError(str(error)) from error
-    except (
-        ValueError,
-        TypeError,
-        UnsupportedAlgorithm,
-        x509.DuplicateExtension,
-        x509.UnsupportedGeneralNameType,
-    ) as error:
+    except pem.UNPARSABLE as error:
         raise RequestError("the certificate request cannot be parsed") from error
     if not genuine:
         raise RequestError("the certificate request's signature does not verify with the key it carries")

@@ -191,7 +191,7 @@ def _check_strength(certificate: x509.Certificate) -> None:
         accepted_public_key(certificate.public_key())
     except KeyRefusedError as error:
         raise PeerCertificateError("weak-key", str(error)) from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except pem.UNPARSABLE as error:
         raise PeerCertificateError("malformed", "the certificate's public key cannot be parsed") from error
     if certificate.signature_algorithm_oid == SignatureAlgorithmOID.ED25519:
         return

@@ -1,0 +1,306 @@
+"""Service account tokens: signed, peeked at, verified, refused (reference/kubernetes.md 5.7)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc import jws
+from joserfc.jwk import ECKey, RSAKey
+
+from mooring.pki import jwt, keys
+from mooring.pki.errors import KeyRefusedError, TokenRefusedError
+from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims, peek, verify_jwt
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SECONDS = int(NOW.timestamp())
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+KEY = keys.generate_key()
+RSA = keys.generate_key("RSA-2048")
+P384 = keys.generate_key("ECDSA-P384")
+P521 = ec.generate_private_key(ec.SECP521R1())
+SIGNER = TokenSigner(KEY, ISSUER)
+KNOWN = VerificationKeys([KEY.public_key(), RSA.public_key(), P384.public_key()])
+CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "x", "exp": SECONDS + 600, "iat": SECONDS, "nbf": SECONDS}
+TOKEN = SIGNER.sign(CLAIMS)
+
+
+def segment(value: object) -> str:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def token_with(header: dict[str, Any], key: ECKey | RSAKey | bytes | None = None) -> str:
+    """A token with any header, truly signed by `key` (bytes: a shared secret)."""
+    text = f"{segment(header)}.{segment(CLAIMS)}"
+    if isinstance(key, bytes):
+        return f"{text}.{segment(hmac.digest(key, text.encode(), 'sha256'))}"
+    algorithm = jws.JWSRegistry.algorithms[header["alg"]]
+    return f"{text}.{segment(algorithm.sign(text.encode(), key or jwt.jwk(KEY)))}"
+
+
+def refused(token: str, now: datetime = NOW, known: VerificationKeys = KNOWN, **options: Any) -> TokenRefusedError:
+    with pytest.raises(TokenRefusedError) as raised:
+        verify_jwt(token, known, now, issuers={ISSUER}, **options)
+    assert raised.value.code in TokenRefusedError.CODES
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("key", "alg"),
+    [
+        pytest.param(KEY, "ES256", id="P-256"),
+        pytest.param(P384, "ES384", id="P-384"),
+        pytest.param(P521, "ES512", id="P-521"),
+        pytest.param(RSA, "RS256", id="RSA"),
+    ],
+)
+def test_a_key_signs_with_its_algorithm_and_verifies_it(key: keys.PrivateKey, alg: str) -> None:
+    signer = TokenSigner(key, ISSUER)
+    token = signer.sign(CLAIMS)
+    header, claims = peek(token)
+    assert header == {"alg": alg, "kid": signer.key_id}
+    assert claims == CLAIMS
+    assert verify_jwt(token, VerificationKeys([key.public_key()]), NOW, issuers=[ISSUER]) == CLAIMS
+
+
+def test_the_key_id_is_what_openssl_and_coreutils_compute() -> None:
+    der = subprocess.run(
+        ["openssl", "pkey", "-pubout", "-outform", "DER"],
+        input=keys.private_key_pem(KEY),
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert SIGNER.key_id == segment(hashlib.sha256(der).digest())
+    assert jwt.key_id(KEY.public_key()) == SIGNER.key_id
+
+
+def test_openssl_verifies_an_rs256_signature(tmp_path: Path) -> None:
+    signing_input, _, signature = TokenSigner(RSA, ISSUER).sign(CLAIMS).rpartition(".")
+    (tmp_path / "input").write_text(signing_input)
+    (tmp_path / "signature").write_bytes(base64.urlsafe_b64decode(signature + "=="))
+    (tmp_path / "key").write_bytes(keys.public_key_pem(RSA))
+    subprocess.run(
+        ["openssl", "dgst", "-sha256", "-verify", "key", "-signature", "signature", "input"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_text_outside_ascii_survives() -> None:
+    claims = {**CLAIMS, "sub": "é\u2603"}
+    assert verify_jwt(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
+
+
+def test_ed25519_signs_no_token() -> None:
+    key = ed25519.Ed25519PrivateKey.generate()
+    with pytest.raises(KeyRefusedError, match="not with Ed25519"):
+        TokenSigner(key, ISSUER)
+    with pytest.raises(KeyRefusedError, match="not with Ed25519"):
+        VerificationKeys([key.public_key()])
+
+
+def test_a_signer_prints_no_key() -> None:
+    assert repr(SIGNER) == f"TokenSigner(ES256, {ISSUER!r})"
+
+
+def test_the_key_id_chooses_the_key_and_its_absence_tries_all() -> None:
+    assert verify_jwt(token_with({"alg": "ES256"}), KNOWN, NOW, issuers=[ISSUER]) == CLAIMS
+    assert verify_jwt(token_with({"alg": "ES256", "typ": "JWT"}), KNOWN, NOW, issuers=["other", ISSUER]) == CLAIMS
+    two = VerificationKeys([keys.generate_key().public_key(), KEY.public_key()])
+    assert verify_jwt(token_with({"alg": "ES256"}), two, NOW, issuers=[ISSUER]) == CLAIMS
+
+
+OTHER_KEY = keys.generate_key()
+OTHER = TokenSigner(OTHER_KEY, ISSUER)
+BAD_ALG = "unsupported-algorithm"
+PUBLIC_TEXT = keys.public_key_pem(KEY)  # what a confused verifier would take for a shared secret
+
+
+@pytest.mark.parametrize(
+    ("token", "code"),
+    [
+        pytest.param("", "malformed", id="nothing"),
+        pytest.param("a.b", "malformed", id="two segments"),
+        pytest.param(TOKEN + ".x", "malformed", id="four segments"),
+        pytest.param(TOKEN + "=", "malformed", id="padding"),
+        pytest.param(TOKEN + "\n", "malformed", id="a newline after"),
+        pytest.param(TOKEN.replace(".", ". ", 1), "malformed", id="a space inside"),
+        pytest.param(f"a.{segment({})}.x", "malformed", id="a header that is not base64"),
+        pytest.param(f"{segment(b'{')}.{segment({})}.x", "malformed", id="a header that is not JSON"),
+        pytest.param(f"{segment([])}.{segment({})}.x", "malformed", id="a header that is a list"),
+        pytest.param(f"{segment({})}.{segment([])}.x", "malformed", id="a payload that is a list"),
+        pytest.param(f"{segment({})}.{segment(b'[' * 9000)}.x", "malformed", id="a payload nested deeply"),
+        pytest.param(f"{segment({})}.{segment(b'x' * 255)}.x", "malformed", id="a payload that is not JSON"),
+        pytest.param(f"{segment({})}.{segment(CLAIMS)}.x", BAD_ALG, id="no algorithm"),
+        pytest.param(f"{segment({'alg': 'none'})}.{segment(CLAIMS)}.eA", BAD_ALG, id="algorithm none"),
+        pytest.param(f"{segment({'alg': 'none'})}.{segment(CLAIMS)}.", "malformed", id="algorithm none, no signature"),
+        pytest.param(f"{segment({'alg': ['ES256']})}.{segment(CLAIMS)}.x", BAD_ALG, id="an algorithm that is a list"),
+        pytest.param(
+            f"{segment({'alg': 'ES256', 'kid': 7})}.{segment(CLAIMS)}.x", "malformed", id="a key id that is a number"
+        ),
+        pytest.param(token_with({"alg": "HS256"}, key=PUBLIC_TEXT), BAD_ALG, id="an HMAC with the public key"),
+        pytest.param(
+            token_with({"alg": "HS256", "kid": SIGNER.key_id}, key=PUBLIC_TEXT), BAD_ALG, id="an HMAC naming a key"
+        ),
+        pytest.param(token_with({"alg": "PS256"}, key=jwt.jwk(RSA)), BAD_ALG, id="RSA-PSS"),
+        pytest.param(token_with({"alg": "RS512"}, key=jwt.jwk(RSA)), BAD_ALG, id="RS512"),
+        pytest.param(token_with({"alg": "ES256", "crit": ["exp"]}), "malformed", id="a critical header"),
+        pytest.param(token_with({"alg": "ES256", "b64": False}), "malformed", id="an unencoded payload"),
+        pytest.param(OTHER.sign(CLAIMS), "unknown-key", id="a key that is not known"),
+        pytest.param(token_with({"alg": "ES256", "kid": ""}), "unknown-key", id="an empty key id"),
+        pytest.param(
+            token_with({"alg": "RS256", "kid": SIGNER.key_id}, key=jwt.jwk(RSA)), BAD_ALG, id="another key's algorithm"
+        ),
+        pytest.param(
+            token_with({"alg": "ES256", "kid": OTHER.key_id}), "unknown-key", id="our signature, another's key id"
+        ),
+        pytest.param(
+            token_with({"alg": "ES256"}, key=jwt.jwk(OTHER_KEY)),
+            "bad-signature",
+            id="no key id, another's signature",
+        ),
+        pytest.param(token_with({"alg": "ES512"}, key=jwt.jwk(P521)), "bad-signature", id="no key of that algorithm"),
+        pytest.param(TOKEN[:-4], "bad-signature", id="a signature cut off"),
+        pytest.param(TOKEN.rpartition(".")[0] + ".A", "bad-signature", id="a signature that is not base64"),
+        pytest.param(
+            token_with({"alg": "ES256", "kid": SIGNER.key_id, "x": "y"}), "bad-signature", id="a header nobody knows"
+        ),
+        pytest.param(SIGNER.sign({**CLAIMS, "iss": "x"}), "wrong-issuer", id="another issuer"),
+        pytest.param(SIGNER.sign({**CLAIMS, "iss": [ISSUER]}), "wrong-issuer", id="an issuer that is a list"),
+        pytest.param("x" * 20000, "too-large", id="too long"),
+        pytest.param(f"{segment(b' ' * 512)}.x.x", "too-large", id="a header too long"),
+    ],
+)
+def test_refused_tokens(token: str, code: str) -> None:
+    refusal = refused(token)
+    assert refusal.code == code
+    assert not any(part and len(part) > 3 and part in str(refusal) for part in token.split("."))
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in CLAIMS.items() if key != name}
+
+
+MINUTE = 60
+
+
+@pytest.mark.parametrize(
+    ("claims", "code"),
+    [
+        pytest.param({**CLAIMS, "exp": SECONDS - MINUTE - 1}, "expired", id="expired more than a minute ago"),
+        pytest.param({**CLAIMS, "nbf": SECONDS + MINUTE + 1}, "not-yet-valid", id="begins in more than a minute"),
+        pytest.param({**CLAIMS, "iat": SECONDS + MINUTE + 1}, "issued-in-future", id="issued in more than a minute"),
+        pytest.param(without("exp"), "missing-expiry", id="no expiry"),
+        pytest.param({**CLAIMS, "exp": "soon"}, "malformed", id="an expiry in words"),
+        pytest.param({**CLAIMS, "exp": True}, "malformed", id="an expiry that is true"),
+        pytest.param({**CLAIMS, "exp": 1e30}, "malformed", id="an expiry beyond all time"),
+        pytest.param({**CLAIMS, "nbf": -1e30}, "malformed", id="a beginning before all time"),
+    ],
+)
+def test_times_that_are_refused(claims: dict[str, Any], code: str) -> None:
+    assert refused(SIGNER.sign(claims)).code == code
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pytest.param({**CLAIMS, "exp": SECONDS - MINUTE}, id="expired a minute ago"),
+        pytest.param({**CLAIMS, "nbf": SECONDS + MINUTE, "iat": SECONDS + MINUTE}, id="begins in a minute"),
+        pytest.param({**CLAIMS, "exp": SECONDS + 0.5}, id="fractions of a second"),
+        pytest.param({"iss": ISSUER, "exp": SECONDS}, id="an expiry alone"),
+    ],
+)
+def test_times_that_pass(claims: dict[str, Any]) -> None:
+    assert verify_jwt(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
+
+
+def test_legacy_tokens_need_no_expiry_but_keep_one_they_have() -> None:
+    token = SIGNER.sign({"iss": ISSUER})
+    assert verify_jwt(token, KNOWN, NOW, issuers=[ISSUER], require_expiry=False) == {"iss": ISSUER}
+    assert refused(SIGNER.sign({**CLAIMS, "exp": 1}), require_expiry=False).code == "expired"
+
+
+def test_without_keys_or_issuers_nothing_is_verified() -> None:
+    assert refused(TOKEN, known=VerificationKeys([])).code == "unknown-key"
+    with pytest.raises(TokenRefusedError, match="issued by somebody else"):
+        verify_jwt(TOKEN, KNOWN, NOW, issuers=[])
+
+
+@given(st.integers(0, len(TOKEN) - 1), st.sampled_from("AQgwabz019-_.~"))
+def test_no_character_of_a_token_can_be_changed(place: int, character: str) -> None:
+    changed = TOKEN[:place] + character + TOKEN[place + 1 :]
+    if changed != TOKEN:
+        refused(changed)
+
+
+@given(
+    st.text(max_size=200)
+    | st.lists(st.binary(max_size=60), min_size=3, max_size=3).map(lambda parts: ".".join(map(segment, parts)))
+)
+def test_junk_never_crashes(token: str) -> None:
+    refused(token)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), json_values, max_size=4))
+def test_what_is_signed_is_what_is_read(claims: dict[str, Any]) -> None:
+    assert peek(SIGNER.sign(claims))[1] == claims
+
+
+ACCOUNT = Bound("builder", "uid-1")
+
+
+def test_the_claims_of_an_unbound_token() -> None:
+    claims = bound_claims(
+        issuer=ISSUER,
+        namespace="ci",
+        service_account=ACCOUNT,
+        audiences=("a", "b"),
+        now=NOW + timedelta(microseconds=9),
+        lifetime=timedelta(hours=1),
+        jti="id-1",
+    )
+    assert claims == {
+        "aud": ["a", "b"],
+        "exp": SECONDS + 3600,
+        "iat": SECONDS,
+        "iss": ISSUER,
+        "jti": "id-1",
+        "kubernetes.io": {"namespace": "ci", "serviceaccount": {"name": "builder", "uid": "uid-1"}},
+        "nbf": SECONDS,
+        "sub": "system:serviceaccount:ci:builder",
+    }
+
+
+def test_the_claims_of_a_token_bound_to_a_pod_on_a_node_that_will_be_stale() -> None:
+    claims = bound_claims(
+        issuer=ISSUER, namespace="ci", service_account=ACCOUNT, audiences=["a"], now=NOW, lifetime=timedelta(days=365),
+        jti="id-1", pod=Bound("p", "1"), secret=Bound("s", "2"), node=Bound("n", "3"), warn_after=timedelta(seconds=3607),
+    )  # fmt: skip
+    assert claims["kubernetes.io"] == {
+        "namespace": "ci",
+        "serviceaccount": {"name": "builder", "uid": "uid-1"},
+        "pod": {"name": "p", "uid": "1"},
+        "secret": {"name": "s", "uid": "2"},
+        "node": {"name": "n", "uid": "3"},
+        "warnafter": SECONDS + 3607,
+    }
+    assert claims["exp"] == SECONDS + 365 * 86400

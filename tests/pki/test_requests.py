@@ -1,0 +1,157 @@
+"""Certificate signing requests: built, parsed, refused."""
+
+from __future__ import annotations
+
+import subprocess
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.pki import keys, names, pem
+from mooring.pki.errors import RequestError
+from mooring.pki.requests import build_request, parse_request
+from tests.support.testca import node_request, request, request_with_bad_signature
+
+KEY = keys.generate_key()
+TEXT, _ = request("jane", ["a", "b"], ["jane.example", "10.0.0.1"], KEY)
+
+
+def signed(key: object, *extensions: x509.ExtensionType, subject: x509.Name | None = None) -> bytes:
+    builder = x509.CertificateSigningRequestBuilder(subject or names.subject("x"))
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)  # type: ignore[arg-type]  # keys nobody should use
+
+
+def test_what_is_built_is_what_is_parsed() -> None:
+    found = parse_request(TEXT)
+    assert found.common_name == "jane"
+    assert found.organizations == ("a", "b")
+    assert found.alternative_names == names.AlternativeNames(("jane.example",), (ip_address("10.0.0.1"),))
+    assert found.public_key == KEY.public_key()
+    assert found.key_algorithm == "ECDSA-P256"
+    assert found.key_fingerprint == keys.public_key_fingerprint(KEY)
+
+
+@pytest.mark.parametrize("algorithm", ["ECDSA-P256", "ECDSA-P384", "RSA-2048", "Ed25519"])
+def test_openssl_verifies_what_is_built(algorithm: str) -> None:
+    text = build_request(
+        keys.generate_key(algorithm), "system:node:" + "n" * 100, ["system:nodes"], ["a"], [ip_address("::1")]
+    )
+    shown = subprocess.run(
+        ["openssl", "req", "-verify", "-noout", "-text"], input=text, capture_output=True, check=True
+    )
+    assert b"verify OK" in shown.stderr + shown.stdout
+    assert b"O = system:nodes, CN = system:node:nnn" in shown.stdout
+    assert parse_request(text).key_algorithm == algorithm
+
+
+def test_a_request_of_openssl_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(keys.private_key_pem(KEY))
+    text = subprocess.run(
+        ["openssl", "req", "-new", "-key", str(tmp_path / "key"), "-subj", "/O=system:nodes/CN=system:node:a", "-text"],
+        capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    assert parse_request(text).subject == names.subject("system:node:a", ["system:nodes"])
+
+
+def test_a_node_request_has_no_alternative_names() -> None:
+    assert not parse_request(node_request("a")[0]).alternative_names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"about\n" + TEXT, id="words before"),
+        pytest.param(TEXT + b"trailing", id="words after"),
+        pytest.param(TEXT + b"-----BEGIN X-----\nbroken", id="a broken block after"),
+        pytest.param(TEXT + request("other")[0], id="another request after"),
+    ],
+)
+def test_only_the_first_block_counts(text: bytes) -> None:
+    assert parse_request(text).common_name == "jane"
+
+
+WRONG_TYPE = "PEM block type must be CERTIFICATE REQUEST"
+UNREADABLE = "the certificate request cannot be parsed"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(b"", WRONG_TYPE, id="nothing"),
+        pytest.param(b"hello", WRONG_TYPE, id="no PEM"),
+        pytest.param(keys.public_key_pem(KEY) + TEXT, WRONG_TYPE, id="another block first"),
+        pytest.param(TEXT.replace(b"CERTIFICATE REQ", b"NEW CERTIFICATE REQ"), WRONG_TYPE, id="the label of old tools"),
+        pytest.param(TEXT[:-40], "the PEM block CERTIFICATE REQUEST has no end line", id="cut off"),
+        pytest.param(pem.encode("CERTIFICATE REQUEST", b"junk"), UNREADABLE, id="junk inside"),
+        pytest.param(
+            request_with_bad_signature("jane"),
+            "the certificate request's signature does not verify with the key it carries",
+            id="a signature by another key",
+        ),
+        pytest.param(
+            signed(ec.generate_private_key(ec.SECP256K1())),
+            "unsupported elliptic curve secp256k1: use P-256, P-384 or P-521",
+            id="a curve nobody uses",
+        ),
+        pytest.param(
+            signed(rsa.generate_private_key(65537, 1024)),
+            "an RSA key of 1024 bits is not accepted: use 2048 to 4096 bits",
+            id="a short RSA key",
+        ),
+        pytest.param(
+            signed(dsa.generate_private_key(1024)), "unsupported public key: use ECDSA, RSA or Ed25519", id="a DSA key"
+        ),
+        pytest.param(
+            signed(KEY, x509.SubjectAlternativeName([x509.IPAddress(ip_network("10.0.0.0/8"))])),
+            UNREADABLE,
+            id="an address range",
+        ),
+    ],
+)
+def test_refused_requests(text: bytes, message: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        parse_request(text)
+    assert str(raised.value) == message
+
+
+def test_other_requested_extensions_and_names_are_not_read() -> None:
+    found = parse_request(
+        signed(
+            KEY,
+            x509.BasicConstraints(ca=True, path_length=None),
+            x509.SubjectAlternativeName([x509.DNSName("a"), x509.DirectoryName(names.subject("root"))]),
+        )
+    )
+    assert found.alternative_names == names.AlternativeNames(dns=("a",))
+
+
+def test_a_dns_name_outside_ascii_is_not_asked_for() -> None:
+    with pytest.raises(RequestError, match="xn--"):
+        build_request(KEY, "x", dns=["büro.example"])
+
+
+@given(st.binary(max_size=400))
+def test_junk_never_crashes(data: bytes) -> None:
+    for text in (data, pem.encode("CERTIFICATE REQUEST", data)):
+        with pytest.raises(RequestError):
+            parse_request(text)
+
+
+DER = next(pem.blocks(TEXT)).der
+
+
+@given(st.integers(0, len(DER) - 1), st.integers(1, 255))
+def test_no_byte_of_a_request_can_be_changed(place: int, change: int) -> None:
+    der = bytearray(DER)
+    der[place] ^= change
+    with pytest.raises(RequestError):
+        parse_request(pem.encode("CERTIFICATE REQUEST", bytes(der)))

@@ -1,0 +1,388 @@
+"""Who a presented chain is: accepted and refused chains, one sentence each (reference/kubernetes.md 5.3)."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa, x25519
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.pki import keys, names, pem, verify
+from mooring.pki.authority import self_signed_ca
+from mooring.pki.errors import PeerCertificateError
+from mooring.pki.profiles import client
+from mooring.pki.verify import ClientTrust, valid_at
+from tests.support.testca import Pair, ThrowawayCA, with_broken_key
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CA = ThrowawayCA(now=NOW)
+TRUST = ClientTrust([CA.certificate])
+JANE = CA.client("jane", "devs", "ops")
+
+CLIENT = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
+SERVER = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+CA_BIT = (x509.BasicConstraints(True, None), True)
+UID = names.UID_ATTRIBUTE
+
+
+def refused(chain: Sequence[bytes], now: datetime = NOW, trust: ClientTrust = TRUST) -> PeerCertificateError:
+    with pytest.raises(PeerCertificateError) as raised:
+        trust.verify(chain, now)
+    assert raised.value.code in PeerCertificateError.CODES
+    return raised.value
+
+
+@pytest.mark.parametrize("algorithm", ["ECDSA-P256", "ECDSA-P384", "RSA-2048", "Ed25519"])
+def test_every_allowed_kind_of_key(algorithm: str) -> None:
+    authority = self_signed_ca(keys.generate_key(algorithm), "ca", NOW, 1)
+    leaf = authority.sign(client(keys.generate_key(algorithm).public_key(), NOW, "jane"), NOW, 2)
+    assert ClientTrust([authority.certificate]).verify([leaf.public_bytes(Encoding.DER)], NOW).common_name == "jane"
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(CA.custom("jane"), id="no key usage, no identifiers"),
+        pytest.param(CA.custom("jane", extensions=[]), id="no extension at all"),
+        pytest.param(
+            CA.custom("jane", extensions=[(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE]), True)]),
+            id="any purpose",
+        ),
+        pytest.param(
+            CA.custom("jane", extensions=[CLIENT, (x509.SubjectAlternativeName([x509.DNSName("a")]), False)]),
+            id="a DNS name beside",
+        ),
+        pytest.param(CA.custom("jane", extensions=[CLIENT, CA_BIT]), id="a CA as a client, as Go accepts"),
+        pytest.param(
+            CA.custom("jane", extensions=[CLIENT, (x509.UnrecognizedExtension(ObjectIdentifier("1.2.3"), b""), False)]),
+            id="an unknown extension",
+        ),
+    ],
+)
+def test_clients_that_are_accepted(pair: Pair) -> None:
+    assert TRUST.verify([pair.der], NOW).common_name == "jane"
+
+
+def test_a_node_with_a_name_of_253_characters() -> None:
+    node = "n" * 253
+    assert TRUST.verify([CA.node(node).der], NOW).common_name == f"system:node:{node}"
+
+
+def test_a_version_1_root_is_a_ca_because_the_bundle_says_so(tmp_path: Path) -> None:
+    key = keys.generate_key()
+    (tmp_path / "key").write_bytes(keys.private_key_pem(key))
+    subprocess.run(
+        ["openssl", "req", "-new", "-key", "key", "-subj", "/CN=old", "-out", "csr"], cwd=tmp_path, check=True
+    )
+    subprocess.run(
+        ["openssl", "x509", "-req", "-in", "csr", "-signkey", "key", "-out", "crt"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    root = pem.certificates((tmp_path / "crt").read_bytes())[0]
+    now = datetime.now(UTC)
+    leaf = CA.custom("jane", issuer=Pair(root, key), not_before=now, not_after=now + timedelta(hours=1))
+    assert ClientTrust([root]).verify([leaf.der], now).common_name == "jane"
+    middle = CA.custom(root.subject, key=key, extensions=[], not_before=now, not_after=now + timedelta(hours=1))
+    assert refused([leaf.der, middle.der], now).code == "not-a-ca", "version 3 without constraints is not a CA"
+    assert refused([leaf.der, root.public_bytes(Encoding.DER)], now).code == "not-a-ca", (
+        "nor is version 1 that is only presented"
+    )
+
+
+def test_a_certificate_of_the_bundle_is_trusted_itself() -> None:
+    own = CA.custom("robot", issuer=Pair(CA.custom("robot", key=JANE.key).certificate, JANE.key), key=JANE.key)
+    trust = ClientTrust([CA.certificate, own.certificate])
+    assert trust.verify([own.der], NOW).common_name == "robot"
+    assert refused([own.der]).code == "unknown-ca"
+
+
+# Chains
+
+MIDDLE = CA.intermediate("middle")
+LOWER = CA.custom("lower", issuer=MIDDLE, extensions=[CA_BIT, CLIENT])
+DEEP = CA.custom("deep", issuer=LOWER)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        pytest.param([DEEP, LOWER, MIDDLE], id="in order"),
+        pytest.param([DEEP, MIDDLE, LOWER], id="in disorder"),
+        pytest.param([DEEP, JANE, CA, LOWER, MIDDLE], id="with certificates that do not belong and the root itself"),
+    ],
+)
+def test_intermediates_are_taken_from_what_was_presented(chain: list[Pair | ThrowawayCA]) -> None:
+    ders = [item.certificate.public_bytes(Encoding.DER) for item in chain]
+    assert TRUST.verify(ders, NOW).common_name == "deep"
+
+
+def test_the_window_of_the_chain_is_the_narrowest() -> None:
+    short = CA.custom(
+        "short", extensions=[CA_BIT], not_before=NOW - timedelta(minutes=1), not_after=NOW + timedelta(minutes=2)
+    )
+    leaf = CA.custom("jane", issuer=short)
+    peer = TRUST.verify([leaf.der, short.der], NOW)
+    assert (peer.valid_from, peer.valid_until) == (NOW - timedelta(minutes=1), NOW + timedelta(minutes=2))
+    assert peer.not_after == NOW + timedelta(hours=1)
+    assert valid_at(peer, NOW + timedelta(minutes=2))
+    assert not valid_at(peer, NOW + timedelta(minutes=2, seconds=1))
+    assert valid_at(peer, NOW - timedelta(minutes=1))
+    assert not valid_at(peer, NOW - timedelta(minutes=1, seconds=1))
+
+
+def test_of_two_authorities_of_one_name_the_right_one_is_found() -> None:
+    twin = ThrowawayCA(now=NOW)
+    trust = ClientTrust([twin.certificate, CA.certificate, CA.certificate])
+    assert trust.verify([JANE.der], NOW).common_name == "jane"
+    assert trust.verify([twin.client("john").der], NOW).common_name == "john"
+
+
+def test_a_dead_end_is_left_for_another_way() -> None:
+    # The same key certified twice: once under a root nobody trusts, once under ours.
+    stranger = ThrowawayCA("stranger", now=NOW)
+    key = keys.generate_key()
+    under_stranger = stranger.custom("middle", key=key, extensions=[CA_BIT])
+    under_ours = CA.custom("middle", key=key, extensions=[CA_BIT])
+    leaf = CA.custom("jane", issuer=under_ours)
+    assert TRUST.verify([leaf.der, under_stranger.der, under_ours.der], NOW).common_name == "jane"
+
+
+def constrained(limits: x509.NameConstraints) -> Pair:
+    return CA.custom("limited", extensions=[CA_BIT, (limits, True)])
+
+
+DNS_ONLY = constrained(x509.NameConstraints([x509.DNSName("example.org")], None))
+NO_NETWORK = constrained(x509.NameConstraints(None, [x509.IPAddress(ip_network("10.0.0.0/8"))]))
+SUBJECTS = constrained(x509.NameConstraints([x509.DirectoryName(names.subject("jane"))], None))
+WITH_NAME = [CLIENT, (x509.SubjectAlternativeName([x509.DNSName("a.example.org")]), False)]
+
+
+@pytest.mark.parametrize("issuer", [pytest.param(DNS_ONLY, id="DNS"), pytest.param(NO_NETWORK, id="addresses")])
+def test_a_leaf_without_alternative_names_cannot_break_constraints_on_them(issuer: Pair) -> None:
+    assert TRUST.verify([CA.custom("jane", issuer=issuer).der, issuer.der], NOW).common_name == "jane"
+
+
+MUST_STAPLE = (x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0"), True)
+SHORT_RSA = CA.custom("jane", key=rsa.generate_private_key(65537, 1024))
+NO_CA = CA.custom("no ca", extensions=[(x509.BasicConstraints(False, None), True)])
+NO_CONSTRAINTS = CA.custom("no constraints", extensions=[])
+NO_SIGNING = CA.custom(
+    "no signing",
+    extensions=[CA_BIT, (x509.KeyUsage(True, False, False, False, False, False, True, False, False), True)],
+)
+SIGNING = CA.custom(
+    "signing", extensions=[CA_BIT, (x509.KeyUsage(False, False, False, False, False, True, False, False, False), True)]
+)
+SERVERS_ONLY = CA.custom("servers only", extensions=[CA_BIT, SERVER])
+OLD_MIDDLE = CA.custom("old", extensions=[CA_BIT], not_after=NOW - timedelta(seconds=1))
+STRANGE_MIDDLE = CA.custom("strange", extensions=[CA_BIT, MUST_STAPLE])
+WEAK_MIDDLE = CA.custom("weak", extensions=[CA_BIT], key=rsa.generate_private_key(65537, 1024))
+NO_DEPTH = CA.intermediate("no depth", path_length=0)
+BELOW_NO_DEPTH = CA.custom("below", issuer=NO_DEPTH, extensions=[CA_BIT])
+IMPOSTOR = ThrowawayCA(now=NOW).client("jane")
+UNKNOWN = "the certificate was signed by an unknown authority"
+NOT_SIGNED = "the certificate names a known authority but was not signed with its key"
+NO_CLIENT = "the certificate's extended key usage does not include client authentication"
+NOT_UNDERSTOOD = "the certificate has a critical extension that is not understood: 1.2.3.4"
+SHORT_KEY = "an RSA key of 1024 bits is not accepted: use 2048 to 4096 bits"
+BY_NO_CA = "the certificate was issued by one that is not a CA"
+BY_NO_SIGNER = "the certificate was issued by a CA that may not sign certificates"
+TOO_DEEP = "there are more intermediates than a CA of the chain allows"
+CONSTRAINED = "a CA of the chain constrains names, and the certificate may break it"
+OLD = "the certificate expired at 2026-01-02T03:04:04Z, 1 seconds ago"
+BEGINS = "the certificate is valid from 2026-01-02T02:59:05Z"
+
+
+def below(issuer: Pair, *extensions: tuple[x509.ExtensionType, bool]) -> list[Pair]:
+    return [CA.custom("jane", issuer=issuer, extensions=extensions or [CLIENT]), issuer]
+
+
+def test_a_ca_that_says_it_may_sign_may() -> None:
+    assert TRUST.verify([pair.der for pair in below(SIGNING)], NOW).common_name == "jane"
+    assert TRUST.verify([pair.der for pair in below(NO_DEPTH)], NOW).common_name == "jane"
+
+
+@pytest.mark.parametrize(
+    ("chain", "code", "message"),
+    [
+        pytest.param([ThrowawayCA("x", now=NOW).client("jane")], "unknown-ca", UNKNOWN, id="another authority"),
+        pytest.param([DEEP, MIDDLE], "unknown-ca", UNKNOWN, id="an intermediate is missing"),
+        pytest.param([IMPOSTOR], "bad-signature", NOT_SIGNED, id="an authority of the same name"),
+        pytest.param([CA.custom("jane", extensions=[SERVER])], "wrong-usage", NO_CLIENT, id="a server's certificate"),
+        pytest.param([CA.server("localhost")], "wrong-usage", NO_CLIENT, id="the API server's own certificate"),
+        pytest.param(
+            [CA.custom("jane", extensions=[CLIENT, MUST_STAPLE])],
+            "unknown-critical-extension",
+            NOT_UNDERSTOOD,
+            id="a critical extension",
+        ),
+        pytest.param([SHORT_RSA], "weak-key", SHORT_KEY, id="a short RSA key"),
+        pytest.param(below(NO_CA), "not-a-ca", BY_NO_CA, id="issued by a leaf"),
+        pytest.param(below(JANE), "not-a-ca", BY_NO_CA, id="issued by a client with a good certificate"),
+        pytest.param(below(NO_CONSTRAINTS), "not-a-ca", BY_NO_CA, id="issued by one without constraints"),
+        pytest.param(below(NO_SIGNING), "not-a-ca", BY_NO_SIGNER, id="issued by a CRL signer"),
+        pytest.param(below(SERVERS_ONLY), "wrong-usage", NO_CLIENT, id="issued by a CA for servers only"),
+        pytest.param(
+            below(STRANGE_MIDDLE),
+            "unknown-critical-extension",
+            NOT_UNDERSTOOD,
+            id="issued by a CA with a strange extension",
+        ),
+        pytest.param(below(WEAK_MIDDLE), "weak-key", SHORT_KEY, id="issued by a CA with a weak key"),
+        pytest.param(below(OLD_MIDDLE), "expired", OLD, id="issued by a CA that expired"),
+        pytest.param(
+            [CA.custom("jane", issuer=BELOW_NO_DEPTH), BELOW_NO_DEPTH, NO_DEPTH],
+            "path-too-long",
+            TOO_DEEP,
+            id="too many intermediates",
+        ),
+        pytest.param(below(DNS_ONLY, *WITH_NAME), "constrained-names", CONSTRAINED, id="a name under name constraints"),
+        pytest.param(below(SUBJECTS), "constrained-names", CONSTRAINED, id="constraints on subjects"),
+    ],
+)
+def test_chains_that_are_refused(chain: list[Pair], code: str, message: str) -> None:
+    refusal = refused([pair.der for pair in chain])
+    assert (refusal.code, str(refusal)) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("now", "code", "seconds", "message"),
+    [
+        pytest.param(
+            NOW - timedelta(minutes=6),
+            "not-yet-valid",
+            60,
+            f"{BEGINS}, 60 seconds from now: compare the clocks",
+            id="a minute early",
+        ),
+        pytest.param(
+            NOW - timedelta(minutes=5, microseconds=1),
+            "not-yet-valid",
+            1,
+            f"{BEGINS}, 1 seconds from now: compare the clocks",
+            id="a microsecond early is told as a second",
+        ),
+        pytest.param(
+            NOW + timedelta(days=365, seconds=2),
+            "expired",
+            2,
+            "the certificate expired at 2027-01-02T03:04:05Z, 2 seconds ago",
+            id="two seconds late",
+        ),
+    ],
+)
+def test_times_are_told(now: datetime, code: str, seconds: int, message: str) -> None:
+    refusal = refused([JANE.der], now)
+    assert (refusal.code, refusal.seconds, str(refusal)) == (code, seconds, message)
+
+
+@pytest.mark.parametrize(
+    "moment", [JANE.certificate.not_valid_before_utc, JANE.certificate.not_valid_after_utc], ids=["first", "last"]
+)
+def test_the_first_and_the_last_second_are_valid(moment: datetime) -> None:
+    assert valid_at(TRUST.verify([JANE.der], moment), moment)
+
+
+def test_an_empty_bundle_believes_nobody() -> None:
+    assert refused([JANE.der], trust=ClientTrust([])).code == "unknown-ca"
+
+
+def test_a_signature_over_sha1_is_refused(tmp_path: Path) -> None:
+    ca = ThrowawayCA()
+    (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
+    (tmp_path / "ca.key").write_bytes(keys.private_key_pem(ca.key))
+    for command in (
+        "req -new -newkey rsa:2048 -nodes -keyout jane.key -out jane.csr -subj /CN=jane",
+        "x509 -req -sha1 -in jane.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out jane.crt",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, capture_output=True, check=True)
+    leaf = next(pem.blocks((tmp_path / "jane.crt").read_bytes())).der
+    refusal = refused([leaf], datetime.now(UTC), ClientTrust([ca.certificate]))
+    assert (refusal.code, str(refusal)) == (
+        "weak-signature",
+        "the certificate is not signed over SHA-256, SHA-384 or SHA-512",
+    )
+
+
+X25519_KEY = x25519.X25519PrivateKey.generate()
+
+
+def test_a_key_that_cannot_sign_is_refused() -> None:
+    builder = (
+        x509.CertificateBuilder(CA.certificate.subject, names.subject("jane"), X25519_KEY.public_key(), 1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(hours=1))
+    )
+    assert refused([builder.sign(CA.key, hashes.SHA256()).public_bytes(Encoding.DER)]).code == "weak-key"
+
+
+ECDSA_SHA256 = bytes.fromhex("2a8648ce3d040302")
+
+
+@pytest.mark.parametrize(
+    ("chain", "code"),
+    [
+        pytest.param([], "malformed", id="nothing"),
+        pytest.param([b"junk"], "malformed", id="junk"),
+        pytest.param([JANE.der, b"junk"], "malformed", id="junk after a good leaf"),
+        pytest.param([JANE.der[:-1]], "malformed", id="cut off"),
+        pytest.param([with_broken_key(JANE.certificate)], "malformed", id="a key that is no point of its curve"),
+        pytest.param(
+            [JANE.der.replace(ECDSA_SHA256, ECDSA_SHA256[:-1] + b"\x7f")],
+            "weak-signature",
+            id="an unknown signature algorithm",
+        ),
+        pytest.param([JANE.der] * 11, "too-large", id="too many"),
+        pytest.param([JANE.der, bytes(64 * 1024 + 1)], "too-large", id="too large"),
+    ],
+)
+def test_chains_that_are_no_chains(chain: list[bytes], code: str) -> None:
+    assert refused(chain).code == code
+
+
+def test_a_maze_of_look_alikes_is_left_after_a_fixed_number_of_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nine CAs of one name and key, each "issued" by any other: without a budget 9! paths would be tried.
+    key = keys.generate_key()
+    maze = [
+        CA.custom("maze", key=key, issuer=Pair(CA.custom("maze", key=key).certificate, key), extensions=[CA_BIT])
+        for _ in range(9)
+    ]
+    leaf = CA.custom("jane", issuer=maze[0])
+    checked: list[x509.Certificate] = []
+    check = verify._check_signature
+
+    def count(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
+        checked.append(issuer)
+        check(certificate, issuer)
+
+    monkeypatch.setattr(verify, "_check_signature", count)
+    assert refused([leaf.der, *(pair.der for pair in maze)]).code == "unknown-ca"
+    assert len(checked) == verify.MAX_SIGNATURE_CHECKS
+
+
+@given(st.lists(st.binary(max_size=200), max_size=3))
+def test_junk_never_crashes(chain: list[bytes]) -> None:
+    assert refused(chain).code == "malformed"
+    assert refused([JANE.der, *chain, b""]).code == "malformed"
+
+
+@given(st.integers(0, len(JANE.der) - 1), st.integers(1, 255))
+def test_no_byte_of_a_certificate_can_be_changed(place: int, change: int) -> None:
+    der = bytearray(JANE.der)
+    der[place] ^= change
+    refused([bytes(der)])
+    with contextlib.suppress(PeerCertificateError):  # a changed intermediate may be parsed and not needed
+        TRUST.verify([JANE.der, bytes(der)], NOW)
