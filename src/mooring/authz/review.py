@@ -46,10 +46,11 @@ def local_subject_access_attributes(review: Obj, namespace: str) -> Attributes:
     errors = _metadata_errors(review, allowed=("namespace",))
     errors += _target_errors(spec) + _user_errors(spec)
     if resource is not None and resource.get("namespace", "") != home:
-        path = "spec.resourceAttributes.namespace"
-        errors.append(invalid(path, resource.get("namespace", ""), "must match metadata.namespace"))
-    if spec.get("nonResourceAttributes") is not None:
-        errors.append(invalid("spec.nonResourceAttributes", None, "disallowed on this kind of request"))
+        where = "spec.resourceAttributes.namespace"
+        errors.append(invalid(where, resource.get("namespace", ""), "must match metadata.namespace"))
+    path = spec.get("nonResourceAttributes")
+    if path is not None:
+        errors.append(invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request"))
     _raise("LocalSubjectAccessReview", errors)
     if home != namespace:
         raise BadRequestError(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
