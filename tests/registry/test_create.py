@@ -22,7 +22,9 @@ from tests.support.registryroom import Room, in_room, open_room, secret
 
 @in_room
 async def test_the_server_fills_in_uid_creation_time_and_revision(room: Room) -> None:
-    stored = await room.create("secrets", secret("a", metadata={"uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z"}))
+    stored = await room.create(
+        "secrets", secret("a", metadata={"uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z"})
+    )
     metadata = stored.obj["metadata"]
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", metadata["uid"])
     assert metadata["creationTimestamp"] == "2026-01-02T03:04:05Z"
@@ -38,7 +40,9 @@ async def test_what_is_stored_is_json_without_resource_version_in_the_fixed_orde
     assert entry is not None
     assert entry.value.startswith(b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"')
     assert b"resourceVersion" not in entry.value
-    assert stored.raw == entry.value.replace(b'"metadata":{', b'"metadata":{"resourceVersion":"%d",' % entry.revision, 1)
+    assert stored.raw == entry.value.replace(
+        b'"metadata":{', b'"metadata":{"resourceVersion":"%d",' % entry.revision, 1
+    )
 
 
 @in_room
@@ -62,7 +66,7 @@ async def test_a_second_create_of_a_name_says_already_exists(room: Room) -> None
 async def test_a_create_over_an_object_being_deleted_says_so(room: Room) -> None:
     await room.create("secrets", secret("a", metadata={"finalizers": ["example.com/hold"]}))
     await room.delete("secrets", "a")
-    with pytest.raises(AlreadyExistsError, match='^object is being deleted: secrets "a" already exists$'):
+    with pytest.raises(AlreadyExistsError, match=r'^object is being deleted: secrets "a" already exists$'):
         await room.create("secrets", secret("a"))
 
 
@@ -120,9 +124,7 @@ async def test_a_create_over_an_object_being_deleted_says_so(room: Room) -> None
     ],
 )
 @in_room
-async def test_refusals(
-    room: Room, plural: str, namespace: str, obj: Obj, error: type[ApiError], message: str
-) -> None:
+async def test_refusals(room: Room, plural: str, namespace: str, obj: Obj, error: type[ApiError], message: str) -> None:
     revision = room.registry.revision
     with pytest.raises(error) as caught:
         await room.create(plural, obj, namespace)
@@ -168,6 +170,7 @@ async def test_generate_name_appends_five_characters_of_the_safe_alphabet(room: 
 
 def test_generate_name_tries_again_on_a_collision_and_gives_up_after_eight() -> None:
     draws = 0
+    before = 0  # one attempt for the first object, seven collisions and a free name for the second, then all is taken
 
     def entropy(size: int) -> bytes:  # drawn twice per attempt: for the uid and for the name
         nonlocal draws
@@ -187,7 +190,9 @@ def test_generate_name_tries_again_on_a_collision_and_gives_up_after_eight() -> 
             assert "was not able to generate a unique name" in caught.value.message
             assert caught.value.details.retry_after == 1
 
-    before = 0  # one attempt for the first object, then seven collisions and a free name; after that everything is taken
+    before = (
+        0  # one attempt for the first object, then seven collisions and a free name; after that everything is taken
+    )
     asyncio.run(scenario())
 
 

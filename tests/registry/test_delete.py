@@ -28,7 +28,7 @@ async def test_an_object_nothing_holds_is_gone_at_once(room: Room) -> None:
 
 @in_room
 async def test_deleting_what_is_not_there_is_404(room: Room) -> None:
-    with pytest.raises(NotFoundError, match='^secrets "a" not found$'):
+    with pytest.raises(NotFoundError, match=r'^secrets "a" not found$'):
         await room.delete("secrets", "a")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ async def test_an_expired_continue_is_410_with_a_token_that_goes_on_inconsistent
     ids=["match Exact", "a limit and no match"],
 )
 @in_room
-async def test_an_exact_list_shows_the_past(room: Room, query: dict[str, object]) -> None:
+async def test_an_exact_list_shows_the_past(room: Room, query: dict[str, Any]) -> None:
     await fill(room, ["a", "b"])
     then = room.registry.revision
     await room.delete("secrets", "a")
@@ -134,7 +135,7 @@ async def test_an_exact_list_shows_the_past(room: Room, query: dict[str, object]
     ids=["no limit and no match", "match NotOlderThan", "match NotOlderThan with a limit"],
 )
 @in_room
-async def test_a_list_not_older_than_the_past_shows_the_present(room: Room, query: dict[str, object]) -> None:
+async def test_a_list_not_older_than_the_past_shows_the_present(room: Room, query: dict[str, Any]) -> None:
     await fill(room, ["a", "b"])
     then = room.registry.revision
     await room.delete("secrets", "a")
@@ -209,7 +210,7 @@ async def test_an_unreadable_resource_version_of_a_get_is_400(room: Room, versio
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
 @in_room
-async def test_selectors(room: Room, namespace: str, query: dict[str, object], names: list[str]) -> None:
+async def test_selectors(room: Room, namespace: str, query: dict[str, Any], names: list[str]) -> None:
     await fill(room)
     await room.create("secrets", secret("x", type="special"), "kube-system")
     assert await room.names("secrets", namespace, **query) == names
@@ -226,7 +227,7 @@ async def test_cluster_scoped_objects_are_selected_by_name(room: Room) -> None:
 @pytest.mark.parametrize("verb", ["list", "watch"])
 @in_room
 async def test_an_unknown_field_label_is_400(room: Room, verb: str) -> None:
-    with pytest.raises(BadRequestError, match="^field label not supported: spec.foo$"):
+    with pytest.raises(BadRequestError, match=r"^field label not supported: spec\.foo$"):
         await getattr(room, verb)("secrets", fieldSelector="spec.foo=bar")
 
 
@@ -238,7 +239,8 @@ async def test_reads_go_to_the_store_when_the_cache_does_not_catch_up(room: Room
     await fill(room)
     await room.registry.stop()  # the cache follows no more, the store lives on
     await room.storage.create(
-        "/registry/secrets/default/new", b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"new","labels":{"odd":"0"}}}'
+        "/registry/secrets/default/new",
+        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"new","labels":{"odd":"0"}}}',
     )
     assert not room.registry.ready
     assert (await room.get("secrets", "new")).obj["metadata"]["labels"] == {"odd": "0"}

@@ -78,7 +78,9 @@ async def test_a_lease_needs_a_resource_version(room: Room) -> None:
     ("plural", "obj", "created"),
     [
         pytest.param("leases", LEASE, True, id="a Lease is created by PUT"),
-        pytest.param("clusterroles", {"metadata": {"name": "a"}, "rules": []}, True, id="a ClusterRole is created by PUT"),
+        pytest.param(
+            "clusterroles", {"metadata": {"name": "a"}, "rules": []}, True, id="a ClusterRole is created by PUT"
+        ),
         pytest.param("secrets", secret("a"), False, id="a Secret is not"),
         pytest.param("namespaces", {"metadata": {"name": "a"}}, False, id="a Namespace is not"),
     ],
@@ -201,7 +203,7 @@ async def test_a_subresource_changes_only_what_it_owns(room: Room) -> None:
 
 @in_room
 async def test_a_patch_of_a_missing_object_is_404(room: Room) -> None:
-    with pytest.raises(NotFoundError, match='^secrets "a" not found$'):
+    with pytest.raises(NotFoundError, match=r'^secrets "a" not found$'):
         await room.patch("secrets", "a", {})
 
 

@@ -67,7 +67,9 @@ def secret(name: str = "", **more: Any) -> Obj:
 
 def options(**query: Any) -> ListOptions:
     """List options from query parameters: `limit=2`, `labelSelector="a=b"`."""
-    return parse_list_options({("continue" if key == "continue_" else key): [str(value)] for key, value in query.items()})
+    return parse_list_options(
+        {("continue" if key == "continue_" else key): [str(value)] for key, value in query.items()}
+    )
 
 
 class Room:
@@ -86,7 +88,9 @@ class Room:
         self, plural: str, obj: Obj, namespace: str = "default", user: UserInfo = ADMIN, dry_run: bool = False
     ) -> Stored:
         namespace = namespace if kind(plural).resource.namespaced else ""
-        return await self.registry.create(kind(plural), namespace, obj, self.change(user), WriteOptions(dry_run=dry_run))
+        return await self.registry.create(
+            kind(plural), namespace, obj, self.change(user), WriteOptions(dry_run=dry_run)
+        )
 
     async def update(
         self,
@@ -134,7 +138,7 @@ class Room:
     async def list(self, plural: str, namespace: str = "", **query: Any) -> Listed:
         return await self.registry.list(kind(plural), namespace, options(**query))
 
-    async def names(self, plural: str, namespace: str = "", **query: Any) -> list[str]:
+    async def names(self, plural: str, namespace: str = "", **query: Any) -> Sequence[str]:
         return [item.name for item in (await self.list(plural, namespace, **query)).items]
 
     async def delete(
@@ -159,6 +163,9 @@ class Room:
             self.seen.append("BOOKMARK end" if event.is_initial_end else "BOOKMARK")
         else:
             self.seen.append(f"{event.type} {event.stored.name}")
+
+    def ready(self) -> bool:
+        return self.registry.ready
 
     async def settle(self) -> None:
         """Let every event arrive."""

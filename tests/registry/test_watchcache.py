@@ -1,0 +1,311 @@
+"""The watch cache against a store in trouble, and several registries over one store (design, storage contract)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mooring.errors import NotFoundError, StorageError
+from mooring.registry.watchcache import RETRY_FIRST
+from mooring.storage.contract import Change, CompactedError
+from mooring.storage.memory import MemoryStorage
+from tests.support.registryroom import NAMESPACES, Room, in_room, open_room, secret
+
+
+class FragileStorage(MemoryStorage):
+    """Memory storage whose watch can be broken, and which can refuse to be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Exception | None = None
+        self.unreadable = False
+        self._broken = asyncio.Event()
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+        return self._watch(super().watch(prefix, after=after))
+
+    async def _watch(self, real: AsyncIterator[tuple[Change, ...]]) -> AsyncIterator[tuple[Change, ...]]:
+        while True:
+            batch = asyncio.ensure_future(anext(real))
+            broken = asyncio.ensure_future(self._broken.wait())
+            try:
+                await asyncio.wait({batch, broken}, return_when=asyncio.FIRST_COMPLETED)
+                if self._broken.is_set():
+                    self._broken.clear()
+                    if self.failure is not None:
+                        raise self.failure
+                    return
+                yield batch.result()
+            finally:
+                batch.cancel()
+                broken.cancel()
+
+    def break_watch(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self._broken.set()
+
+    async def range(self, *args: Any, **kwargs: Any) -> Any:
+        if self.unreadable:
+            raise StorageError("the disk is gone")
+        return await super().range(*args, **kwargs)
+
+    async def revision(self) -> int:
+        if self.unreadable:
+            raise StorageError("the disk is gone")
+        return await super().revision()
+
+
+@asynccontextmanager
+async def fragile_room(storage: FragileStorage) -> AsyncIterator[Room]:
+    await storage.open()
+    async with open_room(storage) as room:
+        await room.create("namespaces", {"metadata": {"name": "default"}})
+        for name in ("keep", "change", "gone"):
+            await room.create("secrets", secret(name))
+        yield room
+    await storage.close()
+
+
+async def write_behind_the_back(storage: FragileStorage) -> None:
+    """What another process does meanwhile."""
+    gone = await storage.get("/registry/secrets/default/gone")
+    change = await storage.get("/registry/secrets/default/change")
+    assert gone is not None
+    assert change is not None
+    await storage.update(change.key, change.value.replace(b"dmFsdWU=", b"bmV3"), expected=change.revision)
+    await storage.delete(gone.key, expected=gone.revision)
+    await storage.create("/registry/secrets/default/new", change.value.replace(b'"change"', b'"new"'))
+
+
+@pytest.mark.parametrize(
+    ("failure", "compacting"),
+    [
+        (StorageError("connection lost"), False),
+        (None, False),
+        (CompactedError(9), True),
+        (ZeroDivisionError(), False),
+    ],
+    ids=["connection lost", "the watch just ended", "compacted", "a bug"],
+)
+def test_a_broken_watch_loses_nothing(
+    failure: Exception | None, compacting: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        storage = FragileStorage()
+        async with fragile_room(storage) as room:
+            start = room.registry.revision
+            await room.watch("secrets", resourceVersion=start)
+            storage.break_watch(failure)
+            await room.settle()
+            assert not room.ready()
+            await write_behind_the_back(storage)
+            if compacting:
+                await storage.compact(await storage.revision())
+            assert room.seen == []
+            await room.clock.advance(RETRY_FIRST)
+            assert room.ready()
+            assert room.registry.revision == await storage.revision()
+            in_turn = ["MODIFIED change", "DELETED gone", "ADDED new"]
+            found_by_listing = ["MODIFIED change", "ADDED new", "DELETED gone"]  # when it went is not known any more
+            assert room.seen == (
+                found_by_listing if isinstance(failure, CompactedError | ZeroDivisionError) else in_turn
+            )
+            view = room.registry.views["secrets"]
+            assert [obj["metadata"]["name"] for obj in view.list("default")] == ["change", "keep", "new"]
+            assert view.revision == await storage.revision()
+            await room.create("secrets", secret("later"))
+            assert room.seen[3:] == ["ADDED later"]
+            with pytest.raises(NotFoundError):
+                await room.get("secrets", "gone")
+
+    with caplog.at_level(logging.CRITICAL):
+        asyncio.run(scenario())
+
+
+def test_a_resync_that_finds_deletions_last_moves_the_view_s_revision() -> None:
+    async def scenario() -> None:
+        storage = FragileStorage()
+        async with fragile_room(storage) as room:
+            before = room.registry.views["secrets"].revision
+            storage.break_watch(CompactedError(9))
+            await room.settle()
+            gone = await storage.get("/registry/secrets/default/gone")
+            assert gone is not None
+            await storage.delete(gone.key, expected=gone.revision)
+            await storage.compact(await storage.revision())
+            await room.clock.advance(RETRY_FIRST)
+            assert room.registry.views["secrets"].revision > before
+            assert room.registry.views["secrets"].get("gone", "default") is None
+
+    asyncio.run(scenario())
+
+
+def test_the_cache_tries_again_with_growing_pauses_until_the_store_can_be_read() -> None:
+    async def scenario() -> None:
+        storage = FragileStorage()
+        async with fragile_room(storage) as room:
+            storage.unreadable = True
+            storage.break_watch(CompactedError(9))
+            await room.clock.advance(30)
+            assert not room.ready()
+            with pytest.raises(StorageError):
+                await room.get("secrets", "keep")
+            storage.unreadable = False
+            await room.clock.advance(5)
+            assert room.ready()
+            assert (await room.get("secrets", "keep")).name == "keep"
+
+    asyncio.run(scenario())
+
+
+def test_start_raises_when_the_store_cannot_be_read() -> None:
+    async def scenario() -> None:
+        storage = FragileStorage()
+        await storage.open()
+        storage.unreadable = True
+        with pytest.raises(StorageError, match="the disk is gone"):
+            async with open_room(storage):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_a_write_that_was_stored_is_answered_even_if_the_watch_breaks_before_it_is_seen() -> None:
+    async def scenario() -> None:
+        storage = FragileStorage()
+        async with fragile_room(storage) as room:
+            real = storage.create
+
+            async def create(key: str, value: bytes) -> Any:
+                storage.break_watch(StorageError("connection lost"))
+                return await real(key, value)
+
+            storage.create = create  # type: ignore[method-assign] # the watch breaks during the write
+            stored = await room.create("secrets", secret("a"))
+            assert stored.revision == await storage.revision()
+
+    asyncio.run(scenario())
+
+
+# -- several processes ----------------------------------------------------------------------------------------------
+
+
+def test_two_registries_over_one_store_see_each_other_s_writes_at_once() -> None:
+    async def scenario() -> None:
+        storage = MemoryStorage()
+        await storage.open()
+        async with open_room(storage) as one, open_room(storage, clock=one.clock) as two:
+            for name in NAMESPACES:
+                await one.create("namespaces", {"metadata": {"name": name}})
+            await one.watch("secrets")
+            await two.watch("secrets")
+            for index in range(20):
+                writer, reader = (one, two) if index % 2 else (two, one)
+                stored = await writer.create("secrets", secret(f"s{index:02}"))
+                assert (await reader.get("secrets", stored.name)).revision == stored.revision
+                assert (await reader.list("secrets")).items[-1].name == stored.name
+            await one.settle()
+            assert one.seen == two.seen == [f"ADDED s{index:02}" for index in range(20)]
+        await storage.close()
+
+    asyncio.run(scenario())
+
+
+def test_many_incrementing_writers_in_two_registries_lose_no_increment() -> None:
+    async def scenario() -> None:
+        storage = MemoryStorage()
+        await storage.open()
+        async with open_room(storage) as one, open_room(storage, clock=one.clock) as two:
+            await one.create("namespaces", {"metadata": {"name": "default"}})
+            await one.create("configmaps", {"metadata": {"name": "n"}, "data": {"n": "0"}})
+
+            async def increment(room: Room) -> None:
+                for _ in range(10):
+                    await room.patch(
+                        "configmaps", "n", lambda obj: {**obj, "data": {"n": str(int(obj["data"]["n"]) + 1)}}
+                    )
+
+            await asyncio.gather(increment(one), increment(two))
+            assert (await one.get("configmaps", "n")).obj["data"]["n"] == "20"
+        await storage.close()
+
+    asyncio.run(scenario())
+
+
+# -- what others put into the store ---------------------------------------------------------------------------------
+
+
+@in_room
+async def test_bytes_of_another_writer_are_taken_over_in_our_shape(room: Room) -> None:
+    value = b'{"metadata":{"name":"a","namespace":"default"}, "data":{}, "apiVersion":"v1","kind":"Secret"}'
+    await room.storage.create("/registry/secrets/default/a", value)
+    stored = await room.get("secrets", "a")
+    start = b'{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"a"'
+    assert stored.raw.startswith(start % stored.revision)
+    assert stored.obj["data"] == {}
+
+
+@pytest.mark.parametrize("value", [b"", b"junk", b"[]", b'{"metadata":{}}', b'{"kind":"Secret"}', b"k8s\0binary"])
+@in_room
+async def test_bytes_that_are_no_object_count_as_absent_and_stop_nothing(
+    room: Room, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    await room.create("secrets", secret("b"))
+    await room.watch("secrets")
+    await room.storage.create("/registry/secrets/default/a", value)
+    assert await room.names("secrets") == ["b"]
+    entry = await room.storage.get("/registry/secrets/default/b")
+    assert entry is not None
+    await room.storage.update(entry.key, value, expected=entry.revision)
+    assert await room.names("secrets") == []
+    assert room.seen == ["ADDED b", "DELETED b"]
+    assert "not valid JSON" in caplog.text
+    assert value not in caplog.text.encode() or not value
+    caplog.clear()
+
+
+@pytest.mark.parametrize("key", ["/registry/widgets/a", "/registry/secrets", "/registry/x/y/z/w", "/registry/nodes/a"])
+@in_room
+async def test_keys_of_kinds_not_served_are_passed_over(room: Room, key: str) -> None:
+    await room.storage.create(key, b'{"kind":"X"}')
+    await room.create("secrets", secret("a"))
+    assert room.registry.revision == await room.storage.revision()
+    assert await room.names("nodes") == []
+
+
+def test_a_broken_object_with_the_right_beginning_is_told_when_it_is_decoded() -> None:
+    async def scenario() -> None:
+        async with open_room() as room:
+            await room.storage.create(
+                "/registry/secrets/default/a", b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"'
+            )
+            with pytest.raises(StorageError, match="not valid JSON"):
+                _ = (await room.get("secrets", "a")).obj
+
+    asyncio.run(scenario())
+
+
+@in_room
+async def test_waiting_for_revisions_that_never_come_leaves_nothing_behind(room: Room) -> None:
+    cache = room.registry._cache
+    calls = [asyncio.ensure_future(cache.reach_within(10**9 + index, 3.0)) for index in range(10)]
+    await room.settle()
+    assert len(cache._waiting) == 10
+    await room.clock.advance(3)
+    assert await asyncio.gather(*calls) == [False] * 10
+    assert cache._waiting == []
+    assert room.clock.sleepers == 0
+
+
+@in_room
+async def test_stop_releases_who_waits_and_may_be_called_twice(room: Room) -> None:
+    waiting = asyncio.ensure_future(room.registry._cache.reach(10**9))
+    await room.settle()
+    await room.registry.stop()
+    assert await waiting is False
+    await room.registry.stop()
