@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mooring.authn import serviceaccount
 from mooring.authn.credentials import Credentials
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
@@ -222,8 +223,6 @@ def test_for_a_pod_the_node_is_information_only() -> None:
 def verifications(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """The times at which a signature was verified."""
     seen: list[datetime] = []
-    from mooring.authn import serviceaccount
-
     real = verify_jwt
 
     def counted(token: str, keys: VerificationKeys, now: datetime, *, issuers: tuple[str, ...]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ LEASES = {"group": "coordination.k8s.io", "resource": "leases", "namespace": "ku
 CSRS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
 
 
-def ask(verb: str, user: UserInfo = NODE, **more: str) -> Attributes:
+def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
     return Attributes(user=user, verb=verb, **more)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.authz import rbacindex
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.policyobjects import (
@@ -20,7 +21,7 @@ from mooring.authz.policyobjects import (
     user,
 )
 from mooring.authz.rbac import Rbac
-from mooring.authz.rules import path_rule, rule
+from mooring.authz.rules import Rule, compile_rules, path_rule, rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
 from mooring.kinds.view import FixedView, View
@@ -232,11 +233,13 @@ def test_every_change_counts_at_once() -> None:
 
 
 def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mooring.authz import rbacindex
-
     compiled: list[object] = []
-    real = rbacindex.compile_rules
-    monkeypatch.setattr(rbacindex, "compile_rules", lambda rules: compiled.append(rules) or real(rules))  # type: ignore[func-returns-value]  # append, then go on
+
+    def counted(rules: list[Obj] | None) -> tuple[Rule, ...]:
+        compiled.append(rules)
+        return compile_rules(rules)
+
+    monkeypatch.setattr(rbacindex, "compile_rules", counted)
     many = [cluster_role(f"r{number}", rule("get", "", "pods")) for number in range(50)]
     roles = Recorder(many)
     views: dict[str, View] = {**rbac_views(), "clusterroles": roles}
