@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
@@ -104,8 +104,10 @@ REVIEWS = Resource(
 )
 RESOURCES = (WIDGETS, OLD_GADGETS, GADGETS, REVIEWS)
 
-_text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
-_moments = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))
+_text = st.text(st.characters(codec="utf-8"), max_size=12)
+_moments = st.integers(-2_000_000_000_000_000, 7_000_000_000_000_000).map(
+    lambda micros: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+)
 _json_objects: st.SearchStrategy[Obj] = st.dictionaries(
     _text,
     st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | _text, st.lists, max_leaves=4),

@@ -1,4 +1,4 @@
-"""Bodies: decoding by Content-Type, what is wrong with their spelling, canonical encoding (reference/kubernetes.md 7.10, 7.12, 7.17)."""
+"""Bodies: decoding by Content-Type, wrong spelling, canonical encoding (reference/kubernetes.md 7.10, 7.12, 7.17)."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_warnings_are_bounded() -> None:
 def test_stored_bytes_begin_with_what_readers_look_for() -> None:
     shuffled = {"text": "<b>&", "metadata": {"name": "a"}, "apiVersion": "v1", "kind": "Example"}
     assert encode_json(shuffled) == b'{"kind":"Example","apiVersion":"v1","metadata":{"name":"a"},"text":"<b>&"}'
-    assert list(shuffled)[0] == "text"
+    assert next(iter(shuffled)) == "text"
 
 
 def test_objects_without_kind_are_written_as_they_are() -> None:
