@@ -16,7 +16,7 @@ from mooring.pki.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.errors import IssueError, KeyRefusedError
 from mooring.pki.names import AlternativeNames
 from mooring.pki.requests import parse_request
-from tests.support.testca import ThrowawayCA, request
+from tests.support.testca import ThrowawayCA, request, with_broken_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = keys.generate_key()
@@ -135,6 +135,11 @@ def test_what_is_no_signing_ca_is_refused(extensions: list[tuple[x509.ExtensionT
 def test_a_ca_needs_its_own_key() -> None:
     with pytest.raises(IssueError, match="does not belong to its certificate"):
         Authority(CA.certificate, KEY)
+
+
+def test_a_ca_whose_public_key_is_broken_is_refused() -> None:
+    with pytest.raises(IssueError, match="public key cannot be parsed"):
+        Authority(pem.certificate_from_der(with_broken_key(CA.certificate)), CA.key)
 
 
 def test_a_ca_key_of_another_kind_is_refused() -> None:

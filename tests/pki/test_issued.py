@@ -123,6 +123,11 @@ LEAF = (x509.BasicConstraints(False, None), True)
         ),
         pytest.param(raw((x509.BasicConstraints(True, None), True)), "it has other basic constraints", id="a CA"),
         pytest.param(
+            raw(LEAF, (x509.SubjectKeyIdentifier(b"x"), False)),
+            "it carries an extension nobody asked for",
+            id="an identifier only CAs have",
+        ),
+        pytest.param(
             raw(LEAF, (x509.OCSPNoCheck(), False)), "it carries an extension nobody asked for", id="an extension more"
         ),
         pytest.param(

@@ -22,6 +22,11 @@ def test_a_subject_states_groups_then_the_user() -> None:
     assert names.organizations(name) == ("b", "a")
 
 
+def test_what_is_rebuilt_states_no_value_twice_and_none_that_is_empty() -> None:
+    stated = name_of(group_name("x"), group_name(""), group_name("x"), user_name("jane"))
+    assert names.rebuilt(stated) == names.subject("jane", ["x"])
+
+
 def test_a_common_name_may_be_longer_than_x520_allows() -> None:
     assert names.common_name(names.subject("system:node:" + "n" * 253)) == "system:node:" + "n" * 253
 
@@ -37,8 +42,12 @@ def test_a_common_name_may_be_longer_than_x520_allows() -> None:
             ("y", "x"),
             id="organizations keep their order",
         ),
-        pytest.param(name_of(group_name("x"), group_name("x")), "", ("x",), id="an organization is listed once"),
-        pytest.param(name_of(group_name(""), group_name("x")), "", ("x",), id="an empty organization is none"),
+        pytest.param(
+            name_of(group_name("x"), group_name("x")), "", ("x", "x"), id="an organization stated twice is read twice"
+        ),
+        pytest.param(
+            name_of(group_name(""), group_name("x")), "", ("", "x"), id="an empty organization is read as such"
+        ),
     ],
 )
 def test_reading(name: x509.Name, common_name: str, organizations: tuple[str, ...]) -> None:

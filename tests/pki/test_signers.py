@@ -10,9 +10,11 @@ import pytest
 from mooring.pki import keys, names, signers
 from mooring.pki.names import AlternativeNames
 from mooring.pki.requests import CertificateRequest
+from tests.support.testca import group_name, name_of, user_name
 
 KEY = keys.generate_key().public_key()
 NODE = CertificateRequest(names.subject("system:node:a", ["system:nodes"]), KEY)
+TWICE = name_of(group_name("system:nodes"), group_name("system:nodes"), user_name("system:node:a"))
 SERVING = replace(NODE, alternative_names=AlternativeNames(dns=("a",)))
 ANYBODY = CertificateRequest(names.subject("jane", ["devs"]), KEY)
 
@@ -69,6 +71,7 @@ def test_kube_apiserver_client(request_: CertificateRequest, usages: list[str], 
         pytest.param(
             with_subject(NODE, "system:node:a", "system:nodes", "devs"), CLIENT, [NO_GROUP], id="one organization more"
         ),
+        pytest.param(replace(NODE, subject=TWICE), CLIENT, [NO_GROUP], id="the organization twice"),
         pytest.param(with_subject(NODE, "a", "system:nodes"), CLIENT, [NO_NODE], id="the bare host name"),
         pytest.param(with_names(NODE, dns=("a",)), CLIENT, ["DNS subjectAltNames are not allowed"], id="a DNS name"),
         pytest.param(

@@ -196,13 +196,14 @@ IMPOSTOR = ThrowawayCA(now=NOW).client("jane")
 UNKNOWN = "the certificate was signed by an unknown authority"
 NOT_SIGNED = "the certificate names a known authority but was not signed with its key"
 NO_CLIENT = "the certificate's extended key usage does not include client authentication"
+NO_CLIENT_BELOW = "a CA of the chain's extended key usage does not include client authentication"
 NOT_UNDERSTOOD = "the certificate has a critical extension that is not understood: 1.2.3.4"
 SHORT_KEY = "an RSA key of 1024 bits is not accepted: use 2048 to 4096 bits"
 BY_NO_CA = "the certificate was issued by one that is not a CA"
 BY_NO_SIGNER = "the certificate was issued by a CA that may not sign certificates"
 TOO_DEEP = "there are more intermediates than a CA of the chain allows"
 CONSTRAINED = "a CA of the chain constrains names, and the certificate may break it"
-OLD = "the certificate expired at 2026-01-02T03:04:04Z, 1 seconds ago"
+OLD = "a CA of the chain expired at 2026-01-02T03:04:04Z, 1 seconds ago"
 BEGINS = "the certificate is valid from 2026-01-02T02:59:05Z"
 
 
@@ -234,7 +235,7 @@ def test_a_ca_that_says_it_may_sign_may() -> None:
         pytest.param(below(JANE), "not-a-ca", BY_NO_CA, id="issued by a client with a good certificate"),
         pytest.param(below(NO_CONSTRAINTS), "not-a-ca", BY_NO_CA, id="issued by one without constraints"),
         pytest.param(below(NO_SIGNING), "not-a-ca", BY_NO_SIGNER, id="issued by a CRL signer"),
-        pytest.param(below(SERVERS_ONLY), "wrong-usage", NO_CLIENT, id="issued by a CA for servers only"),
+        pytest.param(below(SERVERS_ONLY), "wrong-usage", NO_CLIENT_BELOW, id="issued by a CA for servers only"),
         pytest.param(
             below(STRANGE_MIDDLE),
             "unknown-critical-extension",

@@ -37,14 +37,17 @@ class Authority:
     def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
         """Raises IssueError unless `certificate` is a CA that may sign certificates and `key` is its key."""
         accepted_private_key(key)
-        if certificate.public_key() != key.public_key():
+        try:
+            certified = certificate.public_key()
+        except pem.UNPARSABLE as error:
+            raise IssueError("the CA certificate's public key cannot be parsed") from error
+        if certified != key.public_key():
             raise IssueError("the CA's private key does not belong to its certificate")
         _require_signing_ca(certificate)
         self.certificate = certificate
         self.certificate_pem = pem.certificates_pem([certificate])
         self.not_after = certificate.not_valid_after_utc
         self._key = key
-        self._hash = signature_hash(key)
         self._extensions_of_leaf: tuple[x509.ExtensionType, ...] = (_authority_key_identifier(certificate, key),)
 
     def sign(self, template: Template, now: datetime, serial: int) -> x509.Certificate:

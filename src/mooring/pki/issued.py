@@ -83,7 +83,8 @@ def check_issued(certificate: x509.Certificate, template: Template, issuer: x509
     )
 
     # (6) Nothing else.
-    _require(extensions.keys() <= _KNOWN_EXTENSIONS, "it carries an extension nobody asked for")
+    known = _KNOWN_EXTENSIONS if template.is_ca else _KNOWN_EXTENSIONS - {x509.SubjectKeyIdentifier.oid}
+    _require(extensions.keys() <= known, "it carries an extension nobody asked for")
 
 
 def check_answers(certificate: x509.Certificate, request: CertificateRequest, now: datetime) -> None:

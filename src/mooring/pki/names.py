@@ -4,7 +4,7 @@ Rules kept here:
 * A subject states organizations (groups) first and the common name (user) last, all values of one attribute in one RDN, as
   Go's `pkix.Name` encodes it; `rebuilt` keeps only the standard attributes, in that order (reference/kubernetes.md 3.7).
   Values that share an RDN are a set: DER sorts them, shorter ones first, so group order is not kept (nor is it by Go).
-* With several common names the last counts, as in Go; no organization is listed twice.
+* With several common names the last counts, as in Go; in what we encode no value is empty or listed twice.
 * Of the alternative names only DNS, IP, email and URI exist for us; a range is not an address.
 * Node names may be 253 characters and `system:node:` comes before them: the 64 of X.520 is not enforced, as Go does not.
 """
@@ -40,9 +40,9 @@ _SINGLE = (NameOID.COMMON_NAME, NameOID.SERIAL_NUMBER)
 
 
 def values(name: x509.Name, oid: ObjectIdentifier) -> tuple[str, ...]:
-    """The text values of an attribute, in order, without empty ones and without repetition."""
+    """The text values of an attribute, all of them, in order."""
     found = (attribute.value for attribute in name.get_attributes_for_oid(oid))
-    return tuple(dict.fromkeys(value for value in found if isinstance(value, str) and value))
+    return tuple(value for value in found if isinstance(value, str))
 
 
 def common_name(name: x509.Name) -> str:
@@ -56,7 +56,7 @@ def organizations(name: x509.Name) -> tuple[str, ...]:
 
 def subject(name: str, groups: Iterable[str] = ()) -> x509.Name:
     """The subject of a user `name` in `groups`."""
-    return _encoded([(NameOID.ORGANIZATION_NAME, tuple(dict.fromkeys(groups))), (NameOID.COMMON_NAME, (name,))])
+    return _encoded([(NameOID.ORGANIZATION_NAME, tuple(groups)), (NameOID.COMMON_NAME, (name,))])
 
 
 def rebuilt(name: x509.Name) -> x509.Name:
@@ -69,9 +69,9 @@ def _encoded(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library warns about common names above 64 characters; see the rules above
         return x509.Name(
-            x509.RelativeDistinguishedName(x509.NameAttribute(oid, text, _validate=False) for text in texts)
+            x509.RelativeDistinguishedName(x509.NameAttribute(oid, text, _validate=False) for text in unique)
             for oid, texts in attributes
-            if texts
+            if (unique := dict.fromkeys(text for text in texts if text))
         )
 
 

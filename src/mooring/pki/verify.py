@@ -212,29 +212,29 @@ def _check_critical_extensions(certificate: x509.Certificate) -> None:
             )
 
 
-def _check_time(certificate: x509.Certificate, now: datetime) -> None:
+def _check_time(certificate: x509.Certificate, now: datetime, whose: str = "the certificate") -> None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
         early = _seconds(begin - now)
         raise PeerCertificateError(
             "not-yet-valid",
-            f"the certificate is valid from {rfc3339(begin)}, {early} seconds from now: compare the clocks",
+            f"{whose} is valid from {rfc3339(begin)}, {early} seconds from now: compare the clocks",
             early,
         )
     if now > end:
         late = _seconds(now - end)
-        raise PeerCertificateError("expired", f"the certificate expired at {rfc3339(end)}, {late} seconds ago", late)
+        raise PeerCertificateError("expired", f"{whose} expired at {rfc3339(end)}, {late} seconds ago", late)
 
 
 def _seconds(gap: timedelta) -> int:
     return -(-gap // timedelta(seconds=1))  # rounded up: a refusal by half a second is not "0 seconds"
 
 
-def _check_purpose(certificate: x509.Certificate) -> None:
+def _check_purpose(certificate: x509.Certificate, whose: str = "the certificate") -> None:
     listed = _value(certificate, x509.ExtendedKeyUsage)
     if listed is not None and _PURPOSES.isdisjoint(listed):
         raise PeerCertificateError(
-            "wrong-usage", "the certificate's extended key usage does not include client authentication"
+            "wrong-usage", f"{whose}'s extended key usage does not include client authentication"
         )
 
 
@@ -267,8 +267,8 @@ def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: d
         raise PeerCertificateError(
             "constrained-names", "a CA of the chain constrains names, and the certificate may break it"
         )
-    _check_time(issuer, now)
-    _check_purpose(issuer)
+    _check_time(issuer, now, "a CA of the chain")
+    _check_purpose(issuer, "a CA of the chain")
 
 
 def _constrain_subjects(limits: x509.NameConstraints) -> bool:
