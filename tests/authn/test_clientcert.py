@@ -111,6 +111,17 @@ def test_another_bundle_of_cas_asks_anew() -> None:
     assert isinstance(judged(ClientCertificateAuthenticator(ClientTrust([OTHER_CA.certificate])), connection), Rejected)
 
 
+def test_a_memo_never_lends_one_peer_the_identity_of_another() -> None:
+    _, authenticator = trusting()
+    memo = PeerMemo()
+    names = []
+    for name in ("jane", "joe"):
+        verdict = judged(authenticator, Credentials((leaf(name),), memo=memo))
+        assert isinstance(verdict, Accepted)
+        names.append(verdict.user.username)
+    assert names == ["jane", "joe"]
+
+
 class GoodBearer:
     name = "good-bearer"
     fallback = False

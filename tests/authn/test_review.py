@@ -73,6 +73,7 @@ def test_audiences(spec: Obj, server: tuple[str, ...], audiences: list[str] | No
     [
         pytest.param({"token": "bad"}, "expired", id="a refused token"),
         pytest.param({"token": "whose?"}, "unknown-token", id="a token nobody knows is not anonymous"),
+        pytest.param({"token": "\ud800"}, "unknown-token", id="a token that is no text"),
         pytest.param({"token": "good", "audiences": ["x"]}, "wrong-audience", id="a token for somebody else"),
     ],
 )

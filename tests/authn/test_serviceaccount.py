@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mooring.authn import serviceaccount
 from mooring.authn.credentials import Credentials
@@ -217,6 +219,25 @@ def test_extra_tells_pod_and_node(kind: str, extra: dict[str, tuple[str, ...]]) 
 
 def test_for_a_pod_the_node_is_information_only() -> None:
     accepted(claims(**{"kubernetes.io": private(**BOUND["pod"][0])}), nodes=FixedView())
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 1 << 40) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "uid", "x"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["sub", "aud", "jti", "nbf", "exp", "kubernetes.io"]), junk))
+def test_claims_of_any_shape_never_fail(made: dict[str, Any]) -> None:
+    assert isinstance(judged(SIGNER.sign({**claims(), **made})), Accepted | Rejected)
+
+
+@given(st.dictionaries(st.sampled_from(["namespace", "serviceaccount", "secret", "pod", "node"]), junk))
+def test_private_claims_of_any_shape_never_fail(made: dict[str, Any]) -> None:
+    assert isinstance(judged(SIGNER.sign(claims(**{"kubernetes.io": private(**made)}))), Accepted | Rejected)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ Rules kept here (reference/kubernetes.md 5.1, 5.3):
    beside it still rescues the request: that is the chain's business.
 2. A verified certificate without a common name is not mine.
 3. The chain walk happens once per connection; after that only the validity dates of the whole chain are compared with
-   `now`. A refusal is remembered too, unless it was about time. Another bundle of CAs asks anew.
+   `now`. A refusal is remembered too, unless it was about time. Another bundle of CAs, or another chain, asks anew: a
+   memo that was passed on by mistake never lends one peer the identity of another.
 4. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
 """
 
@@ -30,10 +31,15 @@ _OF_TIME = frozenset({"expired", "not-yet-valid"})
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a connection remembers; `peer` is None for a refusal."""
+    """What a connection remembers about one presented chain; `peer` is None for a refusal."""
 
+    chain: tuple[bytes, ...]
     verdict: Verdict
     peer: VerifiedPeer | None = None
+
+    def holds(self, chain: tuple[bytes, ...], now: datetime) -> bool:
+        """Whether the verdict is about this chain and no date has passed since."""
+        return self.chain == chain and (self.peer is None or valid_at(self.peer, now))
 
 
 class ClientCertificateAuthenticator:
@@ -50,16 +56,17 @@ class ClientCertificateAuthenticator:
             return _NOT_MINE
         memo = credentials.memo
         known = memo.known if memo.trust is self._trust else None
-        if isinstance(known, _Known) and (known.peer is None or valid_at(known.peer, now)):
+        if isinstance(known, _Known) and known.holds(credentials.peer, now):
             return known.verdict
         try:
             peer = self._trust.verify(credentials.peer, now)
         except PeerCertificateError as error:
             refused = Rejected(error.code, str(error))
-            memo.trust, memo.known = self._trust, None if error.code in _OF_TIME else _Known(refused)
+            memo.trust = self._trust
+            memo.known = None if error.code in _OF_TIME else _Known(credentials.peer, refused)
             return refused
         verdict = _verdict(peer)
-        memo.trust, memo.known = self._trust, _Known(verdict, peer)
+        memo.trust, memo.known = self._trust, _Known(credentials.peer, verdict, peer)
         return verdict
 
 

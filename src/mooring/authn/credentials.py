@@ -49,6 +49,11 @@ class Credentials:
     memo: PeerMemo = field(default_factory=PeerMemo, compare=False)
 
 
+def bearer(token: str) -> Secret:
+    """The token as bytes; text that is not encodable (a lone surrogate of a JSON escape) stays distinct and matches nothing."""
+    return Secret(token.encode("utf-8", "surrogatepass"))
+
+
 def read_credentials(headers: HeaderValues, peer: tuple[bytes, ...] = (), memo: PeerMemo | None = None) -> Credentials:
     """The credentials in these headers and this peer chain."""
     memo = memo or PeerMemo()
@@ -60,4 +65,4 @@ def read_credentials(headers: HeaderValues, peer: tuple[bytes, ...] = (), memo: 
         return Credentials(peer, memo=memo)
     if not parts[1]:
         return Credentials(peer, warnings=(EXTRA_SPACE,), memo=memo)
-    return Credentials(peer, Secret(parts[1]), memo=memo)
+    return Credentials(peer, bearer(parts[1]), memo=memo)

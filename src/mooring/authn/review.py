@@ -17,12 +17,11 @@ from datetime import datetime
 
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import Outcome, authenticate
-from mooring.authn.credentials import Credentials
+from mooring.authn.credentials import Credentials, bearer
 from mooring.clock import rfc3339
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
-from mooring.secret import Secret
 from mooring.wire.schema import Obj
 
 INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - a message, not a password
@@ -47,7 +46,7 @@ def review_token(
         raise BadRequestError("token is required for TokenReview in authentication")
     asked = tuple(spec.get("audiences") or audiences)
     bearing = [one for one in authenticators if not one.fallback]
-    outcome = authenticate(Credentials(bearer=Secret(token)), bearing, views, now, asked)
+    outcome = authenticate(Credentials(bearer=bearer(token)), bearing, views, now, asked)
     kept = {key: value for key, value in spec.items() if key != "token"}
     answer: Obj = {**review, "spec": kept, "status": _status(outcome, asked)}
     return Reviewed(answer, outcome)
