@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -506,7 +507,7 @@ def test_a_read_that_fails_is_told_and_the_next_one_succeeds(path: Path, monkeyp
 
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "get": lambda: store.get("/a"),
-            "page": lambda: store.range("/"),
+            "_snapshot": lambda: store.range("/"),
             "newest": store.revision,
             "compacted": store.compacted,
             "changes": lambda: anext(store.watch("", after=1)),
@@ -551,6 +552,39 @@ def test_large_values_are_spread_over_several_commits(path: Path, monkeypatch: p
         monkeypatch.setattr(store, "_take_group", counting)
         await asyncio.gather(*(store.create(f"/{n}", b"x" * 400) for n in range(9)))
         assert commits == 3
+
+    run(path, scenario)
+
+
+def test_other_work_has_its_turn_during_a_large_range_and_a_slow_commit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(store: SqliteStorage) -> None:
+        turns = 0
+
+        async def other_work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(store.create(f"/{n}", b"x" * 100) for n in range(1000)))
+        working = asyncio.create_task(other_work())
+        page, small = await asyncio.gather(store.range("/"), store.range("/99"))
+        assert len(page.entries) == 1000
+        assert len(small.entries) == 11
+        assert turns >= 7  # a turn after each of the slices
+        turns = 0
+        real = Writer.commit
+
+        def slow(writer: Writer) -> None:
+            time.sleep(0.02)
+            real(writer)
+
+        monkeypatch.setattr(Writer, "commit", slow)
+        await store.create("/slow", b"")
+        assert turns > 1
+        working.cancel()
 
     run(path, scenario)
 

@@ -6,8 +6,10 @@ Rules kept here:
   the loop thread: they touch only cached pages, and on another thread each would have to win the interpreter lock back.
 * What was committed is given to watches first and to the writers then, in one callback.
 * A failed group fails all of its writes, the connection is made anew, and the next group tries again.
-* A point read, a look at the revision, and a short stretch of the log run on the loop thread (3–30 µs, less than a thread hop);
-  ranges and long stretches on a reading thread.
+* Reads run on the loop thread: a point read or a look at the revision takes 3–6 µs, a tenth of a thread hop; ranges and long
+  stretches of the log run in slices of less than a millisecond, in one snapshot, with other work in between. On a thread, SQLite
+  gives the interpreter lock up at every row, and behind a busy loop gets it back only after milliseconds.
+* For the same reason the loop gives way when a commit takes long: what it waits for may be the lock, not the disk.
 * Other processes' writes are noticed by any call of `revision`, and every POLL_SECONDS while anybody watches.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,9 +44,13 @@ WAITING_WRITES = 16_384
 """Writes that may wait for the disk; more means that it cannot keep up, and callers are told rather than queued."""
 INLINE_BYTES = 1024 * 1024
 """Bytes of values read on the loop thread at once when catching up."""
-STRETCH_CHANGES = 2000
-STRETCH_BYTES = 8 * 1024 * 1024
-"""One stretch of the log read on the reading thread: bounds the memory of a watch that starts in the past."""
+STRETCH_CHANGES = 256
+"""Changes read at once by a watch that is far behind: about a millisecond of the loop thread; other work has its turn between."""
+GIVE_WAY_AFTER = 0.001
+"""A commit takes about 0.3 ms. One that is not done after this (then after twice, four times, … this) may be waiting for the
+interpreter lock, which a loop that never idles would keep from it for seconds (measured with uvloop: up to 1.8 s)."""
+GIVE_WAY_SECONDS = 0.0005
+"""How long the loop thread then stands still at most; it goes on the moment the commit is done."""
 
 _CLOSED = "the store is closed"
 _T = TypeVar("_T")
@@ -90,24 +97,23 @@ class SqliteStorage:
         self._compactions: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._work = asyncio.Event()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
-        self._write_thread: ThreadPoolExecutor
-        self._read_thread: ThreadPoolExecutor
+        self._scanning = asyncio.Lock()
+        self._thread: ThreadPoolExecutor
 
     # ---- life
 
     async def open(self) -> None:
         if self._open is not None:
             return
-        self._write_thread = ThreadPoolExecutor(1, "mooring-sqlite-write")
-        self._read_thread = ThreadPoolExecutor(1, "mooring-sqlite-read")
+        self._thread = ThreadPoolExecutor(1, "mooring-sqlite")
         try:
-            self._open = await self._on(self._write_thread, self._connect)
+            self._open = await self._on_thread(self._connect)
         except BaseException:
-            self._write_thread.shutdown(wait=False)
-            self._read_thread.shutdown(wait=False)
+            self._thread.shutdown(wait=False)
             raise
         self._closing = False
         self._work = asyncio.Event()
+        self._scanning = asyncio.Lock()
         self._feed = Feed(self, self._open.loop_reader.newest())
         self._tasks = (asyncio.create_task(self._write_all()), asyncio.create_task(self._poll()))
 
@@ -135,26 +141,41 @@ class SqliteStorage:
         await writing
         polling.cancel()
         self._feed.close()
-        opened, self._open = self._open, None
+        async with self._scanning:  # after a range under way
+            opened, self._open = self._open, None
         opened.loop_reader.close()
-        await self._on(self._read_thread, opened.scanner.close)
+        opened.scanner.close()
         if opened.writer is not None:
-            await self._on(
-                self._write_thread, opened.writer.close
-            )  # the last to close copies the log into the database
-        self._read_thread.shutdown(wait=False)
-        self._write_thread.shutdown(wait=False)
+            await self._on_thread(opened.writer.close)  # the last to close copies the log into the database
+        self._thread.shutdown(wait=False)
 
     def _connections(self) -> _Connections:
         if self._open is None or self._closing:
             raise StorageError(_CLOSED)
         return self._open
 
-    async def _on(self, thread: ThreadPoolExecutor, function: Callable[[], _T]) -> _T:
+    async def _on_thread(self, function: Callable[[], _T]) -> _T:
+        """Run what waits for the disk or for a lock on the writing thread, giving way to it when it takes long."""
+        loop = asyncio.get_running_loop()
+        finished = threading.Event()
+
+        def run() -> _T:
+            try:
+                return function()
+            finally:
+                finished.set()
+
+        def give_way(patience: float) -> None:
+            if not finished.wait(GIVE_WAY_SECONDS):
+                timers.append(loop.call_later(2 * patience, give_way, 2 * patience))
+
+        timers = [loop.call_later(GIVE_WAY_AFTER, give_way, GIVE_WAY_AFTER)]
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, function)
+            return await loop.run_in_executor(self._thread, run)
         except sqlite3.Error as error:
             raise self._explain(error) from error
+        finally:
+            timers[-1].cancel()
 
     def _explain(self, error: Exception) -> StorageError:
         return (
@@ -175,8 +196,13 @@ class SqliteStorage:
         return self._now(lambda: reader.get_at(key, revision) if revision else reader.get(key))
 
     async def range(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
-        scanner = self._connections().scanner
-        return await self._on(self._read_thread, lambda: scanner.page(prefix, after, limit, revision))
+        async with self._scanning:
+            with contextlib.closing(self._connections().scanner.page(prefix, after, limit, revision)) as slices:
+                while True:
+                    page = self._now(lambda: next(slices))
+                    if page is not None:
+                        return page
+                    await asyncio.sleep(0)
 
     async def revision(self) -> int:
         newest = self._now(self._connections().loop_reader.newest)
@@ -204,8 +230,10 @@ class SqliteStorage:
     async def read(self, after: int) -> Sequence[Change]:
         """The log for `feed.Feed`, as above."""
         assert self._open is not None
-        scanner = self._open.scanner
-        return await self._on(self._read_thread, lambda: scanner.changes(after, STRETCH_CHANGES, STRETCH_BYTES))
+        reader = self._open.loop_reader
+        changes = self._now(lambda: reader.changes(after, STRETCH_CHANGES, INLINE_BYTES))
+        await asyncio.sleep(0)
+        return changes
 
     async def _poll(self) -> None:
         while True:
@@ -297,14 +325,14 @@ class SqliteStorage:
         try:
             writer = await self._writer()
             if not writer.try_begin():
-                await self._on(self._write_thread, writer.begin)
+                await self._on_thread(writer.begin)
             for write in group:
                 try:
                     write.outcome = writer.apply(write.operation, write.key, write.value, write.expected)
                 except (KeyExistsError, RevisionMismatchError) as error:
                     write.outcome = error
             if any(isinstance(write.outcome, Change) for write in group):
-                await self._on(self._write_thread, writer.commit)
+                await self._on_thread(writer.commit)
             else:
                 writer.rollback()
         except Exception as error:  # whatever it was, those who wait must hear of it
@@ -331,7 +359,7 @@ class SqliteStorage:
         more = False
         try:
             writer = await self._writer()
-            more = await self._on(self._write_thread, lambda: writer.sweep(revision))
+            more = await self._on_thread(lambda: writer.sweep(revision))
         except FutureRevisionError as error:
             if not done.done():
                 done.set_exception(error)
@@ -348,9 +376,7 @@ class SqliteStorage:
         opened = self._open
         assert opened is not None  # the writing task ends before the connections do
         if opened.writer is None:
-            opened.writer = await self._on(
-                self._write_thread, lambda: Writer(sqlite_schema.connect(self._path, read_only=False))
-            )
+            opened.writer = await self._on_thread(lambda: Writer(sqlite_schema.connect(self._path, read_only=False)))
         return opened.writer
 
     async def _start_over(self) -> None:
@@ -360,4 +386,4 @@ class SqliteStorage:
         writer, opened.writer = opened.writer, None
         if writer is not None:
             with contextlib.suppress(StorageError):
-                await self._on(self._write_thread, writer.close)
+                await self._on_thread(writer.close)

@@ -7,11 +7,15 @@ same snapshot. `newest` costs one look at shared memory while nobody wrote.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page
 from mooring.storage.keys import end_of_prefix
+
+SLICE_ENTRIES = 128
+SLICE_BYTES = 512 * 1024
+"""One slice of a range takes about 0.4 ms of the loop thread."""
 
 _NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
 _COMPACTED = "SELECT revision FROM progress WHERE name = 'compacted'"
@@ -80,14 +84,20 @@ class Reader:
 
     def get_at(self, key: str, revision: int) -> Entry | None:
         """The entry as it was at `revision`."""
-        found = self._page(key, key + "\0", 1, revision).entries
-        return found[0] if found else None
+        for page in self._page(key, key + "\0", 0, revision):
+            if page is not None:
+                return page.entries[0] if page.entries else None
+        raise AssertionError("a page ends in its entries")
 
-    def page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
+    def page(self, prefix: str, after: str, limit: int, revision: int) -> Generator[Page | None, None, None]:
+        """The page, in slices: None after each SLICE that is not the last, the page at the end.
+
+        Between two slices the caller may do other things, but nothing with this reader.
+        """
         start = max(prefix, after + "\0") if after else prefix
         return self._page(start, end_of_prefix(prefix), limit, revision)
 
-    def _page(self, start: str, end: str | None, limit: int, revision: int) -> Page:
+    def _page(self, start: str, end: str | None, limit: int, revision: int) -> Generator[Page | None, None, None]:
         with self._snapshot():
             (newest,) = self._execute(_NEWEST).fetchone()
             at = revision or newest
@@ -102,12 +112,20 @@ class Reader:
                 "revision": at,
             }
             current = at == newest
-            rows = self._execute(_RANGE if current else _RANGE_AT, bounds).fetchall()
-            if not limit or len(rows) <= limit:
-                return Page(tuple([Entry(*row) for row in rows]), at)
-            bounds["start"] = rows[limit][0]
+            entries: list[Entry] = []
+            size = 0
+            for row in self._execute(_RANGE if current else _RANGE_AT, bounds):
+                entries.append(Entry(*row))
+                size += len(row[1])
+                if len(entries) % SLICE_ENTRIES == 0 or size >= SLICE_BYTES:
+                    size = 0
+                    yield None
+            if not limit or len(entries) <= limit:
+                yield Page(tuple(entries), at)
+                return
+            bounds["start"] = entries.pop().key
             (remaining,) = self._execute(_COUNT if current else _COUNT_AT, bounds).fetchone()
-            return Page(tuple([Entry(*row) for row in rows[:limit]]), at, more=True, remaining=remaining)
+            yield Page(tuple(entries), at, more=True, remaining=remaining)
 
     def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[Change]:
         """The changes after `after` in order; at most `limit`, and no more once `limit_bytes` of values are read."""

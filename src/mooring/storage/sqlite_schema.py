@@ -124,7 +124,12 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     Several processes may do this at once on a new file. Raises sqlite3.Error or StorageError.
     """
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
-    _refuse_foreign(connection, path)
+    connection.execute("BEGIN")  # one snapshot: another process may be making the file just now
+    try:
+        _refuse_foreign(connection, path)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
     if not _use_wal(connection):
         raise StorageError(
             f"the database file {path} is on a file system without shared memory: put it on a local disk"
