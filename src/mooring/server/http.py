@@ -224,7 +224,13 @@ class Application:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._config = Config(
-            self, log_config=None, access_log=False, timeout_keep_alive=IDLE_SECONDS, lifespan="off", ws="none"
+            self,
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,  # X-Forwarded-For is anybody's claim: limits and audit use the real peer
         )
         self._config.load()
         self._state = ServerState()

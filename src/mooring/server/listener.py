@@ -191,7 +191,6 @@ class TlsProtocol(asyncio.Protocol):
                 self.tcp.abort()
                 return
             self.inner.data_received(data)
-        self._send_pending()  # TLS 1.3 key updates answer through the same pipe
 
     def send(self, data: bytes) -> None:
         """Encrypt `data` and pass it to the kernel, in pieces."""
@@ -206,7 +205,6 @@ class TlsProtocol(asyncio.Protocol):
                 for start in range(0, len(data), WRITE_PIECE):
                     self._tls.sendall(view[start : start + WRITE_PIECE])
                     self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
-            self._send_pending()
         except SSL.Error:
             self.tcp.abort()
             return

@@ -1,0 +1,56 @@
+# The doors of the project. Everything runs in .venv, from the locked requirements; nothing is installed outside it.
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+PURE   := wire pki trust kinds authn authz controllers identity secret config errors clock
+DATA   ?= data
+
+.PHONY: help setup demo test check bench up lock format clean
+
+help: ## what the targets do
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it or say make PYTHON=python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: $(STAMP) ## make .venv with everything that is needed
+
+demo: setup ## a server, a token, three machines joining: every step with its time
+	@$(BIN)/python -m tests.demo
+
+up: setup ## a server that stays: state in ./data, admin kubeconfig at ./data/admin.conf
+	@$(BIN)/mooring up --data-dir $(DATA)
+
+test: setup ## the whole suite, with the coverage gate of the pure rooms
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report=
+	$(BIN)/python -m tests.purecoverage
+
+check: setup ## lint, format, types, layers and purity, generated pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.generated --check
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## Mooring's figures beside those of Kubernetes
+	$(BIN)/python -m bench
+
+lock: setup ## renew requirements/*.lock from pyproject.toml
+	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --no-header --no-annotate --output-file requirements/dev.lock --extra dev pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --no-header --no-annotate --output-file requirements/run.lock pyproject.toml
+
+clean: ## remove what the targets made (not ./data)
+	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
