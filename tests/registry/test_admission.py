@@ -1,0 +1,399 @@
+"""Admission through the registry (reference/kubernetes.md 3.4, 6.3, 6.7, 7.14)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mooring.registry.admission as package
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
+from mooring.errors import ConfigError, ForbiddenError, InvalidError, NotFoundError
+from mooring.identity import MASTERS, NODE_PREFIX, NODES, UserInfo
+from mooring.kinds import KINDS
+from mooring.kinds.kind import Change
+from mooring.kinds.view import FixedView
+from mooring.pki.keys import generate_key
+from mooring.pki.requests import build_request
+from mooring.registry.admission import ADMISSION, AdmissionRequest, build
+from mooring.registry.admission.noderestriction import forbidden_labels
+from mooring.registry.stored import copied
+from mooring.wire.schema import Obj
+from tests.support.manualclock import EPOCH
+from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
+
+NODE = UserInfo(NODE_PREFIX + "n1", groups=(NODES,))
+NAMELESS = UserInfo("someone", groups=(NODES,))
+USER = UserInfo("user")
+KEY = generate_key()
+KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+CLIENT = "kubernetes.io/kube-apiserver-client"
+
+
+def pem(common_name: str, *organizations: str) -> str:
+    return base64.b64encode(build_request(KEY, common_name, organizations)).decode()
+
+
+def csr(request: str, signer: str = CLIENT, name: str = "c") -> Obj:
+    return {
+        "metadata": {"name": name},
+        "spec": {"request": request, "signerName": signer, "usages": ["client auth", "digital signature"]},
+    }
+
+
+# -- the table ------------------------------------------------------------------------------------------------------
+
+
+def test_every_plugin_is_a_row_under_its_own_name() -> None:
+    assert [plugin.name for plugin in build()] == list(ADMISSION)
+    found = set()
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        loaded = __import__(module.name, fromlist=["*"])
+        found |= {
+            item
+            for _, item in inspect.getmembers(loaded, inspect.isclass)
+            if item.__module__ == module.name and hasattr(item, "admit") and item.__name__ != "Admission"
+        }
+    assert found == set(ADMISSION.values())
+
+
+def test_plugins_can_be_disabled_by_name_and_unknown_names_are_told() -> None:
+    assert "NodeRestriction" not in [plugin.name for plugin in build(["NodeRestriction"])]
+    with pytest.raises(ConfigError, match='disable-admission-plugins: "Nope" is not one of'):
+        build(["Nope"])
+
+
+# -- namespaces -----------------------------------------------------------------------------------------------------
+
+
+def request(plural: str, operation: Any, **what: Any) -> AdmissionRequest:
+    asked: dict[str, Any] = {
+        "namespace": "x",
+        "name": "a",
+        "new": {"metadata": {"name": "a"}},
+        "old": None,
+        "views": {"namespaces": FixedView([])},
+        "authorize": masters_only,
+        **what,
+    }
+    by_plural = {item.resource.plural: item for item in KINDS}
+    change = Change(asked.pop("user", USER), EPOCH)
+    return AdmissionRequest(operation=operation, kind=by_plural[plural], change=change, **asked)
+
+
+@pytest.mark.parametrize(
+    ("plural", "operation", "more", "allowed"),
+    [
+        ("secrets", "CREATE", {}, False),
+        ("secrets", "UPDATE", {}, False),
+        ("secrets", "DELETE", {}, True),
+        ("nodes", "CREATE", {"namespace": ""}, True),
+        ("localsubjectaccessreviews", "CREATE", {}, True),
+        ("serviceaccounts", "CREATE", {"subresource": "token"}, False),
+    ],
+    ids=[
+        "creating is refused",
+        "updating is refused",
+        "deleting is allowed",
+        "cluster-scoped kinds do not care",
+        "a review does not tell whether the namespace exists",
+        "a token of a missing namespace is refused",
+    ],
+)
+def test_in_a_missing_namespace(plural: str, operation: str, more: dict[str, Any], allowed: bool) -> None:
+    plugin = ADMISSION["NamespaceLifecycle"]()
+    asked = request(plural, operation, **more)
+    if allowed:
+        plugin.admit(asked)
+    else:
+        with pytest.raises(NotFoundError, match=r'^namespaces "x" not found$'):
+            plugin.admit(asked)
+
+
+# -- certificate requests -------------------------------------------------------------------------------------------
+
+
+def granting(*grants: tuple[str, str]) -> Callable[[Attributes], Decision]:
+    """Allows these (verb, signer name) pairs on signers, and notes nothing else."""
+
+    def authorize(asked: Attributes) -> Decision:
+        right = (asked.group, asked.resource) == ("certificates.k8s.io", "signers")
+        return Decision(Ruling.ALLOW if right and (asked.verb, asked.name) in grants else Ruling.NO_OPINION)
+
+    return authorize
+
+
+CONDITION = {"type": "Approved", "status": "True", "reason": "r"}
+
+
+@pytest.mark.parametrize(
+    ("grants", "allowed"),
+    [
+        ([("approve", CLIENT)], True),
+        ([("approve", "kubernetes.io/*")], True),
+        ([("sign", CLIENT)], False),
+        ([("approve", KUBELET_CLIENT)], False),
+        ([("approve", "*")], False),
+        ([], False),
+    ],
+    ids=str,
+)
+def test_approving_needs_the_right_on_the_signer_or_its_domain(grants: list[tuple[str, str]], allowed: bool) -> None:
+    async def scenario() -> None:
+        async with open_room(authorize=granting(*grants)) as room:
+            stored = await room.create("certificatesigningrequests", csr(pem("x")))
+            body = copied(stored.obj)
+            body["status"] = {"conditions": [CONDITION]}
+            call = room.update("certificatesigningrequests", body, subresource="approval", user=USER)
+            if allowed:
+                approved, _ = await call
+                assert approved.obj["status"]["conditions"][0]["type"] == "Approved"
+                return
+            with pytest.raises(ForbiddenError) as caught:
+                await call
+            assert caught.value.message == (
+                'certificatesigningrequests.certificates.k8s.io "c" is forbidden: '
+                f'user not permitted to approve requests with signerName "{CLIENT}"'
+            )
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("status", "metadata", "asked"),
+    [
+        ({"conditions": [{"type": "Failed", "status": "True", "reason": "r"}]}, {}, True),
+        ({}, {"labels": {"a": "b"}}, False),
+    ],
+    ids=["a condition needs sign", "a label through /status does not"],
+)
+@in_room
+async def test_signing(room: Room, status: Obj, metadata: Obj, asked: bool) -> None:
+    stored = await room.create("certificatesigningrequests", csr(pem("x")))
+    body = copied(stored.obj)
+    body["status"] = {**body.get("status", {}), **status}
+    body["metadata"].update(metadata)
+    call = room.update("certificatesigningrequests", body, subresource="status", user=USER)
+    if asked:
+        with pytest.raises(ForbiddenError, match="user not permitted to sign requests with signerName"):
+            await call
+        await room.update("certificatesigningrequests", body, subresource="status", user=ADMIN)
+    else:
+        assert (await call)[0].labels == {"a": "b"}
+
+
+@in_room
+async def test_nobody_asks_for_a_member_of_system_masters(room: Room) -> None:
+    with pytest.raises(ForbiddenError) as caught:
+        await room.create("certificatesigningrequests", csr(pem("x", "a", MASTERS)))
+    assert caught.value.message == (
+        'certificatesigningrequests.certificates.k8s.io "c" is forbidden: '
+        f"use of {CLIENT} signer with system:masters group is not allowed"
+    )
+    await room.create("certificatesigningrequests", csr(pem("x", MASTERS), "example.com/mine"))
+
+
+@pytest.mark.parametrize("user", [USER, NODE], ids=["a user", "a node"])
+@pytest.mark.parametrize("signer", [CLIENT, KUBELET_CLIENT])
+@pytest.mark.parametrize("junk", ["", "!", base64.b64encode(b"junk").decode()])
+@in_room
+async def test_an_unreadable_request_is_told_by_validation(room: Room, user: UserInfo, signer: str, junk: str) -> None:
+    with pytest.raises(InvalidError, match=r"spec\.request"):
+        await room.create("certificatesigningrequests", csr(junk, signer), user=user)
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plural", "namespace", "obj", "why"),
+    [
+        ("nodes", "", {"metadata": {"name": "n2"}}, 'node "n1" is not allowed to modify node "n2"'),
+        (
+            "nodes",
+            "",
+            {"metadata": {"name": "n1", "labels": {"node-role.kubernetes.io/control-plane": "", "mine": "1"}}},
+            'node "n1" is not allowed to set the following labels: node-role.kubernetes.io/control-plane',
+        ),
+        ("leases", "kube-node-lease", {"metadata": {"name": "n2"}}, "can only access node lease with the same name"),
+        ("leases", "default", {"metadata": {"name": "n1"}}, 'can only access leases in the "kube-node-lease" system'),
+        (
+            "certificatesigningrequests",
+            "",
+            csr(pem(NODE_PREFIX + "n2", NODES), KUBELET_CLIENT),
+            "can only create a node CSR with CN=system:node:n1",
+        ),
+    ],
+    ids=["another node", "a label of Kubernetes' own", "another's lease", "a lease elsewhere", "another's certificate"],
+)
+@in_room
+async def test_a_node_may_not_create(room: Room, plural: str, namespace: str, obj: Obj, why: str) -> None:
+    with pytest.raises(ForbiddenError) as caught:
+        await room.create(plural, obj, namespace, user=NODE)
+    assert why in caught.value.message
+    with pytest.raises(ForbiddenError, match='could not determine node from user "someone"'):
+        await room.create(plural, obj, namespace, user=NAMELESS)
+
+
+@in_room
+async def test_a_node_has_its_own(room: Room) -> None:
+    own = {"kubernetes.io/hostname": "n1", "node.kubernetes.io/x": "1", "a.kubelet.kubernetes.io/y": "1", "free": "1"}
+    await room.create("nodes", {"metadata": {"name": "n1", "labels": own}}, user=NODE)
+    await room.patch("nodes", "n1", {"metadata": {"labels": {"free": None}}}, user=NODE)
+    await room.patch("nodes", "n1", {"status": {"phase": "Running"}}, subresource="status", user=NODE)
+    await room.create("leases", {"metadata": {"name": "n1"}}, "kube-node-lease", user=NODE)
+    await room.patch("leases", "n1", {"spec": {"holderIdentity": "n1"}}, "kube-node-lease", user=NODE)
+    await room.delete("leases", "n1", "kube-node-lease", user=NODE)
+    await room.create("certificatesigningrequests", csr(pem(NODE_PREFIX + "n1", NODES), KUBELET_CLIENT), user=NODE)
+    await room.create("certificatesigningrequests", csr(pem("x"), "example.com/mine", "d"), user=NODE)
+    await room.patch("certificatesigningrequests", "c", {"metadata": {"labels": {"a": "b"}}}, user=NODE)
+    await room.create("configmaps", {"metadata": {"name": "other-kinds-are-the-authorizer-s-business"}}, user=NODE)
+    await room.delete("nodes", "n1", user=NODE)
+
+
+@pytest.mark.parametrize(
+    ("name", "patch", "why"),
+    [
+        ("n1", {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, "is not allowed to modify taints"),
+        (
+            "n1",
+            {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "u"}]}},
+            "is not allowed to modify ownerReferences",
+        ),
+        (
+            "n1",
+            {"metadata": {"labels": {"x.node-restriction.kubernetes.io/a": "b", "k8s.io/c": "d"}}},
+            "is not allowed to modify labels: k8s.io/c, x.node-restriction.kubernetes.io/a",
+        ),
+        ("n2", {"metadata": {"labels": {"free": "1"}}}, 'is not allowed to modify node "n2"'),
+    ],
+    ids=["taints", "owner references", "protected labels", "another node"],
+)
+@in_room
+async def test_a_node_may_not_change(room: Room, name: str, patch: Obj, why: str) -> None:
+    await room.create("nodes", {"metadata": {"name": name}})
+    with pytest.raises(ForbiddenError) as caught:
+        await room.patch("nodes", name, patch, user=NODE)
+    assert caught.value.message.startswith(f'nodes "{name}" is forbidden: node "n1" ')
+    assert why in caught.value.message
+    await room.patch("nodes", name, patch, user=ADMIN)
+
+
+@in_room
+async def test_a_node_may_not_delete_another(room: Room) -> None:
+    await room.create("nodes", {"metadata": {"name": "n2"}})
+    with pytest.raises(ForbiddenError):
+        await room.delete("nodes", "n2", user=NODE)
+
+
+def test_a_node_may_not_set_config_source() -> None:
+    plugin = ADMISSION["NodeRestriction"]()
+    new = {"metadata": {"name": "n1"}, "spec": {"configSource": {"configMap": {}}}}
+    for old in (None, {"metadata": {"name": "n1"}}):
+        with pytest.raises(ForbiddenError, match="configSource"):
+            plugin.admit(request("nodes", "UPDATE", namespace="", name="n1", new=new, old=old, user=NODE))
+    plugin.admit(request("nodes", "UPDATE", namespace="", name="n1", new=new, old=new, user=NODE))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        ({}, {"beta.kubernetes.io/os": "linux", "example.com/x": "1", "plain": "1"}, []),
+        ({"kubernetes.io/role": "a"}, {"kubernetes.io/role": "a"}, []),
+        ({"kubernetes.io/role": "a"}, {}, ["kubernetes.io/role"]),
+        ({"kubernetes.io/role": "a"}, {"kubernetes.io/role": "b"}, ["kubernetes.io/role"]),
+        ({}, {"node-restriction.kubernetes.io/x": "1"}, ["node-restriction.kubernetes.io/x"]),
+        ({}, {"sub.node.kubernetes.io/x": "1", "notnode.kubernetes.io/x": "1"}, ["notnode.kubernetes.io/x"]),
+        ({}, {"x.k8s.io/y": "1", "notk8s.io/y": "1"}, ["x.k8s.io/y"]),
+    ],
+)
+def test_labels_a_node_may_not_touch(before: dict[str, str], after: dict[str, str], refused: list[str]) -> None:
+    assert forbidden_labels(before, after) == refused
+
+
+POD = {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeName": "n1"}}
+
+
+@pytest.mark.parametrize(
+    ("bound", "pods", "why"),
+    [
+        (None, [POD], "not bound to a pod"),
+        ({"kind": "Secret", "name": "p", "uid": "u"}, [POD], "not bound to a pod"),
+        ({"kind": "Pod", "name": "p"}, [POD], "without a uid"),
+        ({"kind": "Pod", "name": "p", "uid": "u"}, None, "does not run on it"),
+        ({"kind": "Pod", "name": "p", "uid": "other"}, [POD], "does not run on it"),
+        ({"kind": "Pod", "name": "p", "uid": "u"}, [{**POD, "spec": {"nodeName": "n2"}}], "does not run on it"),
+        ({"kind": "Pod", "name": "p", "uid": "u"}, [POD], ""),
+    ],
+    ids=["unbound", "bound to a secret", "no uid", "no pods here", "another pod", "a pod elsewhere", "its own pod"],
+)
+def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj] | None, why: str) -> None:
+    new = {"metadata": {}, "spec": {"boundObjectRef": bound} if bound else {}}
+    views = {} if pods is None else {"pods": FixedView(pods)}
+    asked = request("serviceaccounts", "CREATE", subresource="token", new=new, views=views, user=NODE)
+    plugin = ADMISSION["NodeRestriction"]()
+    if why:
+        with pytest.raises(ForbiddenError, match=why):
+            plugin.admit(asked)
+    else:
+        plugin.admit(asked)
+
+
+# -- escalation -----------------------------------------------------------------------------------------------------
+
+RULES = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+
+
+@in_room
+async def test_a_role_is_written_only_by_who_holds_its_rules(room: Room) -> None:
+    role = {"metadata": {"name": "r"}, "rules": RULES}
+    with pytest.raises(ForbiddenError, match="is attempting to grant RBAC permissions not currently held"):
+        await room.create("clusterroles", role, user=USER)
+    await room.create("clusterroles", role)
+    await room.create(
+        "clusterrolebindings",
+        {
+            "metadata": {"name": "b"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "user"}],
+        },
+    )
+    await room.create("roles", role, user=USER)
+    with pytest.raises(ForbiddenError):
+        await room.patch("roles", "r", {"rules": [{**RULES[0], "verbs": ["get", "delete"]}]}, user=USER)
+
+
+@in_room
+async def test_a_binding_to_a_missing_role_is_404_and_one_without_role_ref_is_422(room: Room) -> None:
+    binding: Obj = {"metadata": {"name": "b"}, "subjects": []}
+    with pytest.raises(InvalidError):
+        await room.create("rolebindings", binding, user=USER)
+    binding["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "none"}
+    with pytest.raises(NotFoundError):
+        await room.create("rolebindings", binding, user=USER)
+    await room.create("rolebindings", binding)
+
+
+@in_room
+async def test_admission_alone_is_asked_for_what_is_not_stored(room: Room) -> None:
+    with pytest.raises(NotFoundError):
+        room.registry.admit(
+            AdmissionRequest(
+                operation="CREATE",
+                kind=kind("serviceaccounts"),
+                subresource="token",
+                namespace="missing",
+                name="a",
+                new={"metadata": {}},
+                old=None,
+                change=room.change(),
+                views=room.registry.views,
+                authorize=masters_only,
+            )
+        )

@@ -1,0 +1,186 @@
+"""Kept bytes, scopes and the property that the registry behaves like a dictionary (design, laws 5 and 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
+from mooring.registry.stored import Event, Stored, Transition, copied, encoded, head
+from tests.support.registryroom import kind, open_room, secret
+
+SECRETS = kind("secrets")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+objects = st.builds(
+    lambda metadata, more: {**more, "metadata": {"name": "a", **metadata}},
+    st.dictionaries(st.text(), json_values, max_size=4),
+    st.dictionaries(st.text(), json_values, max_size=4),
+)
+
+
+@given(objects, st.integers(1, 2**62), st.integers(1, 2**62))
+def test_bytes_carry_the_object_and_its_revision_and_nothing_else_changes(
+    obj: dict[str, object], revision: int, later: int
+) -> None:
+    value = encoded(SECRETS.resource, obj)
+    assert value.startswith(head(SECRETS.resource))
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}  # type: ignore[attr-defined] # a dict by construction
+    plain = {**obj, "kind": "Secret", "apiVersion": "v1", "metadata": metadata}
+    assert json.loads(value) == plain
+    stored = Stored.of(SECRETS, "default", "a", revision, value)
+    assert stored.obj == {**plain, "metadata": {**metadata, "resourceVersion": str(revision)}}
+    moved = stored.at(later)
+    assert moved.obj == {**plain, "metadata": {**metadata, "resourceVersion": str(later)}}
+    assert moved.at(revision).raw == stored.raw
+    never = Stored.of(SECRETS, "default", "a", 0, value)
+    assert never.raw == value
+    assert never.at(revision).raw == stored.raw
+    assert json.loads(stored.frame("ADDED")) == {"type": "ADDED", "object": stored.obj}
+
+
+@given(objects)
+def test_a_copy_is_equal_and_shares_nothing(obj: dict[str, object]) -> None:
+    twin = copied(obj)
+    assert twin == obj
+    twin["metadata"]["name"] = "changed"
+    assert obj["metadata"]["name"] != "changed"  # type: ignore[index] # a dict by construction
+
+
+def test_what_prints_of_an_object_is_where_it_is_and_never_what_is_in_it() -> None:
+    stored = Stored.of(SECRETS, "default", "a", 7, encoded(SECRETS.resource, secret("a")))
+    event = Event("ADDED", SECRETS.resource, 7, stored)
+    assert repr(stored) == "Stored('/registry/secrets/default/a', revision=7)"
+    assert "dmFsdWU" not in repr(event) + repr(stored)
+    assert repr(Event("BOOKMARK", SECRETS.resource, 9)) == "Event(BOOKMARK, 9)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "type_"),
+    [(True, True, "MODIFIED"), (False, True, "ADDED"), (True, False, "DELETED"), (False, False, None)],
+    ids=["stays", "enters", "leaves", "stays out"],
+)
+def test_what_a_write_means_to_a_watcher(before: bool, after: bool, type_: str | None) -> None:
+    old = Stored.of(SECRETS, "default", "a", 7, encoded(SECRETS.resource, secret("a")))
+    transition = Transition(9, old.at(9), old)
+    event = transition.event(before, after)
+    assert (event.type if event else None) == type_
+    assert transition.event(before, after) is event  # built once
+    if event is not None:
+        assert event.revision == 9
+        assert event.frame() is event.frame()
+
+
+# -- a registry is a dictionary with revisions ----------------------------------------------------------------------
+
+NAMES = ("a", "b", "c")
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "put", "stale put", "patch", "delete", "hold", "release"]),
+        st.sampled_from(NAMES),
+        st.integers(0, 3),
+        st.integers(0, 1),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_any_history_leaves_what_a_dictionary_would_have_and_watchers_can_rebuild_it(
+    history: Sequence[tuple[str, str, int, int]],
+) -> None:
+    async def scenario() -> None:
+        async with open_room(namespaces=["default"]) as one, open_room(one.storage, clock=one.clock) as two:
+            model: dict[str, tuple[str, bool, bool]] = {}  # name → (value, held by a finalizer, being deleted)
+            rebuilt: dict[str, str] = {}
+            matching: dict[str, str] = {}
+            revisions: list[int] = []
+
+            def follow(event: Event) -> None:
+                revisions.append(event.revision)
+                replay(rebuilt, event)
+
+            await one.watch("configmaps", sink=follow)
+            await two.watch("configmaps", sink=lambda event: replay(matching, event), labelSelector="value=1")
+            for verb, name, number, which in history:
+                room = (one, two)[which]
+                value = str(number)
+                body = {"metadata": {"name": name, "labels": {"value": value}}}
+                known = model.get(name)
+                try:
+                    if verb == "create":
+                        await room.create("configmaps", body)
+                        assert known is None
+                        model[name] = (value, False, False)
+                    elif verb == "put":
+                        finalizers = ["example.com/hold"] if known and known[1] else []
+                        body["metadata"]["finalizers"] = finalizers
+                        await room.update("configmaps", body)
+                        assert known is not None
+                        model[name] = (value, *known[1:])
+                    elif verb == "stale put":
+                        body["metadata"]["resourceVersion"] = "1"
+                        await room.update("configmaps", body)
+                        raise AssertionError("a stale write passed")
+                    elif verb == "patch":
+                        await room.patch("configmaps", name, {"metadata": {"labels": {"value": value}}})
+                        assert known is not None
+                        model[name] = (value, *known[1:])
+                    elif verb == "delete":
+                        deleted = await room.delete("configmaps", name)
+                        assert known is not None
+                        assert deleted.gone is not known[1]
+                        if deleted.gone:
+                            del model[name]
+                        else:
+                            model[name] = (known[0], True, True)
+                    elif verb == "hold":
+                        await room.patch("configmaps", name, {"metadata": {"finalizers": ["example.com/hold"]}})
+                        assert known is not None
+                        model[name] = (known[0], True, known[2])
+                    else:
+                        await room.patch("configmaps", name, {"metadata": {"finalizers": None}})
+                        assert known is not None
+                        if known[2]:
+                            del model[name]
+                        else:
+                            model[name] = (known[0], False, False)
+                except AlreadyExistsError:
+                    assert verb == "create"
+                    assert known is not None
+                except NotFoundError:
+                    assert known is None
+                except ConflictError:
+                    assert verb == "stale put"
+                    assert known is not None
+            await one.settle()
+            present = {name: item[0] for name, item in sorted(model.items())}
+            for room in (one, two):
+                listed = (await room.list("configmaps")).items
+                assert {item.name: item.labels["value"] for item in listed} == present
+                assert [item.name for item in listed] == sorted(model)
+            assert rebuilt == present
+            assert matching == {name: value for name, value in present.items() if value == "1"}
+            assert revisions == sorted(set(revisions))
+
+    asyncio.run(scenario())
+
+
+def replay(state: dict[str, str], event: Event) -> None:
+    """What a client keeps of a watch: ADDED of the known and DELETED of the unknown would be the server's mistakes."""
+    assert event.stored is not None
+    name = event.stored.name
+    assert (name in state) is (event.type != "ADDED")
+    if event.type == "DELETED":
+        del state[name]
+    else:
+        state[name] = event.stored.labels["value"]
