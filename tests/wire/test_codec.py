@@ -278,7 +278,7 @@ def test_pretty_is_indented_and_ends_in_a_newline() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 def test_what_is_written_is_read_again(obj: Obj) -> None:
     whole = {"kind": "Example", "apiVersion": "v1", "metadata": {}} | obj
     assert _decode(encode_json(whole)) == Decoded(whole)
@@ -296,7 +296,7 @@ def _reference_duplicates(body: bytes) -> bool:
 
 
 @given(st.binary(max_size=60) | st.text('{}[]:,"ab\\u019e.- \n\t\x01', max_size=60).map(str.encode))
-@settings(max_examples=500)
+@settings(deadline=None, max_examples=500)
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
         value, duplicates = decode_json(body)

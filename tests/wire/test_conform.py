@@ -212,7 +212,7 @@ def test_zeros_are_fresh() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 def test_what_is_in_normal_form_stays(obj: Obj) -> None:
     before = copy.deepcopy(obj)
     assert conform(obj, EXAMPLE) == []
@@ -229,7 +229,7 @@ _junk = st.recursive(
 
 
 @given(_junk)
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 def test_junk_fits_or_is_a_bad_request_and_fitting_twice_changes_nothing(obj: Any) -> None:
     try:
         conform(obj, EXAMPLE)

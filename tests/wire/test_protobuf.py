@@ -313,7 +313,7 @@ def test_unknown_fields_of_a_watch_frame_are_skipped() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 def test_every_object_survives_protobuf(obj: Obj) -> None:
     before = copy.deepcopy(obj)
     assert protobuf.decode(protobuf.encode(obj, EXAMPLE), EXAMPLE) == obj
@@ -321,7 +321,7 @@ def test_every_object_survives_protobuf(obj: Obj) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 def test_every_object_of_every_schema_survives_protobuf(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     obj = data.draw(objects(schema))
@@ -329,7 +329,7 @@ def test_every_object_of_every_schema_survives_protobuf(data: st.DataObject) -> 
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 def test_damaged_bytes_are_read_or_refused(data: st.DataObject) -> None:
     wire = bytearray(protobuf.encode(data.draw(objects(EXAMPLE)), EXAMPLE))
     if wire:
@@ -340,7 +340,7 @@ def test_damaged_bytes_are_read_or_refused(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 def test_junk_is_read_or_refused(data: bytes) -> None:
     for read in (
         lambda: protobuf.decode(data, EXAMPLE),

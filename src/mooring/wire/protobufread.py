@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import binascii
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,6 +40,8 @@ class NotReadableError(ValueError):
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:  # nearly all tags and lengths
+        return data[at], at + 1
     result = shift = 0
     while True:
         if at >= len(data):
@@ -54,9 +56,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise NotReadableError("integer overflow")
 
 
-def fields(data: bytes) -> list[tuple[int, int, Any]]:
-    """(number, wire type, value) of every field of one message."""
-    found: list[tuple[int, int, Any]] = []
+def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """(number, wire type, value) of every field of one message, one at a time: a body may hold a million of them."""
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at)
@@ -78,8 +79,7 @@ def fields(data: bytes) -> list[tuple[int, int, Any]]:
             raise NotReadableError(f"illegal wire type {wire}")
         if at > end:
             raise NotReadableError("unexpected end of data")
-        found.append((number, wire, value))
-    return found
+        yield number, wire, value
 
 
 def decode(data: bytes, schema: Message) -> Obj:
