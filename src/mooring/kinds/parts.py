@@ -1,7 +1,7 @@
 """Which part of an object an update may change: `restore` puts back what it may not.
 
-Rules kept here: the restored part is the stored one itself, not a copy. Stored objects are never changed, so what comes after
-must replace such a part rather than change it in place.
+Rules kept here: a part is taken over as it is, not copied: the registry hands hooks a copy of the stored object that belongs to
+this one write.
 """
 
 from __future__ import annotations
