@@ -110,3 +110,8 @@ def test_a_clock_that_goes_back_never_refills(times: list[float]) -> None:
         newest = max(newest, at)
         answered += guesses.failed("a", at) == 0.0
     assert answered <= 1 + (newest - times[0] if times else 0)
+
+
+def test_a_clock_that_goes_back_counts_as_standing_still() -> None:
+    guesses = GuessLimiter(burst=1, per_second=1.0)
+    assert [guesses.failed("a", at) for at in (10.0, 0.0, 10.5)] == [0.0, 1.0, 0.5]

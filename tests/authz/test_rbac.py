@@ -232,6 +232,16 @@ def test_every_change_counts_at_once() -> None:
     assert '"other"' in rbac.authorize(ask(), views).reason
 
 
+def test_a_binding_whose_subjects_changed_grants_to_the_new_ones() -> None:
+    bindings = Recorder([cluster_binding("b", "reader", user("jane"))])
+    views: dict[str, View] = {**rbac_views([READER]), "clusterrolebindings": bindings}
+    rbac = Rbac()
+    assert rbac.authorize(ask(), views).allowed
+    bindings.become([cluster_binding("b", "reader", user("joe"))])
+    assert not rbac.authorize(ask(), views).allowed
+    assert rbac.authorize(ask(UserInfo("joe")), views).allowed
+
+
 def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[object] = []
 
@@ -285,6 +295,12 @@ def test_rules_for_lists_cluster_and_namespace_rules_each_once() -> None:
     rules, problems = Rbac().rules_for(JANE, "ns", views)
     assert [one.source for one in rules] == [READER["rules"][0], LOCAL["rules"][0], READER["rules"][1]]
     assert problems == ('clusterroles.rbac.authorization.k8s.io "gone" not found',)
+
+
+def test_rules_for_lists_no_path_of_a_role_binding() -> None:
+    views = rbac_views([READER, bound_to_cluster_role("ns", "b", "reader", user("jane"))])
+    rules, _ = Rbac().rules_for(JANE, "ns", views)
+    assert [one.source for one in rules] == [READER["rules"][0]]
 
 
 def test_role_rules_are_found_or_not_found() -> None:
