@@ -1,4 +1,4 @@
-"""The SQLite file itself: who may read it, whose it is, and what happens when the disk fails (rules 2 and 9)."""
+"""The SQLite file itself: who may read it, whose it is, and how writes are grouped into commits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage import sqlite_schema
-from mooring.storage.contract import Change, KeyExistsError
 from mooring.storage.sqlite import SqliteStorage
-from mooring.storage.sqlite_schema import explain
 from mooring.storage.sqlite_write import Writer
 
 Scenario = Callable[[SqliteStorage], Awaitable[None]]
@@ -40,10 +38,6 @@ def run(path: Path, scenario: Scenario) -> None:
             await store.close()
 
     asyncio.run(whole())
-
-
-async def anext_of(watch: AsyncIterator[tuple[Change, ...]]) -> tuple[Change, ...]:
-    return await anext(watch)
 
 
 async def nothing(store: SqliteStorage) -> None:
@@ -244,286 +238,7 @@ def test_many_processes_may_make_the_file_at_once(path: Path) -> None:
     run(path, look)
 
 
-# ---- when the disk fails
-
-
-def child(program: str, *arguments: str | Path) -> None:
-    """Run an async `main(store, path)` in a process of its own, whose limits and user it may change."""
-    head = (
-        "import asyncio, os, resource, sys\nfrom pathlib import Path\nfrom mooring.clock import SystemClock\n"
-        "from mooring.errors import StorageError\nfrom mooring.storage.sqlite import SqliteStorage\n"
-    )
-    tail = "\npath = Path(sys.argv[1])\nasyncio.run(main(SqliteStorage(path, SystemClock()), path))\n"
-    done = subprocess.run(
-        [sys.executable, "-c", head + program + tail, *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mounted], capture_output=True)
-    if made.returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield mounted
-    subprocess.run(["umount", mounted], check=True)
-
-
-def test_a_full_disk_is_told_reads_go_on_and_writes_recover(small_disk: Path) -> None:
-    async def scenario(store: SqliteStorage) -> None:
-        ballast = small_disk / "ballast"
-        ballast.write_bytes(b"x" * 400_000)
-        first = await store.create("/first", b"v")
-        written = [first]
-        value = b"recognisable" * 1000
-        while len(written) < 100:
-            try:
-                written.append(await store.create(f"/fill/{len(written)}", value))
-            except StorageError as error:
-                full = error
-                break
-        assert type(full) is StorageError
-        assert "mooring.db cannot be written: the disk is full; free some space and retry" in str(full)
-        assert "recognisable" not in str(full)
-        assert "/fill" not in str(full)
-        revision = await store.revision()
-        assert revision == written[-1].revision
-        for entry in written:
-            assert await store.get(entry.key) == entry
-        assert len((await store.range("")).entries) == len(written)
-        # A group of many fails as one, refusals among them included; none of it is seen.
-        outcomes = await asyncio.gather(*(store.create(f"/more/{n}", value) for n in range(40)), return_exceptions=True)
-        assert {type(outcome) for outcome in outcomes} == {StorageError}
-        assert await store.revision() == revision
-        ballast.unlink()
-        assert (await store.create("/after", value)).revision == revision + 1
-        seen = 0
-        async for batch in store.watch("", after=1):
-            seen += len(batch)
-            if batch[-1].revision == revision + 1:
-                break
-        assert seen == revision
-
-    run(small_disk / "mooring.db", scenario)
-
-
-def test_a_disk_full_from_the_start_is_told_when_opening(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        file.writelines(b"x" * 4096 for _ in range(1000))
-    with pytest.raises(StorageError, match="the disk is full"):
-        run(small_disk / "mooring.db", nothing)
-    ballast.unlink()
-    run(small_disk / "mooring.db", nothing)
-
-
-def test_a_file_size_limit_is_told_and_writes_recover_when_it_is_lifted(path: Path) -> None:
-    child(
-        """
-async def main(store, path):
-    await store.open()
-    await store.create("/first", b"v")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-    count = 1
-    try:
-        for n in range(100):
-            await store.create(f"/fill/{n}", b"x" * 10_000)
-            count += 1
-    except StorageError as error:
-        assert "mooring.db cannot be read or written: the disk reports an error; check the disk, its quota" in str(error), error
-    else:
-        raise AssertionError("never full")
-    assert len((await store.range("")).entries) == count
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    await store.create("/after", b"v")
-    assert await store.revision() == count + 2
-    await store.close()
-""",
-        path,
-    )
-
-
-def test_a_read_only_file_is_told_when_opening_and_usable_once_writable(tmp_path: Path) -> None:
-    directory = Path("/var/tmp") if os.geteuid() == 0 else tmp_path  # pytest's own directories are for root alone
-    child(
-        """
-import tempfile
-
-async def main(store, path):
-    if os.geteuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
-    with tempfile.TemporaryDirectory(dir=path) as directory:
-        path = Path(directory) / "mooring.db"
-        store = SqliteStorage(path, SystemClock())
-        await store.open()
-        await store.create("/a", b"v")
-        await store.close()
-        path.chmod(0o400)
-        try:
-            await store.open()
-        except StorageError as error:
-            assert "mooring.db is read-only: make the file" in str(error), error
-        else:
-            raise AssertionError("opened")
-        path.chmod(0o600)
-        await store.open()
-        assert (await store.get("/a")).value == b"v"
-        await store.create("/b", b"v")
-        await store.close()
-""",
-        directory,
-    )
-
-
-def test_a_file_that_turns_read_only_is_told_reads_go_on_and_writes_recover(path: Path) -> None:
-    async def scenario(store: SqliteStorage) -> None:
-        entry = await store.create("/a", b"v")
-        writer = await store._writer()
-        writer._execute("PRAGMA query_only=ON")  # SQLite then answers as for a file it could open only for reading
-        with pytest.raises(StorageError, match=r"mooring\.db is read-only: make the file, .* writable and retry"):
-            await store.create("/b", b"v")
-        assert await store.get("/a") == entry
-        assert (await store.create("/b", b"v")).revision == entry.revision + 1
-
-    run(path, scenario)
-
-
-@pytest.mark.parametrize("method", ["apply", "commit", "try_begin"])
-def test_a_group_that_fails_fails_whole_and_the_next_one_succeeds(
-    path: Path, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(store: SqliteStorage) -> None:
-        await store.create("/taken", b"v")
-        watched: list[int] = []
-
-        async def follow() -> None:
-            async for batch in store.watch("", after=2):
-                watched.extend(change.revision for change in batch)
-
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(0)
-
-        def fail(*arguments: object) -> None:
-            raise sqlite3.OperationalError("disk I/O error")
-
-        with monkeypatch.context() as broken:
-            broken.setattr(f"mooring.storage.sqlite_write.Writer.{method}", fail)
-            outcomes = await asyncio.gather(
-                *(store.create(key, b"v") for key in ("/1", "/taken", "/2")), return_exceptions=True
-            )
-        assert [type(outcome) for outcome in outcomes] == [StorageError] * 3
-        assert len(set(map(id, outcomes))) == 3
-        assert await store.revision() == 2
-        outcomes = await asyncio.gather(
-            *(store.create(key, b"v") for key in ("/1", "/taken", "/2")), return_exceptions=True
-        )
-        assert isinstance(outcomes[1], KeyExistsError)
-        assert watched == [3, 4]
-        following.cancel()
-
-    run(path, scenario)
-
-
-def test_a_compaction_that_fails_is_told_and_can_be_asked_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(store: SqliteStorage) -> None:
-        await store.create("/a", b"v")
-
-        def fail(*arguments: object) -> None:
-            raise sqlite3.OperationalError("disk I/O error")
-
-        with monkeypatch.context() as broken:
-            broken.setattr("mooring.storage.sqlite_write.Writer.commit", fail)
-            with pytest.raises(StorageError):
-                await store.compact(2)
-        assert await store.compacted() == 1
-        await store.compact(2)
-        assert await store.compacted() == 2
-
-    run(path, scenario)
-
-
-def test_callers_who_gave_up_while_their_call_was_under_way_harm_nobody(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite_write.SWEEP_REVISIONS", 2)
-
-    async def scenario(store: SqliteStorage) -> None:
-        for n in range(20):
-            await store.create(f"/{n}", b"v")
-        real = Writer.commit
-
-        def giving_up(writer: Writer) -> None:
-            loop.call_soon_threadsafe(task.cancel)
-            real(writer)
-
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(Writer, "commit", giving_up)
-        for call in (store.compact(15), store.create("/given-up", b"v"), store.compact(21), store.compact(99)):
-            task: asyncio.Task[object] = asyncio.ensure_future(call)
-            with pytest.raises((asyncio.CancelledError, StorageError)):
-                await task
-        assert (await store.create("/kept", b"v")).revision == 23
-
-    run(path, scenario)
-
-
-def test_closing_does_not_wait_for_a_long_compaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite_write.SWEEP_REVISIONS", 1)
-
-    async def scenario() -> None:
-        store = SqliteStorage(path, SystemClock())
-        await store.open()
-        entry = await store.create("/a", b"v")
-        for _ in range(200):
-            entry = await store.update("/a", b"v", expected=entry.revision)
-        compactions = [asyncio.create_task(store.compact(revision)) for revision in (150, 200)]
-        await store.create("/b", b"v")
-        await store.close()
-        for compaction in compactions:
-            with pytest.raises(StorageError, match="closed"):
-                await compaction
-        await store.open()
-        assert await store.compacted() == 150
-        await store.compact(150)
-        await store.close()
-
-    asyncio.run(scenario())
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT min(revision) FROM log").fetchone() == (150,)
-    connection.close()
-
-
-def test_a_read_that_fails_is_told_and_the_next_one_succeeds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(store: SqliteStorage) -> None:
-        entry = await store.create("/a", b"v")
-        following = asyncio.create_task(anext_of(store.watch("", after=2)))
-
-        def fail(*arguments: object) -> None:
-            raise sqlite3.OperationalError("disk I/O error")
-
-        calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "get": lambda: store.get("/a"),
-            "_snapshot": lambda: store.range("/"),
-            "newest": store.revision,
-            "compacted": store.compacted,
-            "changes": lambda: anext(store.watch("", after=1)),
-        }
-        for name, call in calls.items():
-            with monkeypatch.context() as broken:
-                broken.setattr(f"mooring.storage.sqlite_read.Reader.{name}", fail)
-                await asyncio.sleep(0.03)  # the poll meets it too, and survives
-                with pytest.raises(StorageError, match=r"mooring\.db"):
-                    await call()
-        assert await store.get("/a") == entry
-        assert await anext(store.watch("", after=1))
-        await store.create("/b", b"v")
-        assert [change.key for change in await following] == ["/b"]
-
-    run(path, scenario)
+# ---- many writes, one commit
 
 
 def test_more_waiting_writes_than_the_limit_are_refused_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,10 +325,3 @@ def test_sixteen_writers_share_commits(path: Path, monkeypatch: pytest.MonkeyPat
         assert commits <= 40
 
     run(path, scenario)
-
-
-def test_an_unknown_failure_still_names_the_file() -> None:
-    assert (
-        str(explain(sqlite3.Error("near /secret/key"), Path("/x/mooring.db")))
-        == "the database file /x/mooring.db failed (Error)"
-    )
