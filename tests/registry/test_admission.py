@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import inspect
 import pkgutil
 from collections.abc import Callable
@@ -206,6 +207,16 @@ async def test_nobody_asks_for_a_member_of_system_masters(room: Room) -> None:
 async def test_an_unreadable_request_is_told_by_validation(room: Room, user: UserInfo, signer: str, junk: str) -> None:
     with pytest.raises(InvalidError, match=r"spec\.request"):
         await room.create("certificatesigningrequests", csr(junk, signer), user=user)
+
+
+@pytest.mark.parametrize("plugin", ["CertificateSubjectRestriction", "NodeRestriction"])
+def test_a_request_only_validation_can_read_is_refused_all_the_same(plugin: str) -> None:
+    lenient = dataclasses.replace(kind("certificatesigningrequests"), validate=lambda obj: [])
+    signer = CLIENT if plugin == "CertificateSubjectRestriction" else KUBELET_CLIENT
+    asked = request("certificatesigningrequests", "CREATE", namespace="", new=csr("junk", signer), user=NODE)
+    asked.kind = lenient
+    with pytest.raises(ForbiddenError, match="unable to parse csr"):
+        ADMISSION[plugin]().admit(asked)
 
 
 # -- nodes ----------------------------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from mooring.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from mooring.registry.lifecycle import finalizers_after
+from mooring.registry.lifecycle import finalizers_after, marked
+from mooring.storage.contract import RevisionMismatchError
 from mooring.wire.options import DeleteOptions, WriteOptions
 from tests.support.registryroom import Room, in_room, kind, options, secret
 
@@ -254,3 +256,24 @@ async def test_a_marked_object_that_lost_its_holders_elsewhere_goes_with_the_nex
     obj = (await room.get("secrets", "a")).obj
     await room.registry.update(kind("secrets"), "default", "a", obj, room.change(), WriteOptions())
     assert await room.names("secrets") == []
+
+
+def test_marking_an_object_that_counts_generations_makes_a_new_one() -> None:
+    obj = {"metadata": {"name": "a", "generation": 3}}
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    new = marked(kind("secrets"), obj, "", now)
+    assert new["metadata"]["generation"] == 4
+    assert marked(kind("secrets"), new, "", now + timedelta(days=1)) == new
+    assert obj == {"metadata": {"name": "a", "generation": 3}}
+
+
+@in_room
+async def test_a_delete_gives_up_when_somebody_always_is_faster(room: Room) -> None:
+    await room.create("secrets", secret("a"))
+
+    async def raced(key: str, *, expected: int) -> int:
+        raise RevisionMismatchError(None)
+
+    room.storage.delete = raced  # type: ignore[method-assign] # somebody is always faster
+    with pytest.raises(ConflictError, match="the object has been modified"):
+        await room.delete("secrets", "a")

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.errors import AlreadyExistsError, BadRequestError, ExpiredError, NotFoundError, RequestTimeoutError
 from mooring.registry.reading import ContinueExpiredError
-from mooring.wire.options import decode_continue
+from mooring.wire.options import decode_continue, encode_continue
 from tests.support.registryroom import Room, in_room, secret
 
 ALL = ["a", "b", "c", "d", "e"]
@@ -250,6 +250,8 @@ async def test_reads_go_to_the_store_when_the_cache_does_not_catch_up(room: Room
     first = await room.list("secrets", limit=2, labelSelector="odd=0")
     assert [item.name for item in first.items] == ["a", "c"]
     assert await room.names("secrets", labelSelector="odd=0", continue_=first.continue_token) == ["e", "new"]
+    anew = encode_continue("default/c\0", -1)
+    assert await room.names("secrets", "", continue_=anew) == ["d", "e", "new"]
     with pytest.raises(RequestTimeoutError):
         await room.watch("secrets")
     with pytest.raises(AlreadyExistsError):

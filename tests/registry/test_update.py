@@ -19,6 +19,7 @@ from mooring.errors import (
 )
 from mooring.registry.stored import copied
 from mooring.registry.writing import MAX_OBJECT, PATCH_TRIES
+from mooring.storage.contract import RevisionMismatchError
 from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret
 
@@ -310,3 +311,15 @@ def test_create_by_put_that_loses_the_race_becomes_an_update() -> None:
             assert stored.obj["metadata"]["annotations"] == {"by": "mine"}
 
     asyncio.run(scenario())
+
+
+@in_room
+async def test_an_unconditional_put_gives_up_when_somebody_always_is_faster(room: Room) -> None:
+    await room.create("secrets", secret("a"))
+
+    async def raced(key: str, value: bytes, *, expected: int) -> Any:
+        raise RevisionMismatchError(None)
+
+    room.storage.update = raced  # type: ignore[method-assign] # somebody is always faster
+    with pytest.raises(ConflictError, match="the object has been modified"):
+        await room.update("secrets", secret("a", metadata={"labels": {"a": "b"}}))

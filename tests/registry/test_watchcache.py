@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import NotFoundError, StorageError
+from mooring.kinds import KINDS
 from mooring.registry.watchcache import RETRY_FIRST
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.memory import MemoryStorage
@@ -309,3 +310,34 @@ async def test_stop_releases_who_waits_and_may_be_called_twice(room: Room) -> No
     await room.registry.stop()
     assert await waiting is False
     await room.registry.stop()
+
+
+@in_room
+async def test_views_are_a_mapping_of_every_stored_kind_and_no_other(room: Room) -> None:
+    views = room.registry.views
+    assert set(views) == {kind.resource.plural for kind in KINDS if not kind.virtual}
+    assert len(views) == len(set(views))
+    assert "tokenreviews" not in views
+    assert [obj["metadata"]["name"] for obj in views["namespaces"].list()] == sorted(NAMESPACES)
+    assert views["namespaces"].get("default") is (await room.get("namespaces", "default")).obj
+    assert views["secrets"].revision == 0
+
+
+@in_room
+async def test_a_change_told_twice_counts_once(room: Room) -> None:
+    stored = await room.create("secrets", secret("a"))
+    await room.watch("secrets", resourceVersion=stored.revision)
+    room.registry._cache.apply([Change(stored.key, stored.revision, None, None)])
+    assert room.seen == []
+    assert await room.get("secrets", "a") is stored
+
+
+@in_room
+async def test_fresh_waits_for_writes_of_others(room: Room) -> None:
+    assert await room.registry.fresh()
+    await room.storage.create("/registry/secrets/default/a", b'{"metadata":{"name":"a","namespace":"default"}}')
+    assert await room.registry.fresh()
+    assert room.registry.views["secrets"].get("a", "default") is not None
+    await room.registry.stop()
+    await room.storage.create("/registry/secrets/default/b", b'{"metadata":{"name":"b","namespace":"default"}}')
+    assert not await room.registry.fresh()

@@ -224,14 +224,13 @@ class Keys:
 
     def parse(self, key: str) -> tuple[Kind, str, str] | None:
         """None for a key of a kind this server does not serve."""
-        parts = key.rsplit("/", 2)
-        if len(parts) < 3:
-            return None
-        kind = self._namespaced.get(parts[0])
+        path, _, name = key.rpartition("/")
+        prefix, _, namespace = path.rpartition("/")
+        kind = self._namespaced.get(prefix)
         if kind is not None:
-            return (kind, parts[1], parts[2])
-        kind = self._cluster.get(f"{parts[0]}/{parts[1]}")
-        return (kind, "", parts[2]) if kind is not None else None
+            return (kind, namespace, name)
+        kind = self._cluster.get(path)
+        return (kind, "", name) if kind is not None else None
 
     def stored(self, entry: Entry) -> Stored | None:
         """None for a kind not served here. Raises StorageError for bytes that are no object."""
