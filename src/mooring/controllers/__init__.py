@@ -8,6 +8,12 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from mooring.controllers.actions import Controller
+from mooring.controllers.bootstrapsigner import BootstrapSigner
+from mooring.controllers.csrapprover import CsrApprover
+from mooring.controllers.csrsigner import CsrSigner
+from mooring.controllers.rootcapublisher import RootCaPublisher
+from mooring.controllers.serviceaccounts import ServiceAccounts
+from mooring.controllers.tokencleaner import TokenCleaner
 from mooring.pki.authority import Authority
 from mooring.pki.profiles import SIGNING_DURATION
 
@@ -21,7 +27,19 @@ class ControllerSettings:
     signing_duration: timedelta = SIGNING_DURATION
 
 
-CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType({})
+CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType(
+    {
+        "bootstrap-signer-controller": lambda settings: BootstrapSigner(),
+        "token-cleaner-controller": lambda settings: TokenCleaner(),
+        "certificatesigningrequest-approving-controller": lambda settings: CsrApprover(),
+        "certificatesigningrequest-signing-controller": lambda settings: CsrSigner(
+            settings.authority, settings.signing_duration
+        ),
+        "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca_pem),
+        "serviceaccount-controller": lambda settings: ServiceAccounts(),
+    }
+)
+"""kube-controller-manager's canonical name → how the controller is built."""
 
 
 def build(settings: ControllerSettings) -> tuple[Controller, ...]:
