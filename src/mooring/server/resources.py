@@ -120,7 +120,7 @@ class Resources:
 
     async def _update(self, context: Context, kind: Kind) -> Response:
         info = context.info
-        options = parse_write_options(context.request.query)
+        options = parse_write_options(context.request.query, "UpdateOptions")
         obj = await self._body(context, kind.resource.schema, kind, options)
         may_create = (
             kind.create_on_update
@@ -143,7 +143,7 @@ class Resources:
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        options = parse_write_options(request.query)
+        options = parse_write_options(request.query, "PatchOptions")
         body = await request.body()
         patched = _patcher(request.header(b"content-type"), body, kind)
 
@@ -160,7 +160,7 @@ class Resources:
 
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        options = await _delete_options(request)
+        options = await _delete_options(request, kind)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and kind.resource.plural != "namespaces":
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
@@ -169,7 +169,7 @@ class Resources:
     async def _delete_collection(self, context: Context, kind: Kind) -> Response:
         request = context.request
         listing = parse_list_options(request.query)
-        options = await _delete_options(request)
+        options = await _delete_options(request, kind)
         listed = await self._registry.delete_collection(
             kind, context.info.namespace, listing, options, self._change(context)
         )
@@ -183,10 +183,15 @@ class Resources:
         return Change(context.user, context.received)
 
 
-async def _delete_options(request: Request) -> DeleteOptions:
+async def _delete_options(request: Request, kind: Kind) -> DeleteOptions:
     body = await request.body()
-    obj = decode_body(body, request.header(b"content-type"), DELETE_OPTIONS).obj if body else None
-    return parse_delete_options(request.query, obj)
+    if not body:
+        return parse_delete_options(request.query, None)
+    versions = ("v1", "meta.k8s.io/v1", kind.resource.api_version)  # clients say any of them (7.12)
+    decoded = decode_body(
+        body, request.header(b"content-type"), DELETE_OPTIONS, kind="DeleteOptions", api_versions=versions
+    )
+    return parse_delete_options(request.query, decoded.obj)
 
 
 async def read_object(context: Context, schema: Message, kind: str, api_version: str, options: WriteOptions) -> Obj:
