@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mooring.errors import AlreadyExistsError, BadRequestError, ExpiredError, NotFoundError, RequestTimeoutError
+from mooring.registry import reading
 from mooring.registry.reading import ContinueExpiredError
 from mooring.wire.options import decode_continue, encode_continue
-from tests.support.registryroom import Room, in_room, secret
+from tests.support.registryroom import Room, in_room, open_room, secret
 
 ALL = ["a", "b", "c", "d", "e"]
 
@@ -91,6 +92,23 @@ async def test_pages_with_a_selector_are_full_and_do_not_tell_how_many_remain(ro
         )
     assert [[item.name for item in page.items] for page in pages if page.items] == [["a"], ["c"], ["e"]]
     assert all(page.remaining is None for page in pages)
+
+
+def test_a_selector_looks_through_the_past_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SELECT_CHUNK", 2)
+
+    async def scenario() -> None:
+        async with open_room() as room:
+            await fill(room)
+            then = room.registry.revision
+            await room.create("secrets", secret("f", metadata={"labels": {"odd": "1"}}))
+            page = await room.list("secrets", resourceVersion=then, limit=2, labelSelector="odd=1")
+            assert [item.name for item in page.items] == ["b", "d"]
+            assert page.revision == then
+            rest = await room.list("secrets", limit=2, labelSelector="odd=1", continue_=page.continue_token)
+            assert (list(rest.items), rest.continue_token) == ([], "")
+
+    asyncio.run(scenario())
 
 
 @in_room

@@ -6,15 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mooring.clock import SystemClock
 from mooring.errors import NotFoundError, StorageError
 from mooring.kinds import KINDS
 from mooring.registry.watchcache import RETRY_FIRST
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.memory import MemoryStorage
+from mooring.storage.sqlite import SqliteStorage
 from tests.support.registryroom import NAMESPACES, Room, in_room, open_room, secret
 
 
@@ -234,6 +237,28 @@ def test_many_incrementing_writers_in_two_registries_lose_no_increment() -> None
             await asyncio.gather(increment(one), increment(two))
             assert (await one.get("configmaps", "n")).obj["data"]["n"] == "20"
         await storage.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_registry_over_the_embedded_store_finds_everything_again_after_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        storage = SqliteStorage(tmp_path / "state.db", SystemClock())
+        await storage.open()
+        async with open_room(storage) as room:
+            await room.create("namespaces", {"metadata": {"name": "default"}})
+            await room.watch("secrets")
+            await asyncio.gather(*(room.create("secrets", secret(f"s{index}")) for index in range(9)))
+            await room.delete("secrets", "s4")
+            assert room.seen[9:] == ["DELETED s4"]
+            before = [item.raw for item in (await room.list("secrets")).items]
+        await storage.close()
+        again = SqliteStorage(tmp_path / "state.db", SystemClock())
+        await again.open()
+        async with open_room(again) as room:
+            assert [item.raw for item in (await room.list("secrets")).items] == before
+            assert len(before) == 8
+        await again.close()
 
     asyncio.run(scenario())
 
