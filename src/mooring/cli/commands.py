@@ -1,0 +1,107 @@
+"""Every command, as one explicit table (law 10), and the group that loads a command's module only when it is used.
+
+Rules kept here: a name with a space is a command of a group. The help line lives in the table, so that `--help`, completion and
+the reference pages need no command's imports; `mooring token generate` must feel instant. A wrong name gets the nearest right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from types import MappingProxyType
+
+import click
+from click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command is (`module:function`) and its line of help."""
+
+    target: str
+    help: str
+
+    def load(self) -> click.Command:
+        """The command itself; imports its module."""
+        module, _, attribute = self.target.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+COMMANDS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "init": Entry("mooring.cli.init:init", "Make a new control plane: keys, certificates, first objects, a token."),
+        "up": Entry("mooring.cli.serve:up", "Serve; on the first start make the control plane before."),
+        "server": Entry("mooring.cli.serve:server", "Serve a control plane."),
+        "join": Entry("mooring.cli.join:join", "Make this machine a member of a cluster."),
+        "agent": Entry("mooring.cli.agent:agent", "Join if needed, then stay: keep this machine's node alive."),
+        "token create": Entry("mooring.cli.tokencreate:create", "Create a bootstrap token."),
+        "token list": Entry("mooring.cli.tokenlist:list_tokens", "List bootstrap tokens."),
+        "token delete": Entry("mooring.cli.tokendelete:delete", "Delete bootstrap tokens."),
+        "token generate": Entry("mooring.cli.tokengenerate:generate", "Print a fresh token; no server is asked."),
+        "csr list": Entry("mooring.cli.csr:list_requests", "List certificate signing requests."),
+        "csr show": Entry("mooring.cli.csr:show", "Show what a request asks for, and what came of it."),
+        "csr approve": Entry("mooring.cli.csrdecide:approve", "Approve certificate signing requests."),
+        "csr deny": Entry("mooring.cli.csrdecide:deny", "Deny certificate signing requests."),
+        "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
+        "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
+    }
+)
+"""Every command by its full name."""
+
+GROUPS: Mapping[str, str] = MappingProxyType(
+    {
+        "token": "Bootstrap tokens: what a machine needs to join.",
+        "csr": "Certificate signing requests: who asks, and who gets.",
+        "kubeconfig": "Kubeconfig files for people and programs.",
+    }
+)
+"""Every group with its line of help."""
+
+
+class TableGroup(click.Group):
+    """A group whose commands are the rows of `COMMANDS` below `prefix`."""
+
+    def __init__(self, name: str, prefix: str = "", help: str = "") -> None:
+        super().__init__(name, help=help, no_args_is_help=True)
+        self._prefix = prefix
+
+    def rows(self) -> dict[str, str]:
+        """Name → help line of what is directly below, in the table's order."""
+        found: dict[str, str] = {}
+        for path, entry in COMMANDS.items():
+            if path.startswith(self._prefix):
+                first, _, rest = path.removeprefix(self._prefix).partition(" ")
+                found.setdefault(first, GROUPS[self._prefix + first] if rest else entry.help)
+        return found
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.rows())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        path = self._prefix + cmd_name
+        if path in GROUPS:
+            return TableGroup(cmd_name, f"{path} ", GROUPS[path])
+        entry = COMMANDS.get(path)
+        return entry.load() if entry else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.rows() and not name.startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(name, self.rows(), n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            raise click.UsageError(f'there is no command "{name}"{hint}', ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.rows().items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name, help=text) for name, text in self.rows().items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,0 +1,24 @@
+"""`mooring completion SHELL`: the script that teaches a shell our commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a completion script for bash, zsh or fish.
+
+    For example: `source <(mooring completion bash)`.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows every shell of SHELLS
+    root = ctx.find_root().command
+    # bash's script calls `bash` to learn its version; the source is static text and needs none of that
+    script = kind(root, {}, "mooring", "_MOORING_COMPLETE")
+    click.echo(script.source_template % script.source_vars())
