@@ -266,7 +266,9 @@ def test_callers_who_gave_up_while_their_call_was_under_way_harm_nobody(
             task: asyncio.Task[object] = asyncio.ensure_future(call)
             with pytest.raises((asyncio.CancelledError, StorageError)):
                 await task
-        assert (await store.create("/kept", b"v")).revision == 23
+        given_up = await store.get("/given-up")  # whole, or absent when it was given up before it began
+        assert given_up is None or (given_up.value, given_up.revision) == (b"v", 22)
+        assert (await store.create("/kept", b"v")).revision == (22 if given_up is None else 23)
 
     run(path, scenario)
 
