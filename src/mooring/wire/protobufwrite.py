@@ -53,7 +53,7 @@ def put_bytes(out: bytearray, number: int, raw: bytes) -> None:
     out += raw
 
 
-def _put_number(out: bytearray, number: int, value: int) -> None:
+def put_number(out: bytearray, number: int, value: int) -> None:
     _put_varint(out, number << 3 | VARINT)
     _put_varint(out, value)
 
@@ -68,16 +68,16 @@ def wrap(*parts: bytes) -> bytes:
 def _time_bytes(text: str) -> bytes:
     since = parse_rfc3339(text) - EPOCH
     out = bytearray()
-    _put_number(out, 1, since // timedelta(seconds=1))
-    _put_number(out, 2, since.microseconds * 1000)
+    put_number(out, 1, since // timedelta(seconds=1))
+    put_number(out, 2, since.microseconds * 1000)
     return bytes(out)
 
 
 def _int_or_string_bytes(value: int | str) -> bytes:
     out = bytearray()
     is_text = isinstance(value, str)
-    _put_number(out, 1, is_text)
-    _put_number(out, 2, 0 if isinstance(value, str) else value)
+    put_number(out, 1, is_text)
+    put_number(out, 2, 0 if isinstance(value, str) else value)
     put_bytes(out, 3, value.encode() if isinstance(value, str) else b"")
     return bytes(out)
 
@@ -105,7 +105,7 @@ def _writer(number: int, kind: Type) -> _Writer:
     if kind is Scalar.DOUBLE:
         return lambda out, value: _put_double(out, number, value)
     if kind in _INTEGERS:
-        return lambda out, value: _put_number(out, number, value)
+        return lambda out, value: put_number(out, number, value)
     to_blob = _TO_BLOB[kind]
     return lambda out, value: put_bytes(out, number, to_blob(value))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mooring.server.endpoints.documents import api, openapi_v3, version
+from mooring.server.endpoints.documents import api, openapi_v2, openapi_v3, version
 from mooring.server.endpoints.health import health
 from mooring.server.endpoints.metrics import metrics
 from mooring.server.endpoints.oidc import jwks, openid_configuration
@@ -33,6 +33,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/version", version),
     Endpoint("/api", api, below=True),
     Endpoint("/apis", api, below=True),
+    Endpoint("/openapi/v2", openapi_v2),
     Endpoint("/openapi/v3", openapi_v3, below=True),
     Endpoint("/metrics", metrics),
     Endpoint("/.well-known/openid-configuration", openid_configuration),

@@ -1,4 +1,4 @@
-"""Documents made from the table of kinds: version, discovery (legacy and aggregated), OpenAPI v3.
+"""Documents made from the table of kinds: version, discovery (legacy and aggregated), OpenAPI v2 and v3.
 
 Rules kept here (reference/kubernetes.md 7.1-7.3): each document is built once, on first request, and kept as bytes with its
 ETag; which discovery form is answered is read from Accept and told in Content-Type.
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from mooring import __version__
-from mooring.errors import NotFoundError
+from mooring.errors import NotAcceptableError, NotFoundError
 from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.render import content_type
 from mooring.server.services import Services
-from mooring.wire import discovery, openapi
-from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, wants_aggregated_discovery
+from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf
+from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, parse_accept, wants_aggregated_discovery
 from mooring.wire.codec import encode_json
 from mooring.wire.schema import Obj
 
@@ -127,3 +127,34 @@ async def openapi_v3(context: Context, services: Services) -> Response:
 
 
 _FAR = b"Fri, 31 Dec 2060 00:00:00 GMT"
+
+
+async def openapi_v2(context: Context, services: Services) -> Response:
+    """`/openapi/v2`: one document for everything, as JSON or as the protobuf of gnostic (7.3). 406 for anything else."""
+    media = _openapi_v2_media(context.request.header(b"accept"))
+    body, etag = _openapi_v2(services, media)
+    headers = (content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept"))
+    if context.request.header(b"if-none-match") == etag:
+        return Response(304, b"", headers)
+    return Response(200, body, headers)
+
+
+@lru_cache(maxsize=8)
+def _openapi_v2(services: Services, media: str) -> tuple[bytes, str]:
+    """The document in one form and its ETag: the forms are different bytes, so each has its own."""
+    document = openapiv2.openapi_v2_document(services.resources)
+    body = encode_json(document) if media == JSON else openapiv2protobuf.encode_document(document)
+    return body, f'"{discovery.digest(body)}"'
+
+
+def _openapi_v2_media(accept: str) -> str:
+    """Content-Type of the form that the caller prefers; JSON where it does not care."""
+    if not accept.strip():
+        return JSON
+    for clause in parse_accept(accept):
+        name = f"{clause.type}/{clause.subtype}"
+        if name in openapiv2protobuf.ACCEPTED:
+            return openapiv2protobuf.CONTENT_TYPE
+        if name in (JSON, "application/*", "*/*"):
+            return JSON
+    raise NotAcceptableError(f"only the following media types are accepted: {JSON}, {openapiv2protobuf.CONTENT_TYPE}")
