@@ -1,0 +1,194 @@
+"""Flags that several commands share, with kubeadm's and kube-apiserver's names.
+
+Rules kept here:
+* Every server flag can also be given as the environment variable `MOORING_<FLAG>`; the command line wins. Values are checked once,
+  by `mooring.config`.
+* Durations are written as Go writes them (`24h0m0s`, `90s`). Lists may be repeated, or given once with commas.
+* State lives in /var/lib/mooring for root, else in the user's own data directory (XDG base directories).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from mooring.config import (
+    DEFAULT_ISSUER,
+    DEFAULT_PORT,
+    ServerConfig,
+    server_config,
+)
+from mooring.wire.duration import parse_duration
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Decorator = Callable[[Callable[P, R]], Callable[P, R]]
+
+_NOWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Addresses for documentation (RFC 5737, RFC 3849): a route is chosen for them, and nothing is ever sent."""
+
+
+class GoDuration(click.ParamType[timedelta]):
+    """`24h`, `1h30m`, `90s`, `0`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse_duration(value)
+        except ValueError:
+            self.fail(f'"{value}" is not a duration; write it like 24h, 1h30m or 90s', param, ctx)
+
+
+DURATION = GoDuration()
+
+
+def listed(values: Sequence[str]) -> tuple[str, ...]:
+    """The items of a repeatable flag whose values may also hold commas; empty items are dropped, order is kept."""
+    return tuple(item for value in values for item in (part.strip() for part in value.split(",")) if item)
+
+
+def default_data_dir() -> str:
+    """Where state is kept unless `--data-dir` says otherwise."""
+    if os.geteuid() == 0:
+        return "/var/lib/mooring"
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # the specification has relative paths ignored
+    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "share"
+    return str(root / "mooring")
+
+
+def detected_address() -> str:
+    """The address of the interface that the default route uses; 127.0.0.1 when there is none. Sends nothing."""
+    for address, family in _NOWHERE:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return "127.0.0.1"
+
+
+def free_port(address: str) -> int:
+    """A TCP port nobody listens on at `address` right now, for `--secure-port 0`. DEFAULT_PORT when the address is not ours."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+            return int(probe.getsockname()[1])
+    except OSError:
+        return DEFAULT_PORT  # binding again fails with the sentence that names the address
+
+
+def _flag(name: str, help: str, **rest: Any) -> Decorator[..., Any]:
+    environment = "MOORING_" + name.removeprefix("--").replace("-", "_").upper()
+    return click.option(name, help=help, envvar=environment, show_envvar=True, **rest)
+
+
+_SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
+    _flag("--data-dir", "Directory of the state; admin.conf is written there. [default: /var/lib/mooring as root, "
+          "else ~/.local/share/mooring]", metavar="DIR"),
+    _flag("--bind-address", "IP address to listen on.", default="0.0.0.0", show_default=True, metavar="IP"),  # noqa: S104 - kube-apiserver's default
+    _flag("--secure-port", "Port to listen on; 0 takes a free one.", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True),
+    _flag("--control-plane-endpoint", "host[:port] under which clients reach the control plane; repeatable, the first is published. "
+          "[default: this machine's address]", multiple=True, metavar="HOST[:PORT]"),
+    _flag("--apiserver-cert-extra-sans", "More names and addresses for the serving certificate; repeatable, or with commas.", multiple=True, metavar="NAME,..."),
+    _flag("--storage", "Where objects are kept: sqlite:PATH or memory:. [default: sqlite in the data directory]", default="", metavar="URL"),
+    _flag("--authorization-mode", "Authorizers to ask, in order, with commas.", default="Node,RBAC", show_default=True, metavar="MODE,..."),
+    _flag("--anonymous-auth", "Whether requests without credentials are let through as system:anonymous.", type=bool, is_flag=False, flag_value="true",
+          default=True, show_default=True, metavar="BOOL"),
+    _flag("--anonymous-requests-per-second", "Fixed rate for anonymous requests; 0: they wait only when others would.", type=float, default=0.0,
+          show_default=True, metavar="RATE"),
+    _flag("--service-account-issuer", "Issuer of service account tokens.", default=DEFAULT_ISSUER, show_default=True, metavar="URL"),
+    _flag("--audit-log-path", "File for one audit record a request; - is standard output. [default: none]", default="", metavar="PATH"),
+    _flag("--shutdown-delay-duration", "How long to go on serving, not ready, when asked to stop.", type=DURATION, default="0s", show_default=True),
+)  # fmt: skip
+
+
+def server_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add every flag of a server; the command gets them as keywords for `server_configuration`."""
+    for flag in reversed(_SERVER_FLAGS):
+        function = flag(function)
+    return function
+
+
+def server_configuration(
+    *,
+    data_dir: str | None,
+    bind_address: str,
+    secure_port: int,
+    control_plane_endpoint: Sequence[str],
+    apiserver_cert_extra_sans: Sequence[str],
+    storage: str,
+    authorization_mode: str,
+    anonymous_auth: bool,
+    anonymous_requests_per_second: float,
+    service_account_issuer: str,
+    audit_log_path: str,
+    shutdown_delay_duration: timedelta,
+) -> ServerConfig:
+    """The checked configuration that server flags mean. Raises ConfigError."""
+    return server_config(
+        data_dir=os.path.abspath(data_dir or default_data_dir()),
+        bind_address=bind_address,
+        secure_port=secure_port or free_port(bind_address),
+        control_plane_endpoints=listed(control_plane_endpoint),
+        detected_address=detected_address(),
+        extra_sans=listed(apiserver_cert_extra_sans),
+        storage=storage,
+        authorization_mode=authorization_mode,
+        anonymous_auth=anonymous_auth,
+        anonymous_requests_per_second=anonymous_requests_per_second,
+        service_account_issuer=service_account_issuer,
+        audit_log_path=audit_log_path,
+        shutdown_delay_duration=shutdown_delay_duration,
+    )
+
+
+def first_token_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the flags about the token of the first start."""
+    flags = (
+        click.option(
+            "--token", default=None, metavar="TOKEN", envvar="MOORING_TOKEN", show_envvar=True,
+            help='Token to create; "" creates none. [default: a fresh one on the first start, none later]',
+        ),
+        click.option("--token-ttl", type=DURATION, default="24h0m0s", show_default=True,
+                     help="How long the token lives; 0 means for ever."),
+        click.option("--skip-token-print", is_flag=True, help="Print <value withheld> instead of the token."),
+    )  # fmt: skip
+    for flag in reversed(flags):
+        function = flag(function)
+    return function
+
+
+def kubeconfig_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add `--kubeconfig` and `--context`."""
+    function = click.option(
+        "--context", "context_name", default="", metavar="NAME", help="Context to use. [default: the current one]"
+    )(function)
+    return click.option(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="Kubeconfig of the cluster. [default: $KUBECONFIG, ~/.kube/config, admin.conf of the data directory, "
+        "/etc/kubernetes/admin.conf; the first that is there]",
+    )(function)
+
+
+def output_option(*formats: str) -> Decorator[..., Any]:
+    """Add `-o`."""
+    return click.option(
+        "-o", "--output", "output", type=click.Choice(formats), default=formats[0], show_default=True,
+        help="Form of the output.",
+    )  # fmt: skip
+
+
