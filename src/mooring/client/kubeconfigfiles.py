@@ -1,0 +1,95 @@
+"""Which kubeconfig a command uses.
+
+Rules kept here (kubeadm and kubectl's loading rules):
+1. `--kubeconfig FILE` alone, and it must exist.
+2. KUBECONFIG, a list: files that are missing are skipped, the first to say something wins; when set, nothing else is looked at.
+3. ~/.kube/config, /etc/kubernetes/admin.conf, `<data-dir>/admin.conf`: the first that can be read.
+Relative paths inside a file count from its directory. When nothing is found the error names every place that was tried.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mooring.client.files import read_limited
+from mooring.errors import ConfigError
+from mooring.trust import kubeconfig, kubeconfigtext
+from mooring.trust.kubeconfig import Kubeconfig, Selected
+
+ROOT_DATA_DIR = "/var/lib/mooring"
+USER_DATA_DIR = ".local/share/mooring"
+ADMIN_CONF = "admin.conf"
+KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"
+
+
+def default_data_dir(home: Path | None = None, root: bool | None = None) -> Path:
+    """Where a server keeps its state when `--data-dir` is not given."""
+    if os.geteuid() == 0 if root is None else root:
+        return Path(ROOT_DATA_DIR)
+    return (home or Path.home()) / USER_DATA_DIR
+
+
+def default_paths(home: Path, data_dir: Path, kubeadm_conf: Path = Path(KUBEADM_ADMIN_CONF)) -> tuple[Path, ...]:
+    """Rule 3, in order."""
+    return (home / ".kube" / "config", kubeadm_conf, data_dir / ADMIN_CONF)
+
+
+def load(
+    flag: str = "",
+    context: str = "",
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    data_dir: Path | None = None,
+    defaults: Sequence[Path] | None = None,
+) -> Selected:
+    """The cluster and user to talk with. Raises ConfigError that names what was tried or what is wrong."""
+    return kubeconfig.select(
+        load_config(flag, environ=environ, home=home, data_dir=data_dir, defaults=defaults), context
+    )
+
+
+def load_config(
+    flag: str = "",
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    data_dir: Path | None = None,
+    defaults: Sequence[Path] | None = None,
+) -> Kubeconfig:
+    """The merged kubeconfig, by the rules above."""
+    if flag:
+        return read(Path(flag))
+    listed = (os.environ if environ is None else environ).get("KUBECONFIG", "")
+    if listed:
+        tried = [Path(part) for part in dict.fromkeys(listed.split(os.pathsep)) if part]
+        present = [path for path in tried if path.exists()]
+        if not present:
+            raise ConfigError(f"no kubeconfig: KUBECONFIG names {_listed(tried)}, which {_do(tried)} not exist")
+        return kubeconfig.merge(read(path) for path in present)
+    home = home or Path.home()
+    tried = list(defaults if defaults is not None else default_paths(home, data_dir or default_data_dir(home)))
+    found = next((path for path in tried if os.access(path, os.R_OK)), None)
+    if found is None:
+        raise ConfigError(f"no kubeconfig: looked for {_listed(tried)}; give one with --kubeconfig, or set KUBECONFIG")
+    return read(found)
+
+
+def read(path: Path) -> Kubeconfig:
+    """One file. Raises ConfigError that names it."""
+    content = read_limited(path)
+    try:
+        return kubeconfig.resolve_paths(kubeconfigtext.parse(content), str(path.absolute().parent))
+    except kubeconfig.KubeconfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    texts = [str(path) for path in paths]
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
+
+
+def _do(paths: Sequence[Path]) -> str:
+    return "does" if len(paths) == 1 else "do"

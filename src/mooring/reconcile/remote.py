@@ -1,0 +1,177 @@
+"""Any Kubernetes API server as a `ClusterApi`: the same plans as in the plane, over HTTPS (law 7).
+
+Rules kept here:
+* Each followed kind has a live view, filled by list and kept by watch; `follow` returns once every view holds its first list.
+* A view has a change before the controllers hear of it. A second list (after 410) is told as the differences it makes, gone
+  objects included: nothing that happened meanwhile is missed.
+* A view shows objects as the server sent them; they are shared and not changed.
+* Trouble with the server is logged and waited out. A refusal while following (403, say) is told by `failed`, and the view stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+
+from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.follow import follow
+from mooring.controllers.actions import Delete
+from mooring.errors import MooringError
+from mooring.kinds.view import View, Views
+from mooring.reconcile.api import OnEvent
+from mooring.wire.schema import Obj
+from mooring.wire.watch import DELETED
+
+log = logging.getLogger("mooring.controllers")
+
+
+class LiveView:
+    """`mooring.kinds.view.View` of one kind, kept by events."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str], Obj] = {}
+        self._order: list[tuple[str, str]] | None = []
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """Counts changes: resource versions of a foreign server need not be numbers."""
+        return self._revision
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        return self._objects.get((namespace, name))
+
+    def list(self, namespace: str = "") -> Iterable[Obj]:
+        if self._order is None:
+            self._order = sorted(self._objects)
+        return [self._objects[key] for key in self._order if not namespace or key[0] == namespace]
+
+    def put(self, obj: Obj) -> None:
+        key = _key(obj)
+        if key not in self._objects:
+            self._order = None
+        self._objects[key] = obj
+        self._revision += 1
+
+    def drop(self, obj: Obj) -> None:
+        if self._objects.pop(_key(obj), None) is not None:
+            self._order = None
+            self._revision += 1
+
+    def replace(self, objects: Sequence[Obj]) -> list[tuple[Obj, bool]]:
+        """Hold exactly `objects`; the (object, gone) differences, gone ones first."""
+        now = {_key(obj): obj for obj in objects}
+        gone = [obj for key, obj in self._objects.items() if key not in now or _uid(now[key]) != _uid(obj)]
+        changed = [obj for key, obj in now.items() if _version(obj) != _version(self._objects.get(key))]
+        self._objects, self._order = now, None
+        self._revision += 1
+        return [(obj, True) for obj in gone] + [(obj, False) for obj in changed]
+
+
+class RemoteApi:
+    """Controllers anywhere, for a cluster that `client` reaches."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._views: dict[str, LiveView] = {}
+        self.failed: MooringError | None = None
+
+    @property
+    def views(self) -> Views:
+        views: Mapping[str, View] = self._views
+        return views
+
+    async def follow(self, plurals: Sequence[str], on_event: OnEvent) -> Callable[[], Awaitable[None]]:
+        for plural in plurals:
+            self._views.setdefault(plural, LiveView())
+        first = {plural: asyncio.get_running_loop().create_future() for plural in plurals}
+        pending: list[tuple[str, Obj, bool]] | None = []
+
+        def tell(plural: str, obj: Obj, gone: bool) -> None:
+            if pending is not None:
+                pending.append((plural, obj, gone))
+            else:
+                on_event(plural, obj, gone)
+
+        tasks = [asyncio.create_task(self._keep(plural, tell, first[plural])) for plural in plurals]
+
+        async def stop() -> None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        try:
+            await asyncio.gather(*first.values())
+        except BaseException:
+            await stop()
+            raise
+        told, pending = pending, None
+        for plural, obj, gone in told:
+            on_event(plural, obj, gone)
+        return stop
+
+    async def _keep(self, plural: str, tell: Callable[[str, Obj, bool], None], first: asyncio.Future[None]) -> None:
+        view = self._views[plural]
+
+        def on_trouble(error: MooringError) -> None:
+            log.warning("following %s: %s", plural, error)
+
+        try:
+            async with aclosing(follow(self._client, plural, on_trouble=on_trouble)) as changes:
+                async for change in changes:
+                    if isinstance(change, Listed):
+                        for obj, gone in view.replace(change.items):
+                            tell(plural, obj, gone)
+                        if not first.done():
+                            first.set_result(None)
+                    elif change.type == DELETED:
+                        view.drop(change.object)
+                        tell(plural, change.object, True)
+                    else:
+                        view.put(change.object)
+                        tell(plural, change.object, False)
+        except MooringError as error:
+            if first.done():
+                self.failed = error
+                log.error("%s is not followed any more: %s", plural, error)
+            else:
+                first.set_exception(error)
+
+    async def get(self, plural: str, namespace: str, name: str) -> Obj:
+        return await self._client.get(plural, name, namespace)
+
+    async def create(self, plural: str, obj: Obj) -> Obj:
+        return await self._client.create(plural, obj)
+
+    async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+        return await self._client.update(plural, obj, subresource=subresource)
+
+    async def delete(self, action: Delete) -> None:
+        await self._client.delete(
+            action.plural,
+            action.name,
+            action.namespace,
+            uid=action.uid,
+            resource_version=action.resource_version,
+            propagation=action.propagation,
+        )
+
+    async def allows(self, review: Obj) -> bool:
+        answered = await self._client.create("subjectaccessreviews", review)
+        return bool((answered.get("status") or {}).get("allowed"))
+
+
+def _key(obj: Obj) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _uid(obj: Obj) -> str:
+    uid: str = obj["metadata"].get("uid", "")
+    return uid
+
+
+def _version(obj: Obj | None) -> str:
+    version: str = obj["metadata"].get("resourceVersion", "") if obj else ""
+    return version
