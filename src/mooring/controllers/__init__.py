@@ -9,8 +9,12 @@ from types import MappingProxyType
 
 from mooring.controllers.actions import Controller
 from mooring.controllers.bootstrapsigner import BootstrapSigner
+from mooring.controllers.clusterroles import ClusterRoleAggregation
 from mooring.controllers.csrapprover import CsrApprover
+from mooring.controllers.csrcleaner import CsrCleaner
 from mooring.controllers.csrsigner import CsrSigner
+from mooring.controllers.garbagecollector import GarbageCollector
+from mooring.controllers.namespaces import Namespaces
 from mooring.controllers.rootcapublisher import RootCaPublisher
 from mooring.controllers.serviceaccounts import ServiceAccounts
 from mooring.controllers.tokencleaner import TokenCleaner
@@ -35,8 +39,12 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "certificatesigningrequest-signing-controller": lambda settings: CsrSigner(
             settings.authority, settings.signing_duration
         ),
+        "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
         "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca_pem),
         "serviceaccount-controller": lambda settings: ServiceAccounts(),
+        "namespace-controller": lambda settings: Namespaces(),
+        "garbage-collector-controller": lambda settings: GarbageCollector(),
+        "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
     }
 )
 """kube-controller-manager's canonical name → how the controller is built."""

@@ -3,10 +3,11 @@
 Rules kept here:
 1. A holder renews every 2 s and gives up when it could not for 10 s; others take over 15 s after the last renewal they saw,
    measured on their own clock, never by comparing clocks of two machines.
-2. Work starts only after the Lease is ours and is cancelled before we stop renewing it.
+2. Work starts only after the Lease is ours and is cancelled before we stop renewing it; at once when somebody else is seen to
+   hold it. The 10 s count from before a renewal is asked for, and also end one that hangs.
 3. A clean stop releases the Lease, so that the next holder starts at once. A holder that is known to be dead (its process on
    this machine is gone) is succeeded at once too: a restart after `kill -9` does not wait.
-4. Every write is a compare-and-swap; whoever loses it looks again.
+4. Every write is a compare-and-swap; whoever loses it looks again. Whatever else goes wrong counts as not renewed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from mooring.clock import Clock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
@@ -52,10 +54,11 @@ class LeaderElector:
         """Until cancelled: wait for the Lease, run `work` while holding it. Work that ends by itself starts anew."""
         try:
             while True:
+                asked = self._clock.monotonic()
                 if await self._try():
                     self.leading = True
                     log.info("controllers run here (%s)", self._identity)
-                    await self._lead(work)
+                    await self._lead(work, asked)
                     self.leading = False
                 await self._clock.sleep(RETRY_SECONDS)
         finally:
@@ -63,21 +66,26 @@ class LeaderElector:
                 self.leading = False
                 await self._release()
 
-    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _lead(self, work: Callable[[], Awaitable[None]], renewed: float) -> None:
+        """Run `work` until it ends or the Lease, last renewed at `renewed`, is lost."""
         running = asyncio.ensure_future(work())
-        renewed = self._clock.monotonic()
         try:
-            while not running.done():
-                sleep = asyncio.ensure_future(self._clock.sleep(RETRY_SECONDS))
+            while await self._passes(RETRY_SECONDS, running):
+                asked = self._clock.monotonic()
+                attempt = asyncio.ensure_future(self._try())
                 try:
-                    await asyncio.wait((running, sleep), return_when=asyncio.FIRST_COMPLETED)
+                    await self._passes(renewed + RENEW_SECONDS - asked, attempt, running)
+                    if attempt.done() and attempt.result():
+                        renewed = asked
+                        continue
                 finally:
-                    sleep.cancel()
+                    attempt.cancel()
                 if running.done():
-                    break
-                if await self._try():
-                    renewed = self._clock.monotonic()
-                elif self._clock.monotonic() - renewed > RENEW_SECONDS:
+                    return
+                if self._seen[0] not in ("", self._identity):
+                    log.warning("%s holds the controllers' Lease now; stopping them here", self._seen[0])
+                    return
+                if self._clock.monotonic() - renewed >= RENEW_SECONDS:
                     log.warning("the controllers' Lease could not be renewed; stopping them here")
                     return
         finally:
@@ -86,16 +94,34 @@ class LeaderElector:
             if isinstance(outcome, Exception):
                 log.error("the controllers stopped: %s; starting them again", outcome, exc_info=outcome)
 
+    async def _passes(self, seconds: float, *ends: asyncio.Future[Any]) -> bool:
+        """Wait that long, or until one of `ends` is done: whether the time passed."""
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((sleep, *ends), return_when=asyncio.FIRST_COMPLETED)
+            return not any(end.done() for end in ends)
+        finally:
+            sleep.cancel()
+
     async def _try(self) -> bool:
         """Take or renew the Lease. False when somebody else holds it, was faster, or the store does not answer."""
         try:
+            return await self._take()
+        except (AlreadyExistsError, ConflictError, NotFoundError):
+            return False
+        except MooringError as error:
+            log.warning("the controllers' Lease cannot be renewed: %s", error)
+        except Exception:
+            log.exception("the controllers' Lease cannot be renewed")
+        return False
+
+    async def _take(self) -> bool:
+        try:
             lease = await self._api.get("leases", NAMESPACE, NAME)
         except NotFoundError:
-            return await self._write(self._lease(None), create=True)
-        except MooringError as error:
-            log.warning("the controllers' Lease cannot be read: %s", error)
-            return False
-        spec = lease.get("spec", {})
+            await self._api.create("leases", self._lease(None))
+            return True
+        spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity", "")
         state = (holder, spec.get("renewTime", ""))
         if state != self._seen:
@@ -104,11 +130,13 @@ class LeaderElector:
             duration = spec.get("leaseDurationSeconds", LEASE_SECONDS)
             if self._clock.monotonic() - self._seen_at < duration:
                 return False
-        return await self._write(self._lease(lease), create=False)
+        await self._api.update("leases", self._lease(lease))
+        self._seen = ("", "")
+        return True
 
     def _lease(self, old: Obj | None) -> Obj:
         now = rfc3339_micro(self._clock.now())
-        spec = dict((old or {}).get("spec", {}))
+        spec = dict((old or {}).get("spec") or {})
         if spec.get("holderIdentity") != self._identity:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = spec.get("leaseTransitions", 0) + (1 if old else 0)
@@ -116,20 +144,10 @@ class LeaderElector:
         metadata = (old or {}).get("metadata", {"name": NAME, "namespace": NAMESPACE})
         return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": dict(metadata), "spec": spec}
 
-    async def _write(self, lease: Obj, create: bool) -> bool:
-        try:
-            await (self._api.create("leases", lease) if create else self._api.update("leases", lease))
-        except (AlreadyExistsError, ConflictError, NotFoundError):
-            return False
-        except MooringError as error:
-            log.warning("the controllers' Lease cannot be written: %s", error)
-            return False
-        return True
-
     async def _release(self) -> None:
         try:
             lease = await self._api.get("leases", NAMESPACE, NAME)
-            if lease.get("spec", {}).get("holderIdentity") == self._identity:
+            if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
                 released = {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
                 await self._api.update("leases", released)
         except MooringError as error:

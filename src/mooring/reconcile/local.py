@@ -7,6 +7,7 @@ answered by the same authorizer chain that answers them over HTTP.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
@@ -18,6 +19,7 @@ from mooring.kinds import BY_PLURAL
 from mooring.kinds.kind import Change
 from mooring.kinds.view import Views
 from mooring.reconcile.api import OnEvent
+from mooring.registry.kindcache import Watch
 from mooring.registry.store import Registry
 from mooring.registry.stored import Event
 from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
@@ -39,20 +41,17 @@ class RegistryApi:
         return self._registry.views
 
     async def follow(self, plurals: Sequence[str], on_event: OnEvent) -> Callable[[], Awaitable[None]]:
-        watches = []
-        for plural in plurals:
+        async with AsyncExitStack() as watches:
+            for plural in plurals:
+                watches.callback((await self._watch(plural, on_event)).close)
+            return watches.pop_all().aclose
 
-            def deliver(event: Event | None, plural: str = plural) -> None:
-                if event is not None and event.stored is not None:
-                    on_event(plural, event.obj, event.type == "DELETED")
+    async def _watch(self, plural: str, on_event: OnEvent) -> Watch:
+        def deliver(event: Event) -> None:
+            if event.stored is not None:
+                on_event(plural, event.obj, event.type == "DELETED")
 
-            watches.append(await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver))
-
-        async def stop() -> None:
-            for watch in watches:
-                watch.close()
-
-        return stop
+        return await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver)
 
     async def get(self, plural: str, namespace: str, name: str) -> Obj:
         return (await self._registry.get(BY_PLURAL[plural], namespace, name)).obj

@@ -3,15 +3,18 @@
 Rules kept here:
 * A controller's plan is called with views and `now`, never with anything it could change; the loop applies what it asks for.
 * One key is in one pair of hands. Several keys of a controller are worked on side by side, so that their writes share commits.
+* Actions are applied in the order of the plan; only deletes that follow each other are side by side, for the same reason.
 * A precondition that no longer holds is no error: the event that broke it plans the key again; so does the loop itself.
 * A plan that fails is logged with its key, never with an object's content, and tried again with back-off; it stops nobody else.
+  Neither does an object that a controller cannot read: it would otherwise make all controllers blind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 from mooring.clock import Clock
 from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Key, Requeue, Retry, Update
@@ -54,33 +57,42 @@ class Reconciler:
 
     @property
     def healthy(self) -> bool:
-        """False once the loop itself has broken; a failing plan does not break it."""
+        """False from when the loop itself broke until it runs again; a failing plan does not break it."""
         return not self._failed
 
     async def run(self) -> None:
         """Follow, plan and apply until cancelled."""
         queues = {controller.name: WorkQueue(self._clock) for controller in self._controllers}
+        woken: dict[str, list[tuple[Controller, WorkQueue]]] = {}
+        for controller in self._controllers:
+            for plural in controller.watches:
+                woken.setdefault(plural, []).append((controller, queues[controller.name]))
 
         def on_event(plural: str, obj: Obj, gone: bool) -> None:
-            for controller in self._controllers:
-                if plural in controller.watches:
-                    for key in controller.keys(plural, obj, gone, self._api.views):
-                        queues[controller.name].add(key)
+            for controller, queue in woken[plural]:
+                try:
+                    keys = controller.keys(plural, obj, gone, self._api.views)
+                except Exception:
+                    log.exception("%s: an event of %s was not understood", controller.name, plural)
+                    continue
+                for key in keys:
+                    queue.add(key)
 
-        wanted = sorted({plural for controller in self._controllers for plural in controller.watches})
-        stop = await self._api.follow(wanted, on_event)
         try:
-            async with asyncio.TaskGroup() as group:
-                for controller in self._controllers:
-                    queue = queues[controller.name]
-                    group.create_task(queue.run_schedule())
-                    for _ in range(self._workers):
-                        group.create_task(self._work(controller, queue))
+            stop = await self._api.follow(sorted(woken), on_event)
+            try:
+                self._failed = False
+                async with asyncio.TaskGroup() as group:
+                    for controller in self._controllers:
+                        queue = queues[controller.name]
+                        group.create_task(queue.run_schedule())
+                        for _ in range(self._workers):
+                            group.create_task(self._work(controller, queue))
+            finally:
+                await stop()
         except Exception:
             self._failed = True
             raise
-        finally:
-            await stop()
 
     async def _work(self, controller: Controller, queue: WorkQueue) -> None:
         while True:
@@ -105,24 +117,44 @@ class Reconciler:
     async def _apply(self, controller: Controller, queue: WorkQueue, key: Key, actions: Sequence[Action]) -> bool:
         """Apply in order; False when the key has to be planned again with back-off."""
         asked = 0
-        pending = list(actions)
+        pending = deque(actions)
         while pending:
-            action = pending.pop(0)
+            action = pending.popleft()
             if isinstance(action, Requeue):
                 queue.add_at(key, action.at)
             elif isinstance(action, Retry):
-                log.debug("%s %s: %s", controller.name, _named(key), action.why)
+                log.info("%s %s: %s", controller.name, _named(key), action.why)
                 queue.retry(key)
                 return False
             elif isinstance(action, Ask):
                 asked += 1
                 if asked > MAX_ASKS:
                     raise MooringError("the plan asks for ever")
-                pending = [*action.answered(await self._api.allows(action.review)), *pending]
+                pending.extendleft(reversed(action.answered(await self._api.allows(action.review))))
+            elif isinstance(action, Delete) and pending and isinstance(pending[0], Delete):
+                await self._delete_together([action, *_leading_deletes(pending)])
             elif not await self._change(action):
                 queue.retry(key)
                 return False
         return True
+
+    async def _delete_together(self, actions: Sequence[Delete]) -> None:
+        """Several at once; after a failure no further one is begun, and the first failure is raised when all have ended."""
+        remaining = iter(actions)
+        failures: list[Exception] = []
+
+        async def work() -> None:
+            for action in remaining:
+                if failures:
+                    return
+                try:
+                    await self._change(action)
+                except Exception as error:
+                    failures.append(error)
+
+        await asyncio.gather(*(work() for _ in range(min(self._workers, len(actions)))))
+        if failures:
+            raise failures[0]
 
     async def _change(self, action: Create | Update | Delete) -> bool:
         """Apply one change; False when its precondition no longer held."""
@@ -144,6 +176,14 @@ class Reconciler:
                 return True
             raise
         return True
+
+
+def _leading_deletes(pending: deque[Action]) -> Iterator[Delete]:
+    """Take the deletes that come next."""
+    while pending and isinstance(pending[0], Delete):
+        action = pending.popleft()
+        assert isinstance(action, Delete)  # looked at above
+        yield action
 
 
 def _named(key: Key) -> str:

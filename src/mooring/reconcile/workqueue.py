@@ -22,6 +22,8 @@ MAX_DELAY = 1000.0
 """client-go's default exponential item limiter."""
 LONGEST_SLEEP = 3600.0
 """A wall clock may be set: look at it again at least this often."""
+SLACK = 64
+"""Replaced moments that may lie in the schedule before it is tidied."""
 
 
 class WorkQueue:
@@ -55,7 +57,11 @@ class WorkQueue:
         if known is not None and known <= moment:
             return
         self._moments[key] = moment
-        heapq.heappush(self._later, (moment, key))
+        if len(self._later) > 2 * len(self._moments) + SLACK:  # moments that were replaced must not pile up
+            self._later = [(moment, key) for key, moment in self._moments.items()]
+            heapq.heapify(self._later)
+        else:
+            heapq.heappush(self._later, (moment, key))
         self._schedule_changed.set()
 
     def retry(self, key: Key) -> float:

@@ -1,0 +1,101 @@
+"""namespace-controller: empties a namespace that is to go, then lets it go.
+
+Rules kept here (reference/kubernetes.md 7.14):
+* Once deletion was asked for, everything of every namespaced kind is deleted; what finalizers hold keeps the namespace waiting,
+  and each event about it plans again. When nothing is left, `/finalize` takes `kubernetes` out of spec.finalizers.
+* Roles, RoleBindings and ServiceAccounts go last: whoever has to finish the rest may hold its right through them.
+* Who waits can read why: conditions NamespaceContentRemaining and NamespaceFinalizersRemaining, as upstream's; they are
+  written only when nothing else can be done.
+* The views must show one moment of the whole cluster, as the registry's do: a kind that is not seen cannot be emptied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
+from mooring.controllers.activenamespaces import NAMESPACES
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.namespace import FINALIZER, TERMINATING
+from mooring.kinds.view import Views
+from mooring.wire.schema import Obj
+
+RIGHTS = ("rolebindings", "roles", "serviceaccounts")
+CONTENT = tuple(sorted(plural for plural, kind in BY_PLURAL.items() if kind.resource.namespaced))
+STAGES = (tuple(plural for plural in CONTENT if plural not in RIGHTS), RIGHTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """Finishes terminating namespaces."""
+
+    name: str = "namespace-controller"
+    watches: tuple[str, ...] = (*CONTENT, NAMESPACES)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        metadata = obj["metadata"]
+        if plural == NAMESPACES:
+            return (("", metadata["name"]),) if not deleted and metadata.get("deletionTimestamp") else ()
+        namespace = views[NAMESPACES].get(metadata["namespace"])
+        going = namespace is not None and namespace["metadata"].get("deletionTimestamp")
+        return (("", metadata["namespace"]),) if going else ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        name = key[1]
+        namespace = views[NAMESPACES].get(name)
+        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+            return ()
+        finalizers = (namespace.get("spec") or {}).get("finalizers") or []
+        if FINALIZER not in finalizers:
+            return ()
+        for stage in STAGES:
+            content = [(plural, obj) for plural in stage for obj in views[plural].list(name)]
+            if content:
+                return _deletes(content) or _told(namespace, content, now)
+        others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+        spec = {**namespace["spec"], "finalizers": others}
+        return (Update(NAMESPACES, {**namespace, "spec": spec}, "finalize"),)
+
+
+def _deletes(content: Sequence[tuple[str, Obj]]) -> Sequence[Action]:
+    """Deletes of what nobody deleted so far."""
+    return [
+        Delete(plural, metadata["namespace"], metadata["name"], metadata["uid"])
+        for plural, metadata in ((plural, obj["metadata"]) for plural, obj in content)
+        if not metadata.get("deletionTimestamp")
+    ]
+
+
+def _told(namespace: Obj, content: Sequence[tuple[str, Obj]], now: datetime) -> Sequence[Action]:
+    """The namespace's conditions, when they do not say yet what it waits for."""
+    kinds = Counter(plural for plural, _ in content)
+    holders = Counter(holder for _, obj in content for holder in obj["metadata"].get("finalizers") or ())
+    wanted = (
+        _condition("NamespaceContentRemaining", "SomeResourcesRemain", f"Waiting for content to go: {_counted(kinds)}"),
+        _condition(
+            "NamespaceFinalizersRemaining", "SomeFinalizersRemain", f"Waiting for finalizers: {_counted(holders)}"
+        ),
+    )
+    status = namespace.get("status") or {}
+    present = {condition.get("type"): condition for condition in status.get("conditions") or ()}
+    changed = dict(present)
+    for condition in wanted:
+        before = present.get(condition["type"], {})
+        since = before.get("lastTransitionTime") if before.get("status") == "True" else None
+        changed[condition["type"]] = {**condition, "lastTransitionTime": since or rfc3339(now)}
+    if changed == present:
+        return ()
+    told = {**status, "phase": TERMINATING, "conditions": list(changed.values())}
+    return (Update(NAMESPACES, {**namespace, "status": told}, "status"),)
+
+
+def _condition(kind: str, reason: str, message: str) -> Obj:
+    return {"type": kind, "status": "True", "reason": reason, "message": message}
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(numbers.items()))
