@@ -239,9 +239,13 @@ class TooManyRequestsError(ApiError):
 
 
 class ExpiredError(ApiError):
-    """410: the revision asked for is gone; list again."""
+    """410: the revision asked for is gone; list again, or go on with `continue_token` (7.6) where there is one."""
 
     reason = "Expired"
+
+    def __init__(self, message: str, details: Details | None = None, continue_token: str = "") -> None:
+        super().__init__(message, details)
+        self.continue_token = continue_token
 
 
 class InternalServerError(ApiError):

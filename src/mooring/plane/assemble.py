@@ -25,6 +25,7 @@ from mooring.controllers import ControllerSettings, build
 from mooring.kinds import BY_PLURAL, RESOURCES
 from mooring.pki.jwt import TokenSigner, VerificationKeys
 from mooring.pki.verify import ClientTrust
+from mooring.plane.compaction import compact_forever
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material
 from mooring.reconcile.leader import LeaderElector
@@ -100,6 +101,8 @@ class Plane:
         self._stack.callback(self._listener.stop_accepting)
         elector = asyncio.create_task(self._elector.run(self._reconciler.run), name="controllers")
         self._stack.push_async_callback(_cancelled, elector)
+        compactor = asyncio.create_task(compact_forever(storage, self._clock), name="compaction")
+        self._stack.push_async_callback(_cancelled, compactor)
 
     def _assemble(self, storage: Storage) -> None:
         config, material, clock = self._config, self._material, self._clock

