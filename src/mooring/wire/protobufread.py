@@ -3,7 +3,7 @@
 Rules kept here:
 * proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not; maps
   as entries key=1 value=2; the last value of a field counts, and repeated occurrences of one message are merged. Unknown field
-  numbers are skipped; groups, which Kubernetes never had, are refused.
+  numbers are skipped; groups, which Kubernetes never had, are refused. What lies `within` an embedded message is shown inline.
 * The result is what the same object looks like as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer
   field even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
 * Any input gives an object or BadRequestError: lengths are checked before they are used, and nesting is bounded by the
@@ -94,14 +94,21 @@ def _read_message(schema: Message, data: bytes, obj: Obj) -> Obj:
     plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_PLAN)
     if plan is None:
         plan = schema.__dict__[_PLAN] = {
-            field.number: (field.name, _reader(field.type), keeps_zero(field)) for field in schema.fields
-        }
+            field.number: (field.name, _reader(field.type), keeps_zero(field))
+            for field in schema.fields
+            if not field.within
+        } | {number: ("", _embedded_reader(inner), False) for number, inner in schema.embedded.items()}
     always = set()
     for number, wire, value in fields(data):
         entry = plan.get(number)
         if entry is None:
             continue
         name, read, keep = entry
+        if not name:
+            inlined = read(wire, value, obj)
+            obj |= inlined
+            always |= inlined.keys()
+            continue
         try:
             obj[name] = read(wire, value, obj.get(name))
         except NotReadableError as error:
@@ -227,6 +234,16 @@ def _message_reader(schema: Message) -> _Reader:
     def read(wire: int, value: Any, previous: Any) -> Any:
         expect(wire, BYTES)
         return _read_message(schema, value, previous or {})
+
+    return read
+
+
+def _embedded_reader(schema: Message) -> _Reader:
+    """Reads what JSON shows inline: the value so far is the object around it."""
+
+    def read(wire: int, value: Any, previous: Any) -> Any:
+        expect(wire, BYTES)
+        return _read_message(schema, value, {name: previous[name] for name in schema.by_name if name in previous})
 
     return read
 

@@ -29,11 +29,15 @@ def encode(obj: Obj, schema: Message) -> bytes:
     """The message of an object that conforms to `schema`; fields the schema does not number are left out."""
     plan: list[tuple[str, _Writer]] | None = schema.__dict__.get(_PLAN)
     if plan is None:
-        fields = sorted((field for field in schema.fields if field.number), key=lambda field: field.number)
-        plan = schema.__dict__[_PLAN] = [(field.name, _writer(field.number, field.type)) for field in fields]
+        parts: dict[int, tuple[str, Type]] = {
+            field.number: (field.name, field.type) for field in schema.fields if field.number and not field.within
+        } | {number: ("", inner) for number, inner in schema.embedded.items()}
+        plan = schema.__dict__[_PLAN] = [
+            (name, _writer(number, kind)) for number, (name, kind) in sorted(parts.items(), key=lambda part: part[0])
+        ]
     out = bytearray()
     for name, write in plan:
-        value = obj.get(name)
+        value = obj.get(name) if name else obj  # an embedded message is written from the object around it, empty or not
         if value is not None:
             write(out, value)
     return bytes(out)

@@ -9,7 +9,7 @@ Source of field numbers: the generated.proto files of k8s.io/api and k8s.io/apim
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Literal
@@ -59,6 +59,8 @@ class Field:
     `required`: OpenAPI `required`. `pointer`: a zero value is meaningful and kept when decoding protobuf (Go pointer, or no
     omitempty). Lists: `patch="merge"` merges by `patch_key` (or as a set of primitives when no key) in strategic merge
     patch; `patch="atomic"` replaces; `list_keys` are the server-side-apply map keys, `list_set` a set of scalars.
+    `within`: JSON shows the field here, protobuf keeps it in an embedded message of this number (Go's inlined structs,
+    such as the source of a Volume); 0 for every other field.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Field:
     list_keys: tuple[str, ...] = ()
     list_set: bool = False
     enum: tuple[str, ...] = ()
+    within: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,17 @@ class Message:
 
     @cached_property
     def by_number(self) -> dict[int, Field]:
-        return {item.number: item for item in self.fields}
+        return {item.number: item for item in self.fields if not item.within}
+
+    @cached_property
+    def embedded(self) -> dict[int, Message]:
+        """The messages that only protobuf has: fields by the number they lie `within`."""
+        return {
+            number: Message(
+                self.name, tuple(replace(item, within=0) for item in self.fields if item.within == number), self.doc
+            )
+            for number in sorted({item.within for item in self.fields if item.within})
+        }
 
 
 Type = Scalar | ListOf | MapOf | Message
