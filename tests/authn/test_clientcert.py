@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from unittest.mock import ANY
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -150,3 +151,22 @@ def test_certificates_in_the_chain(credentials: Credentials, username: str | Non
     if username == "jane":
         assert outcome.user is not None
         assert outcome.user.groups == ("dev", "ops", AUTHENTICATED)
+
+
+def test_an_accepted_chain_is_remembered_across_connections_until_a_date_passes() -> None:
+    trust, authenticator = trusting()
+    der = leaf()
+    for _ in range(3):
+        assert isinstance(judged(authenticator, Credentials((der,))), Accepted)
+    assert trust.walks == 1
+    assert judged(authenticator, Credentials((der,)), NOW + 2 * DAY) == Rejected("expired", ANY)
+    assert trust.walks == 2
+
+
+def test_the_oldest_chain_is_forgotten_when_too_many_are_remembered() -> None:
+    trust = CountingTrust([CA.certificate])
+    authenticator = ClientCertificateAuthenticator(trust, max_remembered=1)
+    first, second = leaf("jane"), leaf("june")
+    for der in (first, second, second, first):
+        assert isinstance(judged(authenticator, Credentials((der,))), Accepted)
+    assert trust.walks == 3

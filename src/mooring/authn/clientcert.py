@@ -7,7 +7,9 @@ Rules kept here (reference/kubernetes.md 5.1, 5.3):
 3. The chain walk happens once per connection; after that only the validity dates of the whole chain are compared with
    `now`. A refusal is remembered too, unless it was about time. Another bundle of CAs, or another chain, asks anew: a
    memo that was passed on by mistake never lends one peer the identity of another.
-4. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
+4. Accepted chains are also remembered across connections (bounded, oldest out): who opens one connection a request, as
+   kubectl does, pays for the walk once. What was verified can only stop being valid by time, which is always looked at.
+5. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from mooring.pki.errors import PeerCertificateError
 from mooring.pki.verify import ClientTrust, VerifiedPeer, valid_at
 
 NO_COMMON_NAME = "certificate-without-common-name"
+MAX_REMEMBERED = 4096  # chains of about 1 kB: as many as a large cluster has nodes, 8 MB at the most
 _NOT_MINE = NotMine()
 _OF_TIME = frozenset({"expired", "not-yet-valid"})
 
@@ -48,8 +51,10 @@ class ClientCertificateAuthenticator:
     name = "client-certificate"
     fallback = False
 
-    def __init__(self, trust: ClientTrust) -> None:
+    def __init__(self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED) -> None:
         self._trust = trust
+        self._max_remembered = max_remembered
+        self._accepted: dict[tuple[bytes, ...], _Known] = {}
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if not credentials.peer:
@@ -58,6 +63,10 @@ class ClientCertificateAuthenticator:
         known = memo.known if memo.trust is self._trust else None
         if isinstance(known, _Known) and known.holds(credentials.peer, now):
             return known.verdict
+        known = self._accepted.get(credentials.peer)
+        if known is not None and known.holds(credentials.peer, now):
+            memo.trust, memo.known = self._trust, known
+            return known.verdict
         try:
             peer = self._trust.verify(credentials.peer, now)
         except PeerCertificateError as error:
@@ -65,9 +74,12 @@ class ClientCertificateAuthenticator:
             memo.trust = self._trust
             memo.known = None if error.code in _OF_TIME else _Known(credentials.peer, refused)
             return refused
-        verdict = _verdict(peer)
-        memo.trust, memo.known = self._trust, _Known(credentials.peer, verdict, peer)
-        return verdict
+        known = _Known(credentials.peer, _verdict(peer), peer)
+        if len(self._accepted) >= self._max_remembered:
+            del self._accepted[next(iter(self._accepted))]
+        self._accepted[credentials.peer] = known
+        memo.trust, memo.known = self._trust, known
+        return known.verdict
 
 
 def _verdict(peer: VerifiedPeer) -> Verdict:
