@@ -1,0 +1,86 @@
+"""bootstrap-signer-controller (reference/kubernetes.md 1.5): what wakes it, what it signs, when it looks again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from mooring.controllers.actions import Requeue, Update
+from mooring.controllers.bootstrapsigner import EVERYTHING, BootstrapSigner
+from mooring.trust import jws
+from mooring.wire.schema import Obj
+from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views
+
+SIGNER = BootstrapSigner()
+INFO = thing("cluster-info", "kube-public", data={"kubeconfig": "any text\n", "other": "stays"})
+
+
+def info(**data: str) -> Obj:
+    return {**INFO, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("plural", "obj", "deleted", "wakes"),
+    [
+        pytest.param("configmaps", INFO, False, True, id="cluster-info changed"),
+        pytest.param("configmaps", INFO, True, False, id="cluster-info deleted: nothing could be written"),
+        pytest.param("configmaps", thing("cluster-info", "default"), False, False, id="its namesake elsewhere"),
+        pytest.param("configmaps", thing("other", "kube-public"), False, False, id="another ConfigMap"),
+        pytest.param("secrets", token_secret(), False, True, id="a token changed"),
+        pytest.param("secrets", token_secret(), True, True, id="a token deleted"),
+        pytest.param("secrets", token_secret(namespace="default"), False, False, id="a token outside kube-system"),
+        pytest.param("secrets", token_secret(kind="Opaque"), False, False, id="another Secret of kube-system"),
+    ],
+)
+def test_it_is_woken_by(plural: str, obj: Obj, deleted: bool, wakes: bool) -> None:
+    assert list(SIGNER.keys(plural, obj, deleted, views())) == ([EVERYTHING] if wakes else [])
+
+
+def test_a_new_token_is_signed_and_planned_again_at_its_expiry() -> None:
+    seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
+    update, requeue = plan(SIGNER, EVERYTHING, seen)
+    signature = jws.sign_encoded(jws.encode(b"any text\n"), "abcdef", b"0123456789abcdef")
+    assert update == Update("configmaps", info(**INFO["data"], **{"jws-kubeconfig-abcdef": signature}))
+    assert requeue == Requeue(NOW + HOUR)
+
+
+def test_the_earliest_expiry_decides_when_to_look_again() -> None:
+    tokens = [
+        token_secret("aaaaaa"),
+        token_secret("bbbbbb", expiration=moment(2 * HOUR)),
+        token_secret("cccccc", expiration=moment(HOUR)),
+        token_secret("dddddd", expiration=moment(-HOUR)),
+        token_secret("eeeeee", expiration="never"),
+    ]
+    assert plan(SIGNER, EVERYTHING, views(configmaps=[INFO], secrets=tokens))[1:] == [Requeue(NOW + HOUR)]
+
+
+def test_a_signature_goes_at_the_instant_its_token_expires() -> None:
+    seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
+    (update, _) = plan(SIGNER, EVERYTHING, seen)
+    assert isinstance(update, Update)
+    signed = views(configmaps=[update.obj], secrets=seen["secrets"].list())
+    assert plan(SIGNER, EVERYTHING, signed, NOW + HOUR - timedelta(seconds=1)) == [Requeue(NOW + HOUR)]
+    assert plan(SIGNER, EVERYTHING, signed, NOW + HOUR) == [Update("configmaps", INFO)]
+
+
+def test_the_signature_of_a_deleted_token_goes() -> None:
+    left = info(kubeconfig="text", **{"jws-kubeconfig-abcdef": "old"})
+    assert plan(SIGNER, EVERYTHING, views(configmaps=[left])) == [Update("configmaps", info(kubeconfig="text"))]
+
+
+def test_the_plan_changes_nothing_it_was_shown() -> None:
+    plan(SIGNER, EVERYTHING, views(configmaps=[INFO], secrets=[token_secret()]))
+    assert INFO["data"] == {"kubeconfig": "any text\n", "other": "stays"}
+
+
+@pytest.mark.parametrize(
+    "config_maps",
+    [
+        pytest.param([], id="without cluster-info, which it never creates"),
+        pytest.param([info(**{"jws-kubeconfig-zzzzzz": "stale"})], id="without a kubeconfig: stale signatures stay"),
+    ],
+)
+def test_nothing_is_written(config_maps: list[Obj]) -> None:
+    assert plan(SIGNER, EVERYTHING, views(configmaps=config_maps, secrets=[token_secret()])) == []

@@ -1,0 +1,58 @@
+"""token-cleaner-controller (reference/kubernetes.md 1.4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.controllers.actions import Action, Delete, Requeue
+from mooring.controllers.tokencleaner import TokenCleaner
+from mooring.wire.schema import Obj
+from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views, with_metadata
+
+CLEANER = TokenCleaner()
+KEY = ("kube-system", "bootstrap-token-abcdef")
+GONE = Delete("secrets", *KEY, "uid-of-bootstrap-token-abcdef", "7")
+
+
+@pytest.mark.parametrize(
+    ("obj", "deleted", "keys"),
+    [
+        pytest.param(token_secret(), False, [KEY], id="a token"),
+        pytest.param(token_secret(), True, [], id="not a token that is gone"),
+        pytest.param(token_secret(namespace="default"), False, [], id="not one outside kube-system"),
+        pytest.param(thing("x", "kube-system", type="Opaque"), False, [], id="not another Secret"),
+    ],
+)
+def test_it_is_woken_by(obj: Obj, deleted: bool, keys: list[tuple[str, str]]) -> None:
+    assert list(CLEANER.keys("secrets", obj, deleted, views())) == keys
+
+
+@pytest.mark.parametrize(
+    ("secret", "actions"),
+    [
+        pytest.param(token_secret(expiration=moment(-HOUR)), [GONE], id="an expired token goes"),
+        pytest.param(token_secret(expiration=moment(0 * HOUR)), [GONE], id="the expiry instant is expired"),
+        pytest.param(token_secret(expiration="tomorrow"), [GONE], id="an unreadable expiration is expired"),
+        pytest.param(
+            token_secret(expiration=moment(-HOUR), token_id="", token_secret=""), [GONE], id="whatever else it says"
+        ),
+        pytest.param(
+            token_secret(expiration=moment(HOUR)), [Requeue(NOW + HOUR)], id="a live one is planned again at its end"
+        ),
+        pytest.param(token_secret(), [], id="one without expiration stays"),
+        pytest.param(
+            with_metadata(token_secret(expiration=moment(-HOUR)), deletionTimestamp=moment(-HOUR)),
+            [],
+            id="one that is being deleted is left to its finalizers",
+        ),
+        pytest.param(
+            token_secret(kind="Opaque", expiration=moment(-HOUR)), [], id="one that is no token any more stays"
+        ),
+    ],
+)
+def test_what_is_planned_for_a_token(secret: Obj, actions: list[Action]) -> None:
+    assert plan(CLEANER, KEY, views(secrets=[secret])) == actions
+
+
+def test_a_token_that_is_gone_needs_nothing() -> None:
+    assert plan(CLEANER, KEY, views()) == []

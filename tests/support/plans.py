@@ -1,0 +1,68 @@
+"""What a controller's plan is tested with: views over given objects, no event loop, entropy that repeats itself.
+
+Rules kept here: an object gets uid and resourceVersion from its name, so that an expected action can be written down.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Action, Controller, Key
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.view import FixedView, Views
+from mooring.trust.tokenrecord import NAMESPACE, SECRET_TYPE
+from mooring.wire.schema import Obj
+
+NOW = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
+HOUR = timedelta(hours=1)
+
+
+def entropy(size: int) -> bytes:
+    return b"\x2a" * size
+
+
+def thing(name: str, namespace: str = "", **more: Any) -> Obj:
+    """An object; `metadata` given is added to what every stored object has."""
+    metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "7", **more.pop("metadata", {})}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"metadata": metadata, **more}
+
+
+def token_secret(name: str = "abcdef", namespace: str = NAMESPACE, kind: str = SECRET_TYPE, **data: str) -> Obj:
+    """A bootstrap token's Secret; underscores in the names of `data` stand for dashes, "" leaves one out."""
+    values = {"token-id": name, "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true"}
+    values |= {name.replace("_", "-"): value for name, value in data.items()}
+    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in values.items() if value}
+    return thing(f"bootstrap-token-{name}", namespace, type=kind, data=encoded)
+
+
+def moment(after: timedelta) -> str:
+    return rfc3339(NOW + after)
+
+
+def views(**objects: Iterable[Obj]) -> Views:
+    """Views of every kind; kinds not named are empty."""
+    return {plural: FixedView(objects.get(plural, ())) for plural in BY_PLURAL}
+
+
+def plan(controller: Controller, key: Key, seen: Views, now: datetime = NOW) -> list[Action]:
+    return list(controller.plan(key, seen, now, entropy))
+
+
+def fed(controller: Controller, seen: Views) -> list[Key]:
+    """Tell the controller about every object, as the loop does at its start; the keys it wants planned."""
+    return [
+        key
+        for plural in controller.watches
+        for obj in seen[plural].list()
+        for key in controller.keys(plural, obj, False, seen)
+    ]
+
+
+def with_metadata(obj: Obj, **metadata: Any) -> Obj:
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
