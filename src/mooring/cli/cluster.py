@@ -1,0 +1,83 @@
+"""How commands talk to a cluster: one client for one run, and the patience of kubeadm (reference/kubernetes.md 1.7, 2.5).
+
+Rules kept here: while a server cannot be reached or is not ready it is asked again every 500 ms, up to `--timeout` (1 m); a refusal is
+final at once. The first failure is told, so that nobody waits without knowing why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from mooring.cli.options import DURATION, default_data_dir
+from mooring.cli.redaction import redacted
+from mooring.client import kubeconfigfiles
+from mooring.client.cluster import ClusterClient, connect
+from mooring.clock import Clock
+from mooring.errors import InternalServerError, MooringError, PeerError, RequestTimeoutError, ServiceUnavailableError
+from mooring.trust.failures import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
+from mooring.trust.kubeconfig import Selected
+from mooring.wire.duration import format_duration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RETRY_EVERY = 0.5
+"""Seconds: kubeadm's interval."""
+RETRY_FOR = timedelta(minutes=1)
+"""kubeadm's `timeouts.kubernetesAPICall`."""
+_LASTING = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError)
+"""What asking again does not mend."""
+
+
+def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
+    """Add `--timeout`."""
+    return click.option(
+        "--timeout", type=DURATION, default=format_duration(RETRY_FOR), show_default=True,
+        help="How long to ask again while the server cannot be reached.",
+    )(function)  # fmt: skip
+
+
+def selected(kubeconfig: str, context_name: str) -> Selected:
+    """The cluster and user that the flags mean. Raises ConfigError."""
+    data_dir = Path(os.environ.get("MOORING_DATA_DIR") or default_data_dir())
+    return kubeconfigfiles.load(kubeconfig, context_name, data_dir=data_dir)
+
+
+def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    """What `work` returns, given a client that is closed afterwards."""
+
+    async def session() -> T:
+        async with connect(chosen, clock) as client:
+            return await work(client)
+
+    return asyncio.run(session())
+
+
+def passing(error: MooringError) -> bool:
+    """Whether asking again might help."""
+    if isinstance(error, PeerError):
+        return not isinstance(error, _LASTING)
+    return isinstance(error, InternalServerError | RequestTimeoutError | ServiceUnavailableError)
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta) -> T:
+    """What `ask` returns, asked again while it fails in a way that may pass. Raises the last error when time is up."""
+    deadline = clock.monotonic() + limit.total_seconds()
+    told = False
+    while True:
+        try:
+            return await ask()
+        except MooringError as error:
+            if not passing(error) or clock.monotonic() + RETRY_EVERY > deadline:
+                raise
+            if not told:
+                told = True
+                click.echo(f"Trying again for {format_duration(limit)}: {redacted(str(error))}", err=True)
+        await clock.sleep(RETRY_EVERY)

@@ -1,0 +1,162 @@
+"""`mooring token create` (reference/kubernetes.md 1.7).
+
+Rules kept here:
+* A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as kubeadm
+  does. Everything typed is checked before the server is asked: unlike kubeadm, `--certificate-key` without
+  `--print-join-command` is refused before a token is made, and so is a token beside `--config`.
+* The output is the token, or one join line. kubeadm's line keeps the trailing space that scripts know.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from mooring.cli import cluster
+from mooring.cli.initconfiguration import token_records
+from mooring.cli.joinline import join_line
+from mooring.cli.options import DURATION, kubeconfig_option, listed
+from mooring.client.cluster import ClusterClient
+from mooring.client.files import read_limited
+from mooring.clock import Clock, SystemClock
+from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
+from mooring.trust.kubeconfig import Selected
+from mooring.trust.pins import pins_of
+from mooring.trust.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
+from mooring.trust.tokenrecord import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
+
+PROGRAMS = ("mooring", "kubeadm")
+_CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
+_NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
+"""What kubeadm's list of flags that may stand beside `--config` leaves out, sorted."""
+
+
+@click.command("create")
+@click.argument("token", required=False, envvar="MOORING_TOKEN")
+@click.option("--config", "config_file", default="", metavar="FILE",
+              help="kubeadm InitConfiguration (v1beta4 or v1beta3) whose bootstrapTokens are created.")
+@click.option("--ttl", type=DURATION, default="24h0m0s", show_default=True, help="How long the token lives; 0 means for ever.")
+@click.option("--usages", multiple=True, default=USAGES, show_default=True, metavar="USAGE,...",
+              help="What the token is good for: signing, authentication; repeatable, or with commas.")
+@click.option("--groups", multiple=True, default=DEFAULT_GROUPS, show_default=True, metavar="GROUP,...",
+              help="More groups of whoever shows the token; repeatable, or with commas.")
+@click.option("--description", default="", help="What the token is for, for people.")
+@click.option("--print-join-command", is_flag=True, help="Print the line that joins a machine instead of the token.")
+@click.option("--join-program", type=click.Choice(PROGRAMS), default=PROGRAMS[0], show_default=True,
+              help="Which program the join line runs.")
+@click.option("--certificate-key", default="", metavar="HEX",
+              help="With --print-join-command: print kubeadm's line for a control plane that fetches certificates with this key.")
+@click.option("--dry-run", is_flag=True, help="Print what would be printed, and create nothing.")
+@kubeconfig_option
+@cluster.timeout_option
+@click.pass_context
+def create(
+    ctx: click.Context,
+    token: str | None,
+    config_file: str,
+    ttl: timedelta,
+    usages: Sequence[str],
+    groups: Sequence[str],
+    description: str,
+    print_join_command: bool,
+    join_program: str,
+    certificate_key: str,
+    dry_run: bool,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Create a bootstrap token and print it.
+
+    Without TOKEN a fresh one is made. A machine that shows the token may ask for its certificate.
+    """
+    clock = SystemClock()
+    _check_certificate_key(certificate_key, print_join_command)
+    if config_file:
+        _refuse_mixing(ctx, token)
+        records = token_records(read_limited(Path(config_file)), config_file, clock.now())
+    else:
+        records = (
+            new_record(
+                parse_token(token) if token else generate_token(secrets.token_bytes),
+                clock.now(),
+                ttl=ttl,
+                usages=listed(usages),
+                groups=listed(groups),
+                description=description,
+            ),
+        )
+    chosen = cluster.selected(kubeconfig, context_name)
+    program = "kubeadm" if certificate_key else join_program
+    lines = [
+        _join_command(chosen, record, program, certificate_key) if print_join_command else record.token.reveal()
+        for record in records
+    ]
+    if dry_run:
+        for record in records:
+            click.echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
+    else:
+        cluster.run(chosen, clock, lambda client: _create_all(client, records, clock, timeout))
+    for line in lines:
+        click.echo(line)
+
+
+def _check_certificate_key(key: str, print_join_command: bool) -> None:
+    if key and not print_join_command:
+        raise click.UsageError("--certificate-key is only of use with --print-join-command")
+    if key and _CERTIFICATE_KEY.fullmatch(key) is None:
+        raise click.UsageError("--certificate-key must be 64 hexadecimal digits: a key of 32 bytes")
+
+
+def _refuse_mixing(ctx: click.Context, token: str | None) -> None:
+    mixed = [
+        "--" + name.replace("_", "-")
+        for name in _NOT_WITH_CONFIG
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if token and ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
+        mixed.append("a token")
+    if mixed:
+        raise click.UsageError(f"--config cannot be mixed with {', '.join(mixed)}: write it into the file")
+
+
+def _join_command(chosen: Selected, record: TokenRecord, program: str, certificate_key: str) -> str:
+    """The line for the server and CAs that the kubeconfig names."""
+    ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
+    if not ca_pem:
+        raise ConfigError("the kubeconfig names no CA for its cluster, so there is no hash to print; use the admin's kubeconfig")
+    server = chosen.cluster.server.replace("https://", "")
+    line = join_line(program, [server], record.token.reveal(), [str(pin) for pin in pins_of(ca_pem)])
+    if program == "kubeadm":
+        line += " "
+    return f"{line}--control-plane --certificate-key {certificate_key}" if certificate_key else line
+
+
+async def _create_all(client: ClusterClient, records: Sequence[TokenRecord], clock: Clock, limit: timedelta) -> None:
+    for record in records:
+
+        async def create_one(record: TokenRecord = record) -> None:
+            await _create(client, record)
+
+        await cluster.patiently(create_one, clock, limit)
+
+
+async def _create(client: ClusterClient, record: TokenRecord) -> None:
+    name = secret_name(record.token.id)
+    try:
+        await client.get("secrets", name, NAMESPACE)
+    except (NotFoundError, ForbiddenError):
+        pass  # whoever may create but not read is told by the server below
+    else:
+        raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
+    secret = to_secret(record)
+    try:
+        await client.create("secrets", secret)
+    except AlreadyExistsError:
+        await client.update("secrets", secret)
