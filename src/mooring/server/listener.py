@@ -36,8 +36,10 @@ MAX_UNSENT = 64 << 20
 
 MAX_CHAIN = 10
 """OpenSSL itself refuses deeper chains than 100; no real PKI needs ten."""
-MAX_REMEMBERED_CHAINS = 4096
-"""About 8 MB; beyond it the oldest is forgotten and its owner must hand-shake in full."""
+MAX_REMEMBERED_CHAINS = 1024
+"""Beyond it the oldest is forgotten and its owner must hand-shake in full."""
+MAX_REMEMBERED_CHAIN_BYTES = 16_384
+"""Anybody may send a chain, trusted or not: what is kept for strangers stays below 16 MB altogether."""
 
 
 @dataclass(slots=True)
@@ -309,20 +311,25 @@ class Listener:
             protocol.tcp.abort()
 
     def chain_of(self, tls: SSL.Connection) -> tuple[bytes, ...]:
-        """The presented chain. A resumed session carries the leaf only; its intermediates are remembered (bounded)."""
-        presented = tls.get_peer_cert_chain()
-        if not presented:
-            leaf = tls.get_peer_certificate()
-            if leaf is None:
-                return ()
-            presented = [leaf]
-        chain = tuple(_der(certificate) for certificate in presented[:MAX_CHAIN])
-        if len(chain) > 1:
+        """The leaf whose key the peer proved to hold, then whatever else it sent.
+
+        On the server side OpenSSL keeps the leaf apart from the rest of the chain (SSL_get_peer_cert_chain(3)); the rest is
+        only a claim. A resumed session carries the leaf alone; its intermediates are remembered (bounded).
+        """
+        leaf = tls.get_peer_certificate()
+        if leaf is None:
+            return ()
+        proved = _der(leaf)
+        rest = [_der(certificate) for certificate in (tls.get_peer_cert_chain() or ())[: MAX_CHAIN - 1]]
+        if not rest:
+            return self._chains.get(proved, (proved,))
+        chain = (proved, *rest)
+        if sum(map(len, chain)) <= MAX_REMEMBERED_CHAIN_BYTES:
+            self._chains.pop(proved, None)
             if len(self._chains) >= MAX_REMEMBERED_CHAINS:
-                self._chains.pop(next(iter(self._chains)))
-            self._chains[chain[0]] = chain
-            return chain
-        return self._chains.get(chain[0], chain)
+                del self._chains[next(iter(self._chains))]
+            self._chains[proved] = chain
+        return chain
 
 
 def _der(certificate: crypto.X509) -> bytes:
