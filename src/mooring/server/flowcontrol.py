@@ -100,9 +100,9 @@ class FlowControl:
         await self._wait(self._anonymous_waiting, self.leave_anonymous)
 
     def leave_anonymous(self) -> None:
-        self._free += 1
+        """Give the seat back, to users first."""
         self._anonymous_free += 1
-        self._serve_anonymous()
+        self.leave()
 
     async def _wait(self, queue: deque[asyncio.Future[None]], give_back: Callable[[], None]) -> None:
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -40,7 +40,15 @@ MAX_FRAME_BACKLOG = 8 << 20
 """A watcher with this much unsent is ended; it will list again, as after any lost watch."""
 
 
+MAX_REMEMBERED_QUERY = 512
+"""Longer query strings are parsed each time: strangers must not fill memory through a cache."""
+
+
 @lru_cache(maxsize=4096)
+def _remembered_query(raw: bytes) -> dict[str, list[str]]:
+    return _query(raw)
+
+
 def _query(raw: bytes) -> dict[str, list[str]]:
     parsed: dict[str, list[str]] = {}
     for key, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=1000):
@@ -73,7 +81,8 @@ class Request:
     def query(self) -> dict[str, list[str]]:
         """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for an absurd number."""
         try:
-            return _query(self.query_string)
+            raw = self.query_string
+            return _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else _query(raw)
         except ValueError as error:
             raise BadRequestError("the query string has too many parameters") from error
 
@@ -130,6 +139,8 @@ class Frames:
         self._transport = transport
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the client is gone, or somebody called `end`."""
+        if transport.is_closing():
+            self.end()  # gone before the stream began: nobody else will say so
 
     def write(self, data: bytes) -> None:
         """Send `data` as one HTTP chunk. A client too far behind is cut off; after the end nothing is sent."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -60,6 +60,12 @@ MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
 
 
+MAX_WARNINGS = 4096
+"""Characters of all Warning headers of one reply; Go and Python clients stop reading headers soon after."""
+MAX_CUT_WARNING = 256
+"""Characters left of each warning when all are too long together."""
+
+
 @dataclass(slots=True)
 class Context:
     """One request on its way."""
@@ -72,6 +78,8 @@ class Context:
     impersonator: UserInfo | None = None
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
+    routed: bool = False
+    """Somebody serves what was asked for, so that verb and resource are names of ours and may become metric labels."""
 
 
 _NOBODY = UserInfo("")
@@ -135,7 +143,7 @@ class Pipeline:
             (b"audit-id", context.audit_id.encode()),
             *_default(response.headers),
         ]
-        headers += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in context.warnings]
+        headers += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in _bounded(context.warnings)]
         response.headers = tuple(headers)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
@@ -293,7 +301,7 @@ class Pipeline:
 
     def _finish(self, context: Context, status: int, reason: str, started: float) -> None:
         info = context.info
-        known = status not in (404, 401, 403)  # what a caller made up must not become a label
+        known = context.routed  # what a caller made up must not become a label
         group, resource, subresource = (info.group, info.resource, info.subresource) if known else ("", "", "")
         self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
         if info.verb != "watch" and known:
@@ -346,6 +354,18 @@ def _default(headers: Sequence[Header]) -> Sequence[Header]:
     if any(name == b"cache-control" for name, _ in headers):
         return ()
     return ((b"cache-control", b"no-cache, private"),)
+
+
+def _bounded(warnings: Sequence[str]) -> Iterator[str]:
+    """As many as clients' header limits bear; when they are too long together, each is cut, as kube-apiserver does."""
+    cut = sum(map(len, warnings)) > MAX_WARNINGS
+    left = MAX_WARNINGS
+    for warning in warnings:
+        text = warning[:MAX_CUT_WARNING] if cut else warning
+        left -= len(text)
+        if left < 0:
+            return
+        yield text
 
 
 def _quoted(text: str) -> bytes:

@@ -18,7 +18,7 @@ from mooring.errors import ApiError, MooringError, NotAcceptableError
 from mooring.registry.stored import Stored
 from mooring.server.http import Header, Request, Response
 from mooring.wire import protobuf
-from mooring.wire.accept import JSON, PROTOBUF, TRANSFORMS, Accepted, negotiate, wants_pretty
+from mooring.wire.accept import JSON, MAX_HEADER, PROTOBUF, TRANSFORMS, Accepted, negotiate, wants_pretty
 from mooring.wire.codec import encode_json, encode_yaml, pretty
 from mooring.wire.metav1 import STATUS, list_of
 from mooring.wire.resource import Resource
@@ -33,7 +33,7 @@ _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
 def accepted(request: Request, transforms: frozenset[str] = frozenset()) -> Accepted:
     """What to answer with. Raises NotAcceptableError (406)."""
-    return _accepted(request.header(b"accept"), transforms)
+    return _accepted(request.header(b"accept")[:MAX_HEADER], transforms)
 
 
 @lru_cache(maxsize=512)
@@ -115,7 +115,9 @@ def list_response(
 
 def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:
     """An object that is not stored: reviews, TokenRequest, Status of success."""
-    answer = accepted(request)
+    answer = accepted(
+        request, TRANSFORMS
+    )  # what has no Table form is sent as it is (a Status to who asked for a Table)
     if answer.media == "protobuf":
         return Response(status, protobuf.encode_object(obj, schema), (content_type(PROTOBUF),))
     return _plain(request, answer, obj, status)

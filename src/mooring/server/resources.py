@@ -24,12 +24,14 @@ from mooring.registry.store import Registry
 from mooring.registry.stored import Stored
 from mooring.server.http import Request, Response
 from mooring.server.pipeline import Context
-from mooring.server.render import list_response, object_response, stored_response
+from mooring.server.render import accepted, list_response, object_response, stored_response
 from mooring.server.watches import Watches
+from mooring.wire.accept import TRANSFORMS
 from mooring.wire.codec import apply_field_validation, conform, decode_body, decode_json
 from mooring.wire.metav1 import DELETE_OPTIONS, STATUS
 from mooring.wire.options import (
     DeleteOptions,
+    ListOptions,
     WriteOptions,
     parse_delete_options,
     parse_get_options,
@@ -38,6 +40,7 @@ from mooring.wire.options import (
 )
 from mooring.wire.patch import json_patch, merge_patch
 from mooring.wire.schema import Message, Obj
+from mooring.wire.selectors import parse_field_selector
 from mooring.wire.status import success_status
 from mooring.wire.strategicmerge import strategic_merge_patch
 
@@ -54,6 +57,9 @@ _VERB_METHODS = {
     "delete": ("DELETE",),
     "deletecollection": ("DELETE",),
 }
+
+
+_READS = ("get", "list", "watch")
 
 
 class Resources:
@@ -89,6 +95,8 @@ class Resources:
             raise MethodNotAllowedError(
                 "the server does not allow this method on the requested resource; name a namespace in the path"
             )
+        if info.verb not in _READS:
+            accepted(context.request, TRANSFORMS)  # 406 before anything is written, not after
         return await self._verbs[info.verb](context, kind)
 
     async def _get(self, context: Context, kind: Kind) -> Response:
@@ -110,6 +118,8 @@ class Resources:
 
     async def _watch(self, context: Context, kind: Kind) -> Response:
         options = replace(parse_list_options(context.request.query), watch=True)
+        if context.info.name:
+            options = _of_one(options, context.info.name)
         return await self._watches.response(context.request, kind, context.info.namespace, options)
 
     async def _create(self, context: Context, kind: Kind) -> Response:
@@ -146,11 +156,12 @@ class Resources:
         options = parse_write_options(request.query, "PatchOptions")
         body = await request.body()
         patched = _patcher(request.header(b"content-type"), body, kind)
+        before = tuple(context.warnings)
 
         def apply(current: Obj) -> Obj:
             new = patched(current)
             unknown = conform(new, kind.resource.schema)
-            context.warnings[:] = apply_field_validation(options.field_validation, unknown, ())
+            context.warnings[:] = [*before, *apply_field_validation(options.field_validation, unknown, ())]
             return new
 
         stored = await self._registry.patch(
@@ -181,6 +192,15 @@ class Resources:
 
     def _change(self, context: Context) -> Change:
         return Change(context.user, context.received)
+
+
+def _of_one(options: ListOptions, name: str) -> ListOptions:
+    """What was authorized for one name shows that name only, also when the name came with the path (`/watch/…/<name>`)."""
+    if options.field_selector.empty:
+        return replace(options, field_selector=parse_field_selector(f"metadata.name={name}"))
+    if options.field_selector.requires("metadata.name") != name:
+        raise BadRequestError("the field selector does not match the name in the path")
+    return options
 
 
 async def _delete_options(request: Request, kind: Kind) -> DeleteOptions:

@@ -1,13 +1,15 @@
 """From request info to whoever answers: a stored kind, a review, a token request, an endpoint, or nobody.
 
 Rules kept here: it runs after authorization, so that a caller who may do nothing learns nothing about what exists; an unknown
-resource or path is the plain `404 page not found` that client-go expects (reference/kubernetes.md 7.1).
+resource or path is the plain `404 page not found` that client-go expects (reference/kubernetes.md 7.1). A namespace in the path of
+a kind that lives in none is such an unknown path: authorizers decided on that namespace, where a Role may allow everything.
 """
 
 from __future__ import annotations
 
 from mooring.errors import MethodNotAllowedError, NotFoundError
 from mooring.kinds import by_resource
+from mooring.kinds.kind import Kind
 from mooring.server.endpoints import find
 from mooring.server.endpoints.documents import not_found
 from mooring.server.endpoints.reviews import review, service_account_token
@@ -15,6 +17,11 @@ from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.resources import Resources
 from mooring.server.services import Services
+from mooring.wire.requestinfo import RequestInfo
+
+
+MAX_PARTS = 3
+"""`<resource>/<name>/<subresource>`: nothing is served below a subresource."""
 
 
 class Router:
@@ -30,17 +37,30 @@ class Router:
             endpoint = find(info.path)
             if endpoint is None:
                 return not_found()
+            context.routed = True
             if context.request.method not in ("GET", "HEAD"):
                 raise MethodNotAllowedError("the server does not allow this method on the requested resource")
             return await endpoint.serve(context, self._services)
         kind = by_resource(info.group, info.version, info.resource)
-        if kind is None:
+        if kind is None or len(info.parts) > MAX_PARTS or not _in_its_place(kind, info):
             return not_found()
+        context.routed = not info.subresource or _subresource_exists(kind, info.subresource)
         if kind.virtual:
             return await review(context, self._services, kind)
         if info.subresource:
             if info.resource == "serviceaccounts" and info.subresource == "token":
                 return await service_account_token(context, self._services)
-            if all(sub.name != info.subresource for sub in kind.resource.subresources):
+            if not context.routed:
                 raise NotFoundError("the server could not find the requested resource")
         return await self._resources.handle(context, kind)
+
+
+def _in_its_place(kind: Kind, info: RequestInfo) -> bool:
+    """Whether a namespace in the path belongs there. `/namespaces/<name>` is about that Namespace *in* itself (6.1)."""
+    if kind.resource.namespaced or not info.namespace:
+        return True
+    return info.resource == "namespaces" and info.namespace == info.name
+
+
+def _subresource_exists(kind: Kind, name: str) -> bool:
+    return any(subresource.name == name for subresource in kind.resource.subresources)

@@ -1,0 +1,259 @@
+"""A whole server without sockets: the plane's own assembly over memory storage and a manual clock.
+
+Rules kept here: what is driven is the real pipeline with the real authenticators, authorizers, default policy and admission;
+only the listener is left out, and requests are made by hand. Nothing waits in real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, cast
+
+from mooring.config import ServerConfig, server_config
+from mooring.identity import MASTERS
+from mooring.pki.keys import generate_key
+from mooring.plane.assemble import Plane
+from mooring.plane.firstboot import FirstBoot
+from mooring.plane.material import Material
+from mooring.registry.store import Registry
+from mooring.server.http import Frames, Request, Response
+from mooring.server.listener import Connection, TlsTransport
+from mooring.storage.memory import MemoryStorage
+from mooring.trust.tokenrecord import TokenRecord, to_secret
+from mooring.trust.token import parse_token
+from mooring.wire.schema import Obj
+from tests.support.manualclock import ManualClock, settle
+from tests.support.registryroom import Room, counting_entropy
+from tests.support.testca import ThrowawayCA
+
+P = ParamSpec("P")
+CHUNK = 1 << 16
+
+
+class PlainTransport:
+    """What a streaming response writes into, in place of a TLS connection."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.waiting = 0
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+
+@dataclass(slots=True)
+class Reply:
+    """One answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    every_header: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def obj(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def message(self) -> str:
+        return str(self.obj["message"])
+
+    @property
+    def warnings(self) -> list[str]:
+        return [value for name, value in self.every_header if name == "warning"]
+
+
+class Stream:
+    """A watch in progress."""
+
+    def __init__(self, response: Response) -> None:
+        self.status = response.status
+        self.headers = {name.decode(): value.decode() for name, value in response.headers}
+        self.transport = PlainTransport()
+        assert response.stream is not None
+        self.frames = Frames(cast(TlsTransport, self.transport))
+        self._task = asyncio.ensure_future(response.stream(self.frames))
+
+    @property
+    def raw(self) -> bytes:
+        """The body so far, without the chunked coding."""
+        pieces, rest = [], b"".join(self.transport.sent)
+        while rest:
+            size, _, rest = rest.partition(b"\r\n")
+            pieces.append(rest[: int(size, 16)])
+            rest = rest[int(size, 16) + 2 :]
+        return b"".join(pieces)
+
+    @property
+    def events(self) -> list[Obj]:
+        return [json.loads(line) for line in self.raw.splitlines()]
+
+    @property
+    def told(self) -> list[str]:
+        """`TYPE name` of each event so far."""
+        return [f"{event['type']} {event['object']['metadata'].get('name', '')}".strip() for event in self.events]
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
+
+    async def end(self) -> None:
+        """The client leaves."""
+        self.frames.end()
+        await self._task
+
+
+def connection(chain: Sequence[bytes] = (), source: str = "192.0.2.1") -> Connection:
+    return Connection(source, tuple(chain))
+
+
+class Server(Room):
+    """A registry room with the pipeline over it."""
+
+    plane: Plane
+    ca: ThrowawayCA
+    config: ServerConfig
+
+    async def response(
+        self,
+        method: str,
+        target: str,
+        *,
+        token: str = "",
+        body: Any = None,
+        content_type: str = "application/json",
+        headers: Iterable[tuple[str, str]] = (),
+        via: Connection | None = None,
+        pieces: Sequence[bytes] | None = None,
+    ) -> Response:
+        """What the pipeline answers. `via`: the connection; the administrator's unless a token or a connection is given."""
+        path, _, query = target.partition("?")
+        sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+        if token:
+            sent.append((b"authorization", f"Bearer {token}".encode()))
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        if data and content_type:
+            sent.append((b"content-type", content_type.encode()))
+        messages = [
+            {"type": "http.request", "body": piece, "more_body": True}
+            for piece in (pieces if pieces is not None else [data])
+        ]
+        messages[-1]["more_body"] = False
+        arriving = iter(messages)
+
+        async def receive() -> Any:
+            return next(arriving, {"type": "http.disconnect"})
+
+        if via is None:
+            via = connection() if token else self.admin
+        request = Request(method, path, query.encode(), sent, via, receive)
+        return await self.plane._application._handler(request)
+
+    async def call(self, method: str, target: str, **how: Any) -> Reply:
+        return reply(await self.response(method, target, **how))
+
+    async def get(self, target: str, **how: Any) -> Reply:  # type: ignore[override] # a path here, not a kind
+        return await self.call("GET", target, **how)
+
+    async def post(self, target: str, body: Any, **how: Any) -> Reply:
+        return await self.call("POST", target, body=body, **how)
+
+    async def follow(self, target: str, **how: Any) -> Stream:
+        """Start a watch."""
+        stream = Stream(await self.response("GET", target, **how))
+        await settle()
+        return stream
+
+    @functools.cached_property
+    def admin(self) -> Connection:
+        """A connection with a system:masters certificate."""
+        return self.user("admin", MASTERS)
+
+    def user(self, name: str, *groups: str) -> Connection:
+        """A connection with the client certificate of a user."""
+        return connection([self.ca.client(name, *groups).der])
+
+    async def bootstrap_token(self, text: str = "abcdef.0123456789abcdef") -> str:
+        token = parse_token(text)
+        record = TokenRecord(token, expires=self.clock.now() + timedelta(hours=1), usages=("signing", "authentication"))
+        await self.create("secrets", to_secret(record), namespace="kube-system")
+        return text
+
+
+def reply(response: Response) -> Reply:
+    assert response.stream is None, "this is a watch: use follow"
+    body = response.body if isinstance(response.body, bytes) else b"".join(response.body)
+    pairs = [(name.decode(), value.decode("latin-1")) for name, value in response.headers]
+    return Reply(response.status, dict(pairs), body, pairs)
+
+
+def material(ca: ThrowawayCA) -> Material:
+    serving = ca.server()
+    key = generate_key()
+    return Material(ca.authority, (serving.certificate,), serving.key, key, (key.public_key(),))
+
+
+@asynccontextmanager
+async def open_server(**flags: Any) -> AsyncIterator[Server]:
+    """A server after its first boot; `flags` are those of `mooring.config.server_config`."""
+    clock = ManualClock()
+    ca = ThrowawayCA(now=clock.now())
+    config = server_config(**{"data_dir": "/nowhere", "storage": "memory:", "detected_address": "192.0.2.10", **flags})
+    plane = Plane(config, material(ca), clock, counting_entropy(), "here_boot_1_1", lambda identity: False)
+    storage = MemoryStorage()
+    await storage.open()
+    plane._assemble(storage)
+    registry: Registry = plane.registry
+    await registry.start()
+    server = Server(storage, registry, clock)
+    server.plane, server.ca, server.config = plane, ca, config
+    try:
+        await FirstBoot(registry, clock, config, ca.certificate_pem).run()
+        plane._audit.start()
+        yield server
+    finally:
+        plane._watches.drain()
+        await settle()
+        await plane._audit.stop()
+        await registry.stop()
+        await storage.close()
+
+
+def in_server(test: Callable[Concatenate[Server, P], Awaitable[None]]) -> Callable[P, None]:
+    """Run an async test with a server of its own as first argument."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def body() -> None:
+            async with open_server() as server:
+                await test(server, *args, **kwargs)
+
+        asyncio.run(body())
+
+    signature = inspect.signature(test)
+    run.__dict__.pop("__wrapped__", None)  # pytest would see the server as a fixture
+    run.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined] # read by pytest
+    return run
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
