@@ -60,7 +60,7 @@ class LiveView:
             self._order = None
             self._revision += 1
 
-    def replace(self, objects: Sequence[Obj]) -> list[tuple[Obj, bool]]:
+    def replace(self, objects: Sequence[Obj]) -> Sequence[tuple[Obj, bool]]:
         """Hold exactly `objects`; the (object, gone) differences, gone ones first."""
         now = {_key(obj): obj for obj in objects}
         gone = [obj for key, obj in self._objects.items() if key not in now or _uid(now[key]) != _uid(obj)]
@@ -87,13 +87,14 @@ class RemoteApi:
         for plural in plurals:
             self._views.setdefault(plural, LiveView())
         first = {plural: asyncio.get_running_loop().create_future() for plural in plurals}
-        pending: list[tuple[str, Obj, bool]] | None = []
+        early: list[tuple[str, Obj, bool]] = []
+        live = False
 
         def tell(plural: str, obj: Obj, gone: bool) -> None:
-            if pending is not None:
-                pending.append((plural, obj, gone))
-            else:
+            if live:
                 on_event(plural, obj, gone)
+            else:
+                early.append((plural, obj, gone))
 
         tasks = [asyncio.create_task(self._keep(plural, tell, first[plural])) for plural in plurals]
 
@@ -107,8 +108,8 @@ class RemoteApi:
         except BaseException:
             await stop()
             raise
-        told, pending = pending, None
-        for plural, obj, gone in told:
+        live = True
+        for plural, obj, gone in early:
             on_event(plural, obj, gone)
         return stop
 

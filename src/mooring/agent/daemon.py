@@ -1,0 +1,79 @@
+"""`mooring agent`: join if this machine is no member yet, then beat until told to stop.
+
+Rules kept here: SIGTERM and SIGINT end it cleanly, a join that is under way included (what it wrote is taken up next time); with a
+certificate on disk no token is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+
+from mooring.agent.heartbeat import Heartbeat, beat_until
+from mooring.agent.join import Joined, JoinOptions, join, machine_of, node_client
+from mooring.agent.state import NodeState
+from mooring.agent.steps import Report
+from mooring.clock import Clock, SystemClock
+from mooring.errors import ConfigError
+from mooring.identity import NODE_PREFIX
+from mooring.pki import names
+from mooring.trust.joininput import JoinPlan
+
+log = logging.getLogger("mooring.agent")
+
+
+def member(options: JoinOptions, clock: Clock) -> Joined | None:
+    """What this machine is a member of, as far as its disk tells; None when it is none, or its certificate has expired."""
+    state = NodeState(options.root)
+    cluster, pair = state.read_cluster(), state.read_pair()
+    if cluster is None or pair is None or not pair.valid_at(clock.now()):
+        return None
+    return Joined(names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX), cluster, state, pair)
+
+
+async def run(
+    plan: JoinPlan | None,
+    options: JoinOptions = JoinOptions(),
+    clock: Clock | None = None,
+    report: Report = lambda progress: None,
+    on_member: Callable[[Joined], None] = lambda joined: None,
+) -> None:
+    """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
+    clock = clock or SystemClock()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        joined = await _joined(plan, options, clock, report, stopping)
+        if joined is None:
+            return
+        on_member(joined)
+        log.info("member %s of %s", joined.node_name, joined.cluster.server)
+        async with node_client(joined, clock) as client:
+            await beat_until(stopping, Heartbeat(client, machine_of(joined)))
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _joined(
+    plan: JoinPlan | None, options: JoinOptions, clock: Clock, report: Report, stopping: asyncio.Event
+) -> Joined | None:
+    """The membership; None when stopped before there was one."""
+    known = member(options, clock)
+    if known is not None and (plan is None or plan.node_name == known.node_name):
+        return known
+    if plan is None:
+        raise ConfigError("this machine is no member of a cluster: give the flags of `mooring join` as well")
+    joining = asyncio.create_task(join(plan, options, clock, report))
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((joining, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return joining.result() if joining.done() else None
+    finally:
+        for task in (joining, stopped):
+            task.cancel()
+        await asyncio.gather(joining, stopped, return_exceptions=True)

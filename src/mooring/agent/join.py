@@ -1,0 +1,391 @@
+"""Joining: from an address, a token and a pin to a member with its own certificate.
+
+Rules kept here (reference/kubernetes.md 2.2-2.6, 4.2-4.5; the steps in prose and in `steps.STEPS`):
+1. existing: a valid certificate of the pinned cluster makes this a member already; nothing is asked then but the Node refreshed.
+2. discovery: find the cluster and trust it (`mooring.trust.discovery`), else nothing else happens.
+3. name: a Ready Node of our name that is not us is somebody else; it is refused before anything is written.
+4. bootstrap, key: the token's kubeconfig is written; the key is taken up from a former run, or made; on disk before it is used.
+5. request: with the token, or the discovery document's credentials where that was allowed.
+6. wait: until it is approved and signed. Denied or Failed gives the key up, so that joining again asks anew.
+7. certificate: it must be for our key, name and group, valid now, and issued by the cluster's CA.
+8. files: certificate, ca.crt, kubelet.conf; then the token's kubeconfig and the pending key go.
+9. node: the Node object, by the node itself.
+Running it again at any point goes on where it stopped. A dry run performs discovery and tells the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.agent import node, request, steps
+from mooring.agent.state import NodeState, Pair
+from mooring.agent.steps import JoinError, Report, Steps
+from mooring.client.cluster import ClusterClient
+from mooring.client.files import MAX_READ, read_limited
+from mooring.client.transport import drive
+from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError, UnauthorizedError
+from mooring.identity import NODE_PREFIX
+from mooring.pki import names, pem
+from mooring.pki.errors import PeerCertificateError, PkiError
+from mooring.pki.issued import check_answers
+from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
+from mooring.pki.requests import parse_request
+from mooring.pki.verify import ClientTrust
+from mooring.secret import Secret
+from mooring.trust.discovery import (
+    Discovery,
+    Polling,
+    TrustedCluster,
+    discover_by_file,
+    discover_by_token,
+    discover_by_url,
+)
+from mooring.trust.failures import DiscoveryError
+from mooring.trust.joininput import STDIN, ByFile, ByToken, JoinPlan
+from mooring.trust.kubeconfig import Cluster, User
+from mooring.trust.pins import PinError, check_pins
+
+CERTIFICATE_TIMEOUT = 300.0
+"""kubeadm's `timeouts.tlsBootstrap`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinOptions:
+    """How to join. `read_stdin` gives a discovery document from standard input."""
+
+    root: Path = Path("/")
+    dry_run: bool = False
+    polling: Polling = Polling()
+    certificate_timeout: float = CERTIFICATE_TIMEOUT
+    read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A member. `request_name` is empty when it was one before; `planned` lists what a dry run would have written."""
+
+    node_name: str
+    cluster: Cluster
+    state: NodeState
+    pair: Pair | None
+    request_name: str = ""
+    warnings: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
+
+    @property
+    def already_member(self) -> bool:
+        return self.pair is not None and not self.request_name
+
+
+async def join(
+    plan: JoinPlan,
+    options: JoinOptions = JoinOptions(),
+    clock: Clock | None = None,
+    report: Report = lambda progress: None,
+) -> Joined:
+    """Become a member. Raises JoinError that names the step, the reason and the remedy."""
+    return await _Join(plan, options, clock or SystemClock(), report).run()
+
+
+class _Join:
+    def __init__(self, plan: JoinPlan, options: JoinOptions, clock: Clock, report: Report) -> None:
+        self.plan = plan
+        self.options = options
+        self.clock = clock
+        self.steps = Steps(clock, report)
+        self.state = NodeState(options.root)
+        self.user = NODE_PREFIX + plan.node_name
+
+    async def run(self) -> Joined:
+        known = self._existing()
+        if known is not None:
+            if self.options.dry_run:
+                return known
+            return await self._register(known)
+        trusted = await self._discovered()
+        cluster = Cluster(
+            trusted.cluster_name, trusted.server, trusted.ca_pem,
+            tls_server_name=trusted.tls_server_name, proxy_url=trusted.proxy_url,
+        )  # fmt: skip
+        member = self._member_of(cluster)
+        if member is not None:
+            joined = Joined(self.plan.node_name, cluster, self.state, member, warnings=trusted.warnings)
+            if self.options.dry_run:
+                return joined
+            self._write_cluster(cluster)
+            return await self._register(joined)
+        if self.options.dry_run:
+            return self._planned(cluster, trusted)
+        async with ClusterClient(cluster, self._bootstrap_user(trusted), self.clock) as client:
+            await self._check_name(client)
+            self._write_bootstrap(cluster)
+            pair, name = await self._certificate(client, cluster)
+        self._write(cluster, pair)
+        return await self._register(Joined(self.plan.node_name, cluster, self.state, pair, name, trusted.warnings))
+
+    # ── 1, 2: membership and trust ───────────────────────────────────────────────────────────────────────────────
+
+    def _existing(self) -> Joined | None:
+        """A member of the cluster whose CA is pinned needs no token any more."""
+        discovery = self.plan.discovery
+        with self.steps.step(steps.EXISTING) as said:
+            cluster = self.state.read_cluster()
+            pair = self._valid_pair()
+            if cluster is None or pair is None or not isinstance(discovery, ByToken) or not discovery.pins:
+                said.append("no certificate yet" if pair is None else "a certificate is there; its cluster is asked")
+                return None
+            try:
+                check_pins(cluster.ca_pem, discovery.pins)
+            except (DiscoveryError, PinError):
+                said.append("the certificate here is of a cluster whose CA is not pinned")
+                return None
+            self._check_issuer(pair, cluster)
+            said.append(f"already a member of {cluster.server} until {rfc3339(pair.leaf.not_valid_after_utc)}")
+            return Joined(self.plan.node_name, cluster, self.state, pair)
+
+    def _valid_pair(self) -> Pair | None:
+        """The certificate here if it is valid and ours. Raises ConfigError when this machine is another member."""
+        pair = self.state.read_pair()
+        if pair is None or not pair.valid_at(self.clock.now()):
+            return None
+        user = names.common_name(pair.leaf.subject)
+        if user != self.user:
+            raise ConfigError(
+                f'{self.state.current} is a valid certificate of "{user}", but this join is for "{self.user}"; '
+                f"give --node-name {user.removeprefix(NODE_PREFIX)}, or remove {self.state.certificates} first"
+            )
+        return pair
+
+    def _check_issuer(self, pair: Pair, cluster: Cluster) -> None:
+        """Raise ConfigError when the certificate is not of this cluster."""
+        if not cluster.ca_pem:
+            return
+        try:
+            _verify(pair, cluster.ca_pem, self.clock.now())
+        except PeerCertificateError:
+            raise ConfigError(
+                f"{self.state.current} is a valid certificate of another cluster; if this machine shall leave that "
+                f"cluster, remove {self.state.ca}, {self.state.kubeconfig} and {self.state.certificates}, then join again"
+            ) from None
+
+    async def _discovered(self) -> TrustedCluster:
+        with self.steps.step(steps.DISCOVERY) as said:
+            trusted = await drive(self._discovery(), self.clock, self.steps.say)
+            for warning in trusted.warnings:
+                self.steps.say(f"warning: {warning}")
+            self.state.check_ca(trusted.ca_pem)
+            said.append(f"{trusted.server} is trusted, by {trusted.via}")
+            return trusted
+
+    def _discovery(self) -> Discovery:
+        discovery, polling = self.plan.discovery, self.options.polling
+        if isinstance(discovery, ByToken):
+            return discover_by_token(
+                discovery.endpoints,
+                discovery.token,
+                discovery.pins,
+                unsafe_skip_ca_verification=not discovery.pins,
+                polling=polling,
+            )
+        allow = self.plan.allow_credentials
+        if isinstance(discovery, ByFile):
+            return discover_by_file(
+                self._document(discovery.path), allow_credentials=allow, polling=polling, read=_read_named
+            )
+        return discover_by_url(discovery.url, allow_credentials=allow, polling=polling)
+
+    def _document(self, path: str) -> bytes:
+        return self.options.read_stdin() if path == STDIN else read_limited(Path(path))
+
+    def _member_of(self, cluster: Cluster) -> Pair | None:
+        with self.steps.step(steps.EXISTING) as said:
+            pair = self._valid_pair()
+            if pair is None:
+                said.append("not a member yet")
+                return None
+            self._check_issuer(pair, cluster)
+            said.append(f"already a member until {rfc3339(pair.leaf.not_valid_after_utc)}")
+            return pair
+
+    # ── 3 to 7: the certificate ──────────────────────────────────────────────────────────────────────────────────
+
+    def _bootstrap_user(self, trusted: TrustedCluster) -> User:
+        if self.plan.tls_token is not None:
+            return User("tls-bootstrap-token-user", token=Secret(self.plan.tls_token.reveal()))
+        if trusted.client_credentials is not None:
+            return trusted.client_credentials
+        raise JoinError(
+            steps.DISCOVERY,
+            "the discovery document carries no credentials to ask for a certificate with; "
+            "give --tls-bootstrap-token or --token, or a document with credentials",
+        )
+
+    async def _check_name(self, client: ClusterClient) -> None:
+        name = self.plan.node_name
+        with self.steps.step(steps.NAME) as said, _asking_as(self.plan):
+            try:
+                existing = await client.get("nodes", name)
+            except NotFoundError:
+                said.append(f"the name {name} is free")
+                return
+            except ForbiddenError:
+                said.append("the server does not tell which names are taken")
+                return
+            if node.is_ready(existing) and self.state.read_pair() is None:
+                raise PeerError(
+                    f'the cluster has a Ready node of the name "{name}"; choose another with --node-name, '
+                    f"or if that machine is gone, delete it with `kubectl delete node {name}`"
+                )
+            said.append(f"the node {name} is there and not in use")
+
+    async def _certificate(self, client: ClusterClient, cluster: Cluster) -> tuple[Pair, str]:
+        key = self._key(fresh=False)
+        with self.steps.step(steps.REQUEST) as said, _asking_as(self.plan):
+            made = request.node_request(key, self.plan.node_name)
+            try:
+                obj, there = await request.ask(client, made, key, self.clock.now())
+            except request.ForeignRequestError as error:
+                self.steps.say(f"{error}; asking with a new key")
+                key = self._key(fresh=True)
+                made = request.node_request(key, self.plan.node_name)
+                obj, there = await request.ask(client, made, key, self.clock.now())
+            said.append(f"{'taken up' if there else 'made'} {made.name}, key sha256:{public_key_fingerprint(key)}")
+        with self.steps.step(steps.WAIT) as said:
+            try:
+                issued = await request.wait(client, obj, self.options.certificate_timeout)
+            except request.RequestEndedError:
+                self.state.drop_pending_key()
+                raise
+            said.append("approved and signed")
+        with self.steps.step(steps.CERTIFICATE) as said:
+            pair = self._checked(issued, key, made, cluster)
+            said.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
+        return pair, made.name
+
+    def _key(self, fresh: bool) -> PrivateKey:
+        if fresh:
+            self.state.drop_pending_key()
+            key = generate_key()
+            self.state.write_pending_key(key)
+            return key
+        with self.steps.step(steps.KEY) as said:
+            kept = self.state.read_pending_key()
+            if kept is not None:
+                said.append(f"taken up from {self.state.pending_key}")
+                return kept
+            key = generate_key()
+            self.state.write_pending_key(key)
+            said.append("made")
+            return key
+
+    def _checked(self, issued: bytes, key: PrivateKey, made: request.NodeRequest, cluster: Cluster) -> Pair:
+        now = self.clock.now()
+        try:
+            pair = Pair(pem.certificates(issued), key)
+            check_answers(pair.leaf, parse_request(made.pem), now)
+            if cluster.ca_pem:
+                _verify(pair, cluster.ca_pem, now)
+        except PeerCertificateError as error:
+            raise PeerError(f"the issued certificate does not verify under the CA of the cluster: {error}") from None
+        except PkiError as error:
+            raise PeerError(f"{error}; see the server's signer") from None
+        return pair
+
+    # ── 8, 9: files and the Node ─────────────────────────────────────────────────────────────────────────────────
+
+    def _write_bootstrap(self, cluster: Cluster) -> None:
+        if self.plan.tls_token is not None:
+            with self.steps.step(steps.BOOTSTRAP) as said:
+                self.state.write_bootstrap(cluster.server, cluster.ca_pem, self.plan.tls_token.reveal())
+                said.append(f"{self.state.bootstrap}, until the certificate is there")
+
+    def _write(self, cluster: Cluster, pair: Pair) -> None:
+        with self.steps.step(steps.FILES) as said:
+            self.state.write_ca(cluster.ca_pem)
+            path = self.state.write_pair(pair, self.clock.now())
+            self.state.write_kubeconfig(cluster)
+            self.state.drop_bootstrap()
+            self.state.drop_pending_key()
+            said.append(f"{path}, {self.state.current}, {self.state.kubeconfig}, {self.state.ca}")
+
+    def _write_cluster(self, cluster: Cluster) -> None:
+        """A member whose kubelet.conf or ca.crt is missing gets them back."""
+        self.state.write_ca(cluster.ca_pem)
+        if self.state.read_cluster() is None:
+            self.state.write_kubeconfig(cluster)
+        self.state.drop_bootstrap()
+
+    async def _register(self, joined: Joined) -> Joined:
+        with self.steps.step(steps.NODE) as said:
+            machine = machine_of(joined)
+            async with node_client(joined, self.clock) as client:
+                await node.register(client, machine)
+            said.append(f"{machine.name} is registered and Ready")
+        return joined
+
+    def _planned(self, cluster: Cluster, trusted: TrustedCluster) -> Joined:
+        state = self.state
+        planned = (
+            f"ask {cluster.server} for a certificate of {self.user}",
+            *(() if state.ca.exists() or not cluster.ca_pem else (f"write {state.ca}",)),
+            f"write {state.certificates}/kubelet-client-<time>.pem",
+            f"link {state.current}",
+            f"write {state.kubeconfig}",
+            f"register the node {self.plan.node_name}",
+        )
+        for line in planned:
+            self.steps.say(f"would {line}")
+        return replace(Joined(self.plan.node_name, cluster, state, None, "", trusted.warnings), planned=planned)
+
+
+def machine_of(joined: Joined) -> node.Machine:
+    """This machine as the member's Node tells it."""
+    parts = urlsplit(joined.cluster.server)
+    return node.this_machine(joined.node_name, parts.hostname or "", parts.port or 443)
+
+
+def node_client(joined: Joined, clock: Clock) -> ClusterClient:
+    """A client that shows the member's certificate from disk, so that a renewed one is used as soon as it is there."""
+    current = str(joined.state.current)
+    return ClusterClient(joined.cluster, User("default-auth", certificate_file=current, key_file=current), clock)
+
+
+def _verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
+    trust = ClientTrust(pem.certificates_among(ca_pem))
+    trust.verify([one.public_bytes(Encoding.DER) for one in pair.chain], now)
+
+
+def _read_named(path: str) -> bytes:
+    """For files that a discovery document names; its rules want OSError."""
+    try:
+        return read_limited(Path(path))
+    except ConfigError as error:
+        cause = error.__cause__
+        raise cause if isinstance(cause, OSError) else OSError(0, str(error)) from None
+
+
+@contextmanager
+def _asking_as(plan: JoinPlan) -> Iterator[None]:
+    """Refusals of the bootstrap credentials, with what to do about them."""
+    who = f'token id "{plan.tls_token.id}"' if plan.tls_token else "the credentials of the discovery document"
+    try:
+        yield
+    except UnauthorizedError:
+        raise PeerError(
+            f"the server does not accept {who}: it is unknown, has expired, its secret is wrong, or it lacks the usage "
+            "authentication; list tokens on the server with `token list`, make one with `token create`"
+        ) from None
+    except ForbiddenError as error:
+        raise PeerError(
+            f"the server does not allow {who} to ask for a certificate ({error}); its groups must be bound to the "
+            "ClusterRole system:node-bootstrapper"
+        ) from None

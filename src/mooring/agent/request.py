@@ -1,0 +1,209 @@
+"""The certificate request of a joining node: its deterministic name, making it, taking up a former one, and waiting.
+
+Rules kept here (reference/kubernetes.md 4.3, 4.4):
+* CN `system:node:<name>`, O `system:nodes`, no alternative names; signer kube-apiserver-client-kubelet; usages digital
+  signature and client auth, key encipherment with RSA only; no expirationSeconds.
+* The name is a digest of key, subject and usages: the same key asks once, however often it runs.
+* An existing request of that name is taken up only if it is ours: same subject and signer, made with our key, any
+  certificate in it not expired.
+* Waiting is list, then watch. Denied and Failed end it with their reason; so do deletion and replacement.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from mooring.agent.steps import before
+from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.follow import follow
+from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
+from mooring.identity import NODE_PREFIX, NODES
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import PrivateKey, algorithm_of, public_key_der, public_key_of
+from mooring.pki.requests import build_request, parse_request
+from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.pki.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
+from mooring.wire.schema import Obj
+from mooring.wire.watch import DELETED
+
+PLURAL = "certificatesigningrequests"
+
+
+class RequestEndedError(PeerError):
+    """The request will never be answered: asking again needs a new key. `denied` by somebody, or otherwise lost."""
+
+
+class ForeignRequestError(PeerError):
+    """A request of our name exists that we cannot take up."""
+
+
+class NotAnsweredError(PeerError):
+    """Nobody answered in time; the request stays, and so does the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """A request as it is sent."""
+
+    name: str
+    pem: bytes
+    usages: tuple[str, ...]
+
+    KIND: ClassVar[str] = "CertificateSigningRequest"
+
+    def obj(self) -> Obj:
+        return {
+            "kind": self.KIND,
+            "apiVersion": "certificates.k8s.io/v1",
+            "metadata": {"name": self.name},
+            "spec": {
+                "request": base64.b64encode(self.pem).decode(),
+                "signerName": KUBE_APISERVER_CLIENT_KUBELET,
+                "usages": list(self.usages),
+            },
+        }
+
+
+def node_request(key: PrivateKey, node_name: str) -> NodeRequest:
+    """The request that `key` makes for `node_name`."""
+    usages: tuple[str, ...] = (DIGITAL_SIGNATURE, CLIENT_AUTH)
+    if algorithm_of(key).startswith("RSA"):
+        usages = (DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH)
+    user = NODE_PREFIX + node_name
+    return NodeRequest(request_name(key, user, (NODES,), usages), build_request(key, user, (NODES,)), usages)
+
+
+def request_name(key: PrivateKey, common_name: str, organizations: Sequence[str], usages: Sequence[str]) -> str:
+    """`node-csr-<digest>`, as kubelet computes it."""
+    digest = hashlib.new("sha512_256")
+    for part in (public_key_der(key), *(text.encode() for text in (common_name, *organizations, *usages))):
+        digest.update(_base64url(part) + b"|")
+    return "node-csr-" + _base64url(digest.digest()).decode()
+
+
+def _base64url(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+async def ask(client: ClusterClient, request: NodeRequest, key: PrivateKey, now: datetime) -> tuple[Obj, bool]:
+    """The request as the server keeps it, and whether it was there before. Raises ForeignRequestError, ApiError, PeerError."""
+    try:
+        return await client.create(PLURAL, request.obj()), False
+    except AlreadyExistsError:
+        existing = await client.get(PLURAL, request.name)
+    except NotFoundError:
+        raise PeerError("the server has no certificates.k8s.io/v1 API: it is older than Kubernetes 1.19") from None
+    broken = _foreign(existing, request, key, now)
+    if broken:
+        raise ForeignRequestError(f"the request {request.name} exists and cannot be taken up: {broken}")
+    return existing, True
+
+
+def _foreign(existing: Obj, request: NodeRequest, key: PrivateKey, now: datetime) -> str:
+    """Why an existing request is none of ours; empty when it is."""
+    spec = existing.get("spec") or {}
+    if spec.get("signerName") != KUBE_APISERVER_CLIENT_KUBELET:
+        return "it asks another signer"
+    try:
+        theirs, ours = parse_request(_decoded(spec.get("request"))), parse_request(request.pem)
+    except PkiError as error:
+        return str(error)
+    if theirs.subject != ours.subject:
+        return "it has another subject"
+    if public_key_der(theirs.public_key) != public_key_der(public_key_of(key)):
+        return "it was made with another key"
+    issued = certificate_of(existing)
+    if issued:
+        try:
+            if any(one.not_valid_after_utc <= now for one in pem.certificates(issued)):
+                return "its certificate has expired"
+        except PkiError as error:
+            return str(error)
+    return ""
+
+
+async def wait(client: ClusterClient, request: Obj, seconds: float) -> bytes:
+    """The issued certificate, PEM. Raises RequestEndedError, NotAnsweredError, ApiError, PeerError."""
+    name = request["metadata"]["name"]
+    state = _Waiting(name, request["metadata"].get("uid", ""))
+    try:
+        return await before(client.clock, seconds, state.run(client))
+    except TimeoutError:
+        raise NotAnsweredError(state.late(seconds)) from None
+
+
+class _Waiting:
+    def __init__(self, name: str, uid: str) -> None:
+        self._name = name
+        self._uid = uid
+        self._approved = False
+        self._trouble: MooringError | None = None
+
+    async def run(self, client: ClusterClient) -> bytes:
+        changes = follow(client, PLURAL, field_selector=f"metadata.name={self._name}", on_trouble=self._in_trouble)
+        async with aclosing(changes):
+            async for change in changes:
+                self._trouble = None
+                if isinstance(change, Listed):
+                    objects = change.items or ({},)
+                else:
+                    objects = (change.object if change.type != DELETED else {},)
+                for obj in objects:
+                    issued = self._look(obj)
+                    if issued:
+                        return issued
+        raise AssertionError("unreachable: following does not end")
+
+    def _look(self, obj: Obj) -> bytes:
+        if not obj:
+            raise RequestEndedError(f"the request {self._name} was deleted; join again to make a new one")
+        if self._uid and obj["metadata"].get("uid") != self._uid:
+            raise RequestEndedError(f"the request {self._name} was replaced by another; join again to make a new one")
+        conditions = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
+        for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
+            if kind in conditions:
+                raise RequestEndedError(f"the request {self._name} {what}{_why(conditions[kind])}")
+        self._approved = "Approved" in conditions
+        return certificate_of(obj) if self._approved else b""
+
+    def _in_trouble(self, error: MooringError) -> None:
+        self._trouble = error
+
+    def late(self, seconds: float) -> str:
+        name = self._name
+        if self._trouble is not None:
+            return f"no certificate within {seconds:g} s: {self._trouble}"
+        if self._approved:
+            return (
+                f"the request {name} was approved, but no certificate was issued within {seconds:g} s; "
+                "see whether the server's controllers run, then join again: it goes on with the same request"
+            )
+        return (
+            f"the request {name} was not approved within {seconds:g} s; approve it with `mooring csr approve {name}` "
+            f"or `kubectl certificate approve {name}`, then join again: it goes on with the same request"
+        )
+
+
+def certificate_of(request: Obj) -> bytes:
+    """`status.certificate`, PEM; empty when there is none."""
+    return _decoded((request.get("status") or {}).get("certificate"))
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _why(condition: Obj) -> str:
+    parts = [part for part in (condition.get("reason"), condition.get("message")) if part]
+    return f" ({': '.join(parts)})" if parts else ""

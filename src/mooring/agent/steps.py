@@ -1,0 +1,92 @@
+"""Steps of a join: each has a stable name, is timed, and fails with its name.
+
+Rules kept here: names are part of the interface (scripts read them); a message never holds a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mooring.clock import Clock
+from mooring.errors import MooringError
+
+EXISTING = "existing"
+DISCOVERY = "discovery"
+NAME = "name"
+BOOTSTRAP = "bootstrap"
+KEY = "key"
+REQUEST = "request"
+WAIT = "wait"
+CERTIFICATE = "certificate"
+FILES = "files"
+NODE = "node"
+STEPS = (EXISTING, DISCOVERY, NAME, BOOTSTRAP, KEY, REQUEST, WAIT, CERTIFICATE, FILES, NODE)
+"""In order."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One line of progress. `seconds` is given once, when the step is done."""
+
+    step: str
+    message: str
+    seconds: float | None = None
+
+
+Report = Callable[[Progress], None]
+
+
+class JoinError(MooringError):
+    """A step failed: which one, why, and what to do. The cause is the error of the room below."""
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(f"join failed at step {step}: {why}")
+        self.step = step
+        self.why = why
+
+
+class Steps:
+    """Times and reports steps."""
+
+    def __init__(self, clock: Clock, report: Report) -> None:
+        self._clock = clock
+        self._report = report
+        self._name = ""
+
+    def say(self, message: str) -> None:
+        """Progress within the present step."""
+        self._report(Progress(self._name, message))
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[list[str]]:
+        """Run a step; what is put into the list is the closing message. Raises JoinError for every MooringError."""
+        started = self._clock.monotonic()
+        self._name = name
+        said: list[str] = []
+        try:
+            yield said
+        except JoinError:
+            raise
+        except MooringError as error:
+            raise JoinError(name, str(error)) from error
+        self._report(Progress(name, "; ".join(said) or "done", self._clock.monotonic() - started))
+
+
+async def before(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
+    """What `work` gives, if it does within `seconds` of `clock`. Raises TimeoutError and cancels it otherwise."""
+    task, timer = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise TimeoutError
+    finally:
+        for future in (task, timer):
+            future.cancel()
+        await asyncio.gather(task, timer, return_exceptions=True)
