@@ -12,7 +12,6 @@ Rules kept here (reference/kubernetes.md 3.5, 3.7):
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -54,14 +53,16 @@ class CsrSigner:
         spec = csr["spec"]
         usages = spec.get("usages") or ()
         try:
-            request = parse_request(base64.b64decode(spec["request"]))
+            pem = base64.b64decode(spec["request"])
+        except ValueError:
+            return (_failed(csr, "spec.request is not base64"),)
+        try:
+            request = parse_request(pem)
             refusals = SIGNERS[spec["signerName"]].refusals(request, usages)
             if refusals:
                 return (_failed(csr, "; ".join(refusals)),)
             template = from_request(request, usages, now, spec.get("expirationSeconds"), self.signing_duration)
             certificate = self.authority.sign(template, now, serial_number(entropy))
-        except binascii.Error:
-            return (_failed(csr, "spec.request is not base64"),)
         except (RequestError, IssueError) as error:
             return (_failed(csr, str(error)),)
         text = base64.b64encode(certificates_pem([certificate])).decode()

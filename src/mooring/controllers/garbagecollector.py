@@ -80,7 +80,9 @@ class GarbageCollector:
         """Every dependent first, the owner last: a dependent that changed meanwhile makes all of it be planned again."""
         uid = obj["metadata"]["uid"]
         actions: list[Action] = [
-            Update(kind, _with_references(dependent, [other for other in references(dependent) if other.get("uid") != uid]))
+            Update(
+                kind, _with_references(dependent, [other for other in references(dependent) if other.get("uid") != uid])
+            )
             for kind, dependent, _ in self.index.dependents(uid, views)
         ]
         return [*actions, Update(plural, _without_finalizer(obj, ORPHAN))]

@@ -1,0 +1,338 @@
+"""The controllers of CertificateSigningRequests (reference/kubernetes.md 3.5-3.8): approve, sign, clean."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from mooring.controllers.actions import Action, Ask, Controller, Delete, Requeue, Retry, Update
+from mooring.controllers.csrapprover import CsrApprover
+from mooring.controllers.csrcleaner import CsrCleaner
+from mooring.controllers.csrsigner import CsrSigner
+from mooring.pki.keys import generate_key
+from mooring.pki.names import common_name, organizations
+from mooring.pki.pem import certificates
+from mooring.pki.requests import build_request
+from mooring.pki.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.wire.schema import Obj
+from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=NOW)
+KEY = generate_key()
+APPROVER, CLEANER = CsrApprover(), CsrCleaner()
+SIGNER = CsrSigner(CA.authority)
+CONTROLLERS = (APPROVER, SIGNER, CLEANER)
+
+NODE_PEM = build_request(KEY, "system:node:n1", ("system:nodes",))
+SERVING_PEM = build_request(KEY, "system:node:n1", ("system:nodes",), ("n1",), (ip_address("192.0.2.1"),))
+CLIENT_USAGES = ("digital signature", "client auth")
+SERVER_USAGES = ("digital signature", "server auth")
+APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
+CERTIFICATE = base64.b64encode(CA.client("x").certificate_pem).decode()
+
+
+def csr(
+    *conditions: str | Obj,
+    pem: bytes = NODE_PEM,
+    signer: str = KUBE_APISERVER_CLIENT_KUBELET,
+    usages: Sequence[str] = CLIENT_USAGES,
+    certificate: str = "",
+    created: str | None = None,
+    **spec: Any,
+) -> Obj:
+    """A request; a condition is given by its type, or whole."""
+    asked = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": signer,
+        "usages": list(usages),
+        "username": "system:bootstrap:abcdef",
+        "groups": ["system:bootstrappers", "system:authenticated"],
+        **spec,
+    }
+    status: Obj = {"conditions": [condition(given) for given in conditions]} if conditions else {}
+    if certificate:
+        status["certificate"] = certificate
+    return thing("join", spec=asked, status=status, metadata={"creationTimestamp": created or moment(0 * HOUR)})
+
+
+def condition(given: str | Obj) -> Obj:
+    return {"type": given, "status": "True", "lastUpdateTime": moment(0 * HOUR)} if isinstance(given, str) else given
+
+
+def planned(controller: Controller, obj: Obj | None, now: datetime = NOW) -> list[Action]:
+    return plan(controller, ("", "join"), views(certificatesigningrequests=[obj] if obj else []), now)
+
+
+def wakes(controller: Controller, obj: Obj, deleted: bool = False) -> bool:
+    return list(controller.keys("certificatesigningrequests", obj, deleted, views())) == [("", "join")]
+
+
+# -- whom events concern -------------------------------------------------------------------------------------------------
+
+STAGES = {
+    "a new request": csr(),
+    "an approved one": csr(APPROVED),
+    "a denied one": csr(DENIED),
+    "an approved and denied one": csr(APPROVED, DENIED),
+    "an approved and failed one": csr(APPROVED, FAILED),
+    "an issued one": csr(APPROVED, certificate=CERTIFICATE),
+    "one with a certificate and no condition": csr(certificate=CERTIFICATE),
+    "one with a condition of its own": csr("Reviewed"),
+    "one for another signer": csr(signer="example.com/own"),
+    "an approved one for another signer": csr(APPROVED, signer="example.com/own"),
+    "one that only a person may approve": csr(signer=KUBE_APISERVER_CLIENT),
+    "one without spec": {**csr(APPROVED), "spec": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("controller", "concerned"),
+    [
+        pytest.param(APPROVER, {"a new request", "one with a condition of its own"}, id="the approver"),
+        pytest.param(SIGNER, {"an approved one"}, id="the signer"),
+        pytest.param(CLEANER, set(STAGES), id="the cleaner"),
+    ],
+)
+def test_a_controller_plans_only_requests_in_its_stage(controller: Controller, concerned: set[str]) -> None:
+    assert {name for name, obj in STAGES.items() if wakes(controller, obj)} == concerned
+    assert not any(wakes(controller, obj, deleted=True) for obj in STAGES.values())
+
+
+@pytest.mark.parametrize("controller", [APPROVER, SIGNER])
+@pytest.mark.parametrize("name", STAGES)
+def test_what_is_in_another_stage_is_not_touched_either_when_planned(controller: Controller, name: str) -> None:
+    assert bool(planned(controller, STAGES[name])) == wakes(controller, STAGES[name])
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda controller: controller.name)
+def test_a_request_that_is_gone_needs_nothing(controller: Controller) -> None:
+    assert planned(controller, None) == []
+
+
+def test_failed_counts_only_when_it_is_true() -> None:
+    assert wakes(SIGNER, csr(APPROVED, {"type": FAILED, "status": "False"}))
+
+
+# -- approving -----------------------------------------------------------------------------------------------------------
+
+
+def asked(actions: Sequence[Action]) -> Ask:
+    (ask,) = actions
+    assert isinstance(ask, Ask)
+    return ask
+
+
+def subresource(actions: Sequence[Action]) -> str:
+    return str(asked(actions).review["spec"]["resourceAttributes"]["subresource"])
+
+
+def test_the_right_is_asked_for_the_requester_with_everything_that_makes_it() -> None:
+    obj = csr(uid="u1", extra={"authentication.kubernetes.io/credential-id": ["X509SHA256=1"]})
+    assert asked(planned(APPROVER, obj)).review == {
+        "kind": "SubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {
+            "user": "system:bootstrap:abcdef",
+            "uid": "u1",
+            "groups": ["system:bootstrappers", "system:authenticated"],
+            "extra": {"authentication.kubernetes.io/credential-id": ["X509SHA256=1"]},
+            "resourceAttributes": {
+                "group": "certificates.k8s.io",
+                "resource": "certificatesigningrequests",
+                "subresource": "nodeclient",
+                "verb": "create",
+                "version": "*",
+            },
+        },
+    }
+
+
+def test_granted_it_is_approved_on_the_version_that_was_judged() -> None:
+    obj = csr("Reviewed")
+    (update,) = asked(planned(APPROVER, obj)).answered(True)
+    assert isinstance(update, Update)
+    assert (update.plural, update.subresource) == ("certificatesigningrequests", "approval")
+    assert update.obj["metadata"] == obj["metadata"]
+    first, approved = update.obj["status"]["conditions"]
+    assert first == obj["status"]["conditions"][0]
+    assert (approved["type"], approved["status"], approved["reason"]) == ("Approved", "True", "AutoApproved")
+    assert "nodeclient" in approved["message"]
+    assert obj == csr("Reviewed"), "the plan changes nothing it was shown"
+
+
+def test_a_node_is_asked_for_itself_first_and_then_for_any_node() -> None:
+    first = planned(APPROVER, csr(username="system:node:n1"))
+    assert subresource(first) == "selfnodeclient"
+    second = list(asked(first).answered(False))
+    assert subresource(second) == "nodeclient"
+    (retry,) = asked(second).answered(False)
+    assert isinstance(retry, Retry)
+
+
+def test_recognised_but_not_allowed_is_tried_again_and_nothing_written() -> None:
+    (retry,) = asked(planned(APPROVER, csr())).answered(False)
+    assert isinstance(retry, Retry)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(csr(pem=build_request(KEY, "n1", ("system:nodes",))), id="a common name of no node"),
+        pytest.param(csr(pem=build_request(KEY, "system:node:n1", ("system:masters",))), id="another organization"),
+        pytest.param(csr(pem=SERVING_PEM), id="alternative names"),
+        pytest.param(csr(usages=SERVER_USAGES), id="usages of a server"),
+        pytest.param(csr(usages=()), id="no usages"),
+        pytest.param(csr(request="abcde"), id="a request that is not base64"),
+        pytest.param(csr(pem=b"junk"), id="a request that is not PEM"),
+    ],
+)
+def test_what_is_no_kubelet_client_request_is_left_to_people(obj: Obj) -> None:
+    assert planned(APPROVER, obj) == []
+
+
+# -- signing -------------------------------------------------------------------------------------------------------------
+
+
+def written(actions: Sequence[Action]) -> Obj:
+    """The status that is put."""
+    (update,) = actions
+    assert isinstance(update, Update)
+    assert (update.plural, update.subresource) == ("certificatesigningrequests", "status")
+    assert update.obj["metadata"]["resourceVersion"] == "7"
+    status: Obj = update.obj["status"]
+    return status
+
+
+def test_an_approved_request_gets_its_leaf_alone() -> None:
+    obj = csr(APPROVED)
+    status = written(planned(SIGNER, obj))
+    (leaf,) = certificates(base64.b64decode(status["certificate"]))
+    assert (common_name(leaf.subject), organizations(leaf.subject)) == ("system:node:n1", ("system:nodes",))
+    assert leaf.serial_number == int.from_bytes(b"\x2a" * 16, "big"), "the entropy that was given"
+    leaf.verify_directly_issued_by(CA.certificate)
+    assert status["conditions"] == obj["status"]["conditions"]
+    assert obj == csr(APPROVED), "the plan changes nothing it was shown"
+
+
+def leaf_end(signer: CsrSigner, **spec: Any) -> timedelta:
+    status = written(planned(signer, csr(APPROVED, **spec)))
+    return certificates(base64.b64decode(status["certificate"]))[0].not_valid_after_utc - NOW
+
+
+@pytest.mark.parametrize(
+    ("signer", "spec", "end"),
+    [
+        pytest.param(SIGNER, {}, timedelta(hours=8760, minutes=-5), id="a year by default, less five minutes"),
+        pytest.param(SIGNER, {"expirationSeconds": 3600}, HOUR, id="the time that was asked for"),
+        pytest.param(CsrSigner(CA.authority, 2 * HOUR), {}, 2 * HOUR, id="the duration that was configured"),
+        pytest.param(
+            CsrSigner(CA.authority, 2 * HOUR),
+            {"expirationSeconds": 7 * 3600},
+            2 * HOUR,
+            id="never more than configured",
+        ),
+    ],
+)
+def test_a_certificate_lives_for(signer: CsrSigner, spec: Obj, end: timedelta) -> None:
+    assert leaf_end(signer, **spec) == end
+
+
+def test_a_serving_certificate_keeps_its_names() -> None:
+    assert written(planned(SIGNER, csr(APPROVED, pem=SERVING_PEM, signer=KUBELET_SERVING, usages=SERVER_USAGES)))[
+        "certificate"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        pytest.param(
+            csr(APPROVED, pem=SERVING_PEM),
+            "DNS subjectAltNames are not allowed; IP subjectAltNames are not allowed",
+            id="a broken rule of the signer, each one named",
+        ),
+        pytest.param(
+            csr(APPROVED, usages=SERVER_USAGES),
+            "usages did not match [client auth, digital signature, key encipherment]",
+            id="usages the signer does not give",
+        ),
+        pytest.param(
+            csr(APPROVED, signer="kubernetes.io/legacy-unknown", usages=("encipher only",)),
+            '"encipher only" and "decipher only" mean something only together with "key agreement"',
+            id="usages no certificate can state",
+        ),
+        pytest.param(csr(APPROVED, request="abcde"), "spec.request is not base64", id="a request that is not base64"),
+        pytest.param(
+            csr(APPROVED, pem=b"junk"), "PEM block type must be CERTIFICATE REQUEST", id="a request that is not PEM"
+        ),
+    ],
+)
+def test_what_cannot_be_signed_is_marked_failed(obj: Obj, message: str) -> None:
+    status = written(planned(SIGNER, obj))
+    assert "certificate" not in status
+    assert status["conditions"][-1] == {
+        "type": "Failed",
+        "status": "True",
+        "reason": "SignerValidationFailure",
+        "message": message,
+    }
+
+
+def test_a_failure_replaces_a_failed_condition_that_was_not_true() -> None:
+    status = written(planned(SIGNER, csr(APPROVED, {"type": FAILED, "status": "False"}, pem=b"junk")))
+    assert [(one["type"], one["status"]) for one in status["conditions"]] == [(APPROVED, "True"), (FAILED, "True")]
+
+
+def test_an_expired_ca_signs_nothing_and_the_request_waits() -> None:
+    (retry,) = planned(SIGNER, csr(APPROVED), CA.authority.not_after)
+    assert isinstance(retry, Retry)
+    assert "the CA expired at 2035-12-31T03:04:05Z" in retry.why
+
+
+# -- cleaning ------------------------------------------------------------------------------------------------------------
+
+DELETE = Delete("certificatesigningrequests", "", "join", "uid-of-join", "7")
+SHORT_LIVED = base64.b64encode(CA.client("x", lifetime=timedelta(minutes=20)).certificate_pem).decode()
+
+
+@pytest.mark.parametrize(
+    ("obj", "due"),
+    [
+        pytest.param(csr(), 24 * HOUR, id="undecided: a day after it was made"),
+        pytest.param(csr(APPROVED), 24 * HOUR, id="approved and never issued: a day after the approval"),
+        pytest.param(csr(APPROVED, certificate=CERTIFICATE), HOUR, id="issued: an hour after the approval"),
+        pytest.param(csr(DENIED), HOUR, id="denied: after an hour"),
+        pytest.param(csr(APPROVED, FAILED), HOUR, id="failed: after an hour"),
+        pytest.param(
+            csr(APPROVED, certificate=SHORT_LIVED), timedelta(minutes=20), id="issued: when the certificate has expired"
+        ),
+        pytest.param(
+            csr(APPROVED, certificate=base64.b64encode(b"junk").decode()), HOUR, id="issued, but nobody can read it"
+        ),
+        pytest.param(csr(APPROVED, certificate="!!!!!"), HOUR, id="issued, but not even base64"),
+        pytest.param(csr(APPROVED, certificate="é"), HOUR, id="issued, but not even ASCII"),
+    ],
+)
+def test_a_request_is_deleted_when_it_falls_due_and_planned_for_then(obj: Obj, due: timedelta) -> None:
+    assert planned(CLEANER, obj) == [Requeue(NOW + due)]
+    assert planned(CLEANER, obj, NOW + due) == [DELETE]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(csr("Reviewed"), id="one with a condition of its own only"),
+        pytest.param(csr({"type": DENIED, "status": "True"}), id="a condition that says not when"),
+        pytest.param(csr({"type": DENIED, "lastUpdateTime": "soon"}), id="a condition whose time cannot be read"),
+        pytest.param(csr(created="9999-12-31T23:59:59Z"), id="one made at the end of time"),
+        pytest.param(with_metadata(csr(DENIED), deletionTimestamp=moment(0 * HOUR)), id="one that is being deleted"),
+    ],
+)
+def test_what_never_falls_due_stays(obj: Obj) -> None:
+    assert planned(CLEANER, obj, NOW + 1000 * HOUR) == []

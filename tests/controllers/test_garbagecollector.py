@@ -1,0 +1,270 @@
+"""garbage-collector-controller (reference/kubernetes.md 7.13): owners, dependents, propagation."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.controllers.actions import Action, Delete, Key, Update
+from mooring.controllers.garbagecollector import COLLECTED, GarbageCollector
+from mooring.controllers.ownerindex import OwnerIndex, references
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.view import Views
+from mooring.wire.schema import Obj
+from tests.support.plans import HOUR, fed, moment, plan, thing, views
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+
+def owned_by(name: str, kind: str = "ConfigMap", version: str = "v1", block: bool = False, uid: str = "") -> Obj:
+    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": uid or f"uid-of-{name}"}
+    return {**reference, "blockOwnerDeletion": True} if block else reference
+
+
+def item(name: str, *owners: Obj, namespace: str = "a", deleted: bool = False, finalizers: tuple[str, ...] = ()) -> Obj:
+    metadata: Obj = {"ownerReferences": list(owners)} if owners else {}
+    if deleted:
+        metadata["deletionTimestamp"] = moment(-HOUR)
+    if finalizers:
+        metadata["finalizers"] = list(finalizers)
+    return thing(name, namespace, metadata=metadata)
+
+
+def waiting(name: str, *owners: Obj) -> Obj:
+    """An object that is being deleted in the foreground."""
+    return item(name, *owners, deleted=True, finalizers=(FOREGROUND,))
+
+
+def planned(plural: str, name: str, seen: Views, namespace: str = "a") -> list[Action]:
+    """The plan for one object, after the collector was told about everything there is."""
+    collector = GarbageCollector()
+    fed(collector, seen)
+    return plan(collector, (namespace, f"{plural}/{name}"), seen)
+
+
+def delete(name: str, propagation: str = "Background", plural: str = "secrets", namespace: str = "a") -> list[Action]:
+    return [Delete(plural, namespace, name, f"uid-of-{name}", "7", propagation)]
+
+
+def test_every_kind_but_events_is_collected() -> None:
+    assert set(COLLECTED) == set(BY_PLURAL) - {"events"}
+
+
+# -- owners --------------------------------------------------------------------------------------------------------------
+
+OWNER = item("o")
+LEASE = "coordination.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("owners", "seen"),
+    [
+        pytest.param([owned_by("o")], {}, id="there is none of that name"),
+        pytest.param([owned_by("o", uid="another")], {"configmaps": [OWNER]}, id="its name was taken by another"),
+        pytest.param([owned_by("o")], {"configmaps": [item("o", namespace="b")]}, id="it is in another namespace"),
+        pytest.param([owned_by("o")], {"secrets": [OWNER]}, id="only another kind has that name"),
+        pytest.param([owned_by("o"), owned_by("p")], {}, id="all of several are gone"),
+        pytest.param([owned_by("n", "Node")], {}, id="a cluster-wide owner is gone"),
+    ],
+)
+def test_a_dependent_goes_when_its_owner_is_absent(owners: list[Obj], seen: dict[str, list[Obj]]) -> None:
+    dependent = item("d", *owners)
+    assert planned("secrets", "d", views(**{**seen, "secrets": [*seen.get("secrets", []), dependent]})) == delete("d")
+
+
+@pytest.mark.parametrize(
+    ("dependent", "seen"),
+    [
+        pytest.param(item("d"), {}, id="it has no owner"),
+        pytest.param(item("d", owned_by("o")), {"configmaps": [OWNER]}, id="its owner stands"),
+        pytest.param(
+            item("d", owned_by("n", "Node")), {"nodes": [item("n", namespace="")]}, id="its cluster-wide owner stands"
+        ),
+        pytest.param(
+            item("d", owned_by("l", "Lease", LEASE)), {"leases": [item("l")]}, id="its owner of a group stands"
+        ),
+        pytest.param(item("d", owned_by("w", "Widget", "example.com/v1")), {}, id="its owner's kind is unknown"),
+        pytest.param(item("d", owned_by("l", "Lease")), {}, id="its owner's kind is unknown in that group"),
+        pytest.param(
+            item("d", owned_by("o")),
+            {"configmaps": [item("o", deleted=True, finalizers=("example.com/f",))]},
+            id="its owner is being deleted, but not in the foreground",
+        ),
+        pytest.param(item("d", owned_by("gone"), deleted=True), {}, id="it is being deleted already"),
+    ],
+)
+def test_a_dependent_stays_as_it_is_when(dependent: Obj, seen: dict[str, list[Obj]]) -> None:
+    assert planned("secrets", "d", views(secrets=[dependent], **seen)) == []
+
+
+def test_a_namespaced_owner_of_something_cluster_wide_cannot_be_looked_up() -> None:
+    assert planned("nodes", "n", views(nodes=[item("n", owned_by("o"), namespace="")]), "") == []
+
+
+def test_something_cluster_wide_goes_with_its_cluster_wide_owner() -> None:
+    seen = views(clusterroles=[item("d", owned_by("n", "Node"), namespace="")])
+    assert planned("clusterroles", "d", seen, "") == delete("d", plural="clusterroles", namespace="")
+
+
+@pytest.mark.parametrize("other", [[], [waiting("p")]], ids=["absent", "waiting for its dependents"])
+def test_while_one_owner_stands_references_to_the_others_are_taken_out(other: list[Obj]) -> None:
+    seen = views(configmaps=[OWNER, *other], secrets=[item("d", owned_by("p"), owned_by("o"))])
+    assert planned("secrets", "d", seen) == [Update("secrets", item("d", owned_by("o")))]
+
+
+@pytest.mark.parametrize(("finalizer", "propagation"), [(FOREGROUND, "Foreground"), (ORPHAN, "Orphan")])
+def test_a_finalizer_set_beforehand_says_how_it_goes(finalizer: str, propagation: str) -> None:
+    seen = views(secrets=[item("d", owned_by("o"), finalizers=(finalizer, "example.com/f"))])
+    assert planned("secrets", "d", seen) == delete("d", propagation)
+
+
+# -- foreground ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_owner_has_its_dependents_deleted() -> None:
+    seen = views(configmaps=[waiting("o")], secrets=[item("d", owned_by("o", block=True))])
+    assert planned("secrets", "d", seen) == delete("d")
+    assert planned("configmaps", "o", seen) == []
+
+
+def test_dependents_with_dependents_go_in_the_foreground_too() -> None:
+    seen = views(
+        configmaps=[waiting("o")],
+        secrets=[item("d", owned_by("o", block=True)), item("e", owned_by("d", "Secret"))],
+    )
+    assert planned("secrets", "d", seen) == delete("d", "Foreground")
+
+
+@pytest.mark.parametrize(
+    "dependents",
+    [
+        pytest.param([], id="nothing depends on it"),
+        pytest.param([item("d", owned_by("o"))], id="no dependent blocks it"),
+        pytest.param([item("d", owned_by("o", block=True, uid="another"))], id="a dependent blocks its namesake"),
+    ],
+)
+def test_a_waiting_owner_is_let_go_when(dependents: list[Obj]) -> None:
+    owner = item("o", deleted=True, finalizers=("example.com/f", FOREGROUND))
+    seen = views(configmaps=[owner], secrets=dependents)
+    left = item("o", deleted=True, finalizers=("example.com/f",))
+    assert planned("configmaps", "o", seen) == [Update("configmaps", left)]
+
+
+def test_the_last_finalizer_leaves_no_empty_list() -> None:
+    assert planned("configmaps", "o", views(configmaps=[waiting("o")])) == [
+        Update("configmaps", item("o", deleted=True))
+    ]
+
+
+def test_nothing_waits_for_itself() -> None:
+    own = owned_by("o", block=True)
+    seen = views(configmaps=[waiting("o", own)])
+    assert planned("configmaps", "o", seen) == [Update("configmaps", item("o", own, deleted=True))]
+
+
+def test_a_circle_stops_blocking_itself_and_then_goes() -> None:
+    first, second = waiting("o", owned_by("d", "Secret", block=True)), item("d", owned_by("o", block=True))
+    freed = item("d", {**owned_by("o"), "blockOwnerDeletion": False})
+    assert planned("secrets", "d", views(configmaps=[first], secrets=[second])) == [Update("secrets", freed)]
+    after = views(configmaps=[first], secrets=[freed])
+    assert planned("secrets", "d", after) == delete("d", "Foreground")
+    assert planned("configmaps", "o", after) == [
+        Update("configmaps", item("o", owned_by("d", "Secret", block=True), deleted=True))
+    ]
+
+
+# -- orphan --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_orphaning_owner_is_taken_out_of_its_dependents_and_let_go_last() -> None:
+    owner = item("o", deleted=True, finalizers=(ORPHAN,))
+    seen = views(
+        configmaps=[owner, item("p")],
+        secrets=[item("d", owned_by("o")), item("e", owned_by("p"), owned_by("o")), item("f", owned_by("p"))],
+    )
+    assert planned("configmaps", "o", seen) == [
+        Update("secrets", item("d")),
+        Update("secrets", item("e", owned_by("p"))),
+        Update("configmaps", item("o", deleted=True)),
+    ]
+
+
+# -- whom events concern -------------------------------------------------------------------------------------------------
+
+
+def keys(seen: Views, plural: str, obj: Obj, deleted: bool = False) -> set[Key]:
+    """Who is planned because of one event, after everything was fed."""
+    collector = GarbageCollector()
+    fed(collector, seen)
+    return set(collector.keys(plural, obj, deleted, seen))
+
+
+def test_what_nobody_owns_and_nobody_deleted_wakes_nobody() -> None:
+    assert keys(views(), "secrets", item("x")) == set()
+
+
+def test_an_owned_object_is_planned_itself_when_it_changes_but_not_when_it_is_gone() -> None:
+    seen = views(configmaps=[OWNER], secrets=[item("d", owned_by("o"))])
+    assert keys(seen, "secrets", item("d", owned_by("o"))) == {("a", "secrets/d")}
+    assert keys(seen, "secrets", item("d", owned_by("o")), deleted=True) == set()
+
+
+def test_dependents_are_planned_when_their_owner_goes_or_begins_to_wait() -> None:
+    seen = views(secrets=[item("d", owned_by("o")), item("x", owned_by("p"))])
+    assert keys(seen, "configmaps", OWNER, deleted=True) == {("a", "secrets/d")}
+    assert keys(seen, "configmaps", waiting("o")) == {("a", "secrets/d"), ("a", "configmaps/o")}
+    assert keys(seen, "configmaps", OWNER) == set()
+
+
+def test_an_orphaning_owner_is_planned_alone() -> None:
+    seen = views(secrets=[item("d", owned_by("o"))])
+    owner = item("o", deleted=True, finalizers=(ORPHAN,))
+    assert keys(seen, "configmaps", owner) == {("a", "configmaps/o")}
+
+
+@pytest.mark.parametrize(
+    ("after", "deleted"),
+    [
+        pytest.param(item("d", owned_by("o", block=True)), True, id="goes"),
+        pytest.param(item("d"), False, id="gives up its owner"),
+        pytest.param(item("d", owned_by("o")), False, id="stops blocking"),
+    ],
+)
+def test_a_waiting_owner_is_planned_when_its_dependent(after: Obj, deleted: bool) -> None:
+    seen = views(configmaps=[waiting("o")], secrets=[item("d", owned_by("o", block=True))])
+    assert ("a", "configmaps/o") in keys(seen, "secrets", after, deleted)
+
+
+def test_an_owner_of_unknown_kind_wakes_nobody() -> None:
+    dependent = item("d", owned_by("w", "Widget", "example.com/v1"))
+    assert keys(views(secrets=[dependent]), "secrets", dependent, deleted=True) == set()
+
+
+def test_what_is_gone_needs_nothing() -> None:
+    assert planned("secrets", "d", views()) == []
+
+
+# -- the index -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_index_forgets_what_it_finds_missing() -> None:
+    index = OwnerIndex()
+    index.put(("secrets", "a", "d"), [owned_by("o")])
+    assert list(index.dependents("uid-of-o", views())) == []
+    assert index.places("uid-of-o") == ()
+
+
+def test_the_index_believes_the_view_and_not_itself() -> None:
+    index = OwnerIndex()
+    index.put(("secrets", "a", "d"), [owned_by("o")])
+    changed = item("d", owned_by("p"))
+    assert list(index.dependents("uid-of-o", views(secrets=[changed]))) == []
+    assert references(changed) == [owned_by("p")]
+
+
+def test_the_index_keeps_other_dependents_of_the_same_owner() -> None:
+    index = OwnerIndex()
+    for name in ("d", "e"):
+        index.put(("secrets", "a", name), [owned_by("o"), owned_by("o")])
+    assert index.put(("secrets", "a", "d"), []) == [owned_by("o"), owned_by("o")]
+    assert index.places("uid-of-o") == (("secrets", "a", "e"),)
+    assert index.put(("secrets", "a", "d"), []) == []
