@@ -72,9 +72,7 @@ async def _first_boot(config: ServerConfig, ca_pem: bytes, clock: Clock, wish: F
         def decide(attributes: Attributes) -> Decision:
             return authorize(attributes, authorizers, registry.views)
 
-        registry = Registry(
-            storage, tuple(BY_PLURAL.values()), clock, secrets.token_bytes, admission.build(), decide
-        )
+        registry = Registry(storage, tuple(BY_PLURAL.values()), clock, secrets.token_bytes, admission.build(), decide)
         await registry.start()
         stack.push_async_callback(registry.stop)
         first = registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE) is None

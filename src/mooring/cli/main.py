@@ -74,7 +74,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("MOORING_DEBUG") == "1":
             raise
         name = type(error).__name__
-        return _failed(f"a fault of mooring itself ({name}); set MOORING_DEBUG=1 to see where, and report it", EXIT_FAULT)
+        return _failed(
+            f"a fault of mooring itself ({name}); set MOORING_DEBUG=1 to see where, and report it", EXIT_FAULT
+        )
     return result if isinstance(result, int) else 0
 
 

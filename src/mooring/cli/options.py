@@ -190,5 +190,3 @@ def output_option(*formats: str) -> Decorator[..., Any]:
         "-o", "--output", "output", type=click.Choice(formats), default=formats[0], show_default=True,
         help="Form of the output.",
     )  # fmt: skip
-
-

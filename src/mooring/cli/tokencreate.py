@@ -39,19 +39,47 @@ _NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
 
 @click.command("create")
 @click.argument("token", required=False, envvar="MOORING_TOKEN")
-@click.option("--config", "config_file", default="", metavar="FILE",
-              help="kubeadm InitConfiguration (v1beta4 or v1beta3) whose bootstrapTokens are created.")
-@click.option("--ttl", type=DURATION, default="24h0m0s", show_default=True, help="How long the token lives; 0 means for ever.")
-@click.option("--usages", multiple=True, default=USAGES, show_default=True, metavar="USAGE,...",
-              help="What the token is good for: signing, authentication; repeatable, or with commas.")
-@click.option("--groups", multiple=True, default=DEFAULT_GROUPS, show_default=True, metavar="GROUP,...",
-              help="More groups of whoever shows the token; repeatable, or with commas.")
+@click.option(
+    "--config",
+    "config_file",
+    default="",
+    metavar="FILE",
+    help="kubeadm InitConfiguration (v1beta4 or v1beta3) whose bootstrapTokens are created.",
+)
+@click.option(
+    "--ttl", type=DURATION, default="24h0m0s", show_default=True, help="How long the token lives; 0 means for ever."
+)
+@click.option(
+    "--usages",
+    multiple=True,
+    default=USAGES,
+    show_default=True,
+    metavar="USAGE,...",
+    help="What the token is good for: signing, authentication; repeatable, or with commas.",
+)
+@click.option(
+    "--groups",
+    multiple=True,
+    default=DEFAULT_GROUPS,
+    show_default=True,
+    metavar="GROUP,...",
+    help="More groups of whoever shows the token; repeatable, or with commas.",
+)
 @click.option("--description", default="", help="What the token is for, for people.")
 @click.option("--print-join-command", is_flag=True, help="Print the line that joins a machine instead of the token.")
-@click.option("--join-program", type=click.Choice(PROGRAMS), default=PROGRAMS[0], show_default=True,
-              help="Which program the join line runs.")
-@click.option("--certificate-key", default="", metavar="HEX",
-              help="With --print-join-command: print kubeadm's line for a control plane that fetches certificates with this key.")
+@click.option(
+    "--join-program",
+    type=click.Choice(PROGRAMS),
+    default=PROGRAMS[0],
+    show_default=True,
+    help="Which program the join line runs.",
+)
+@click.option(
+    "--certificate-key",
+    default="",
+    metavar="HEX",
+    help="With --print-join-command: print kubeadm's line for a control plane that fetches certificates with this key.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be printed, and create nothing.")
 @kubeconfig_option
 @cluster.timeout_option
@@ -130,7 +158,9 @@ def _join_command(chosen: Selected, record: TokenRecord, program: str, certifica
     """The line for the server and CAs that the kubeconfig names."""
     ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
     if not ca_pem:
-        raise ConfigError("the kubeconfig names no CA for its cluster, so there is no hash to print; use the admin's kubeconfig")
+        raise ConfigError(
+            "the kubeconfig names no CA for its cluster, so there is no hash to print; use the admin's kubeconfig"
+        )
     server = chosen.cluster.server.replace("https://", "")
     line = join_line(program, [server], record.token.reveal(), [str(pin) for pin in pins_of(ca_pem)])
     if program == "kubeadm":

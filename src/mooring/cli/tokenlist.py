@@ -73,7 +73,11 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
             click.echo(record.token.id)
     elif form == "wide":
         rows = [
-            (*cells(record, redact, now), age(secret["metadata"].get("creationTimestamp"), now), secret_name(record.token.id))
+            (
+                *cells(record, redact, now),
+                age(secret["metadata"].get("creationTimestamp"), now),
+                secret_name(record.token.id),
+            )
             for record, secret in found
         ]
         output.print_table((*HEADERS, "AGE", "SECRET"), rows)
@@ -140,4 +144,6 @@ def text_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 def _flushed(block: Sequence[Sequence[str]]) -> list[str]:
     """What Go's tabwriter prints for lines flushed together: every column but the last as wide as its widest cell."""
     widths = [max(_MIN_WIDTH, _PADDING + max(map(len, column))) for column in zip(*block, strict=True)][:-1]
-    return ["".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]) for line in block]
+    return [
+        "".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]) for line in block
+    ]

@@ -1,0 +1,157 @@
+"""`mooring kubeconfig user NAME`: a client certificate for a person or program, as a complete kubeconfig.
+
+Rules kept here:
+* The key is made here and never leaves this machine but in the kubeconfig. The certificate is asked for and approved through the API
+  (signer kubernetes.io/kube-apiserver-client) with the administrator's own rights, so that every rule of the cluster holds.
+* What comes back is checked before it is written: same key, user and groups, valid now. A file is 0600 and never overwritten.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from mooring.cli import cluster
+from mooring.cli.csr import PLURAL
+from mooring.cli.csrdecide import Decision, decide
+from mooring.cli.csrfacts import decoded
+from mooring.cli.options import DURATION, kubeconfig_option, listed
+from mooring.client.cluster import ClusterClient
+from mooring.client.files import read_limited, write_atomic
+from mooring.clock import Clock, SystemClock
+from mooring.errors import ConfigError, PeerError
+from mooring.pki import pem
+from mooring.pki.issued import check_answers
+from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
+from mooring.pki.requests import build_request, parse_request
+from mooring.pki.signers import KUBE_APISERVER_CLIENT
+from mooring.pki.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
+from mooring.secret import Secret
+from mooring.trust.kubeconfig import Kubeconfig, Selected, User, flatten_cluster, for_user
+from mooring.trust.kubeconfigtext import dump
+from mooring.wire.duration import format_duration
+from mooring.wire.schema import Obj
+
+MIN_EXPIRATION = timedelta(minutes=10)
+"""The least that signers grant (reference/kubernetes.md 3.3)."""
+POLL_EVERY = 0.2
+"""Seconds between looks for the certificate; a signer needs a tenth of that."""
+_NOT_NAME = re.compile(r"[^a-z0-9-]+")
+
+
+@click.command("user")
+@click.argument("name")
+@click.option(
+    "--group", "groups", multiple=True, metavar="GROUP,...", help="A group of the user; repeatable, or with commas."
+)
+@click.option(
+    "--expiration",
+    type=DURATION,
+    default=None,
+    help="How long the certificate is to be valid, at least 10m. [default: what the signer gives]",
+)
+@click.option(
+    "--key-algorithm",
+    type=click.Choice(tuple(ALGORITHMS)),
+    default=DEFAULT_ALGORITHM,
+    show_default=True,
+    help="Kind of key.",
+)
+@click.option("--cluster-name", default="kubernetes", show_default=True, help="Name of the cluster in the kubeconfig.")
+@click.option(
+    "--out", default="", metavar="FILE", help="File to write, readable for you alone. [default: standard output]"
+)
+@kubeconfig_option
+@cluster.timeout_option
+def user(
+    name: str,
+    groups: Sequence[str],
+    expiration: timedelta | None,
+    key_algorithm: str,
+    cluster_name: str,
+    out: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Issue a client certificate for the user NAME, and print a complete kubeconfig.
+
+    What the user may do is for RBAC to say: bind roles to NAME or to its groups.
+    """
+    if not name.strip():
+        raise click.UsageError("NAME must not be empty")
+    if expiration is not None and expiration < MIN_EXPIRATION:
+        raise click.UsageError(f"--expiration must be at least {format_duration(MIN_EXPIRATION)}")
+    if out and os.path.lexists(out):
+        raise ConfigError(f"{out} exists already; remove it, or choose another name")
+    clock = SystemClock()
+    chosen = cluster.selected(kubeconfig, context_name)
+    key = generate_key(key_algorithm)
+    request_pem = build_request(key, name, listed(groups))
+    wanted = _request_object(name, request_pem, expiration)
+    certificate_pem = cluster.run(chosen, clock, lambda client: _issued(client, wanted, clock, timeout))
+    leaf = pem.certificates(certificate_pem)[0]
+    check_answers(leaf, parse_request(request_pem), clock.now())
+    found = User(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
+    text = dump(_kubeconfig(chosen, found, cluster_name))
+    if out:
+        write_atomic(Path(out), text.encode())
+        click.echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)
+    else:
+        click.echo(text, nl=False)
+
+
+def _request_object(name: str, request_pem: bytes, expiration: timedelta | None) -> Obj:
+    readable = _NOT_NAME.sub("-", name.lower()).strip("-")[:40] or "user"
+    spec: Obj = {
+        "request": base64.b64encode(request_pem).decode(),
+        "signerName": KUBE_APISERVER_CLIENT,
+        "usages": [CLIENT_AUTH, DIGITAL_SIGNATURE],
+    }
+    if expiration is not None:
+        spec["expirationSeconds"] = int(expiration.total_seconds())
+    return {
+        "kind": "CertificateSigningRequest",
+        "apiVersion": "certificates.k8s.io/v1",
+        "metadata": {"name": f"mooring-user-{readable}-{secrets.token_hex(4)}"},
+        "spec": spec,
+    }
+
+
+async def _issued(client: ClusterClient, wanted: Obj, clock: Clock, limit: timedelta) -> bytes:
+    """The certificate, asked for, approved and awaited. Raises ApiError, PeerError, ConfigError."""
+    created = await cluster.patiently(lambda: client.create(PLURAL, wanted), clock, limit)
+    name = created["metadata"]["name"]
+    decision = Decision(condition="Approved", message="Approved by mooring kubeconfig user.")
+    await cluster.patiently(lambda: decide(client, name, decision, clock), clock, limit)
+    deadline = clock.monotonic() + limit.total_seconds()
+    while True:
+        request = await cluster.patiently(lambda: client.get(PLURAL, name), clock, limit)
+        status = request.get("status") or {}
+        for condition in status.get("conditions") or ():
+            if condition.get("type") in ("Denied", "Failed"):
+                why = ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
+                raise PeerError(f"the request {name} was not granted: {condition['type']} ({why or 'no reason given'})")
+        if status.get("certificate"):
+            return decoded(status["certificate"])
+        if clock.monotonic() >= deadline:
+            raise PeerError(
+                f"the request {name} was approved, but no certificate was issued within {format_duration(limit)}; "
+                "see whether the cluster's controllers run, then try again"
+            )
+        await clock.sleep(POLL_EVERY)
+
+
+def _kubeconfig(chosen: Selected, found: User, cluster_name: str) -> Kubeconfig:
+    """The same cluster as the administrator's, with nothing of the administrator's own."""
+    flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
+    made = for_user(flat.server, flat.ca_pem, found, cluster_name)
+    return replace(made, clusters=(replace(flat, name=cluster_name, extensions=()),))
