@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,7 +64,7 @@ class JoinOptions:
 
     root: Path = Path("/")
     dry_run: bool = False
-    polling: Polling = Polling()
+    polling: Polling = field(default_factory=Polling)
     certificate_timeout: float = CERTIFICATE_TIMEOUT
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 

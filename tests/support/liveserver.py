@@ -1,0 +1,220 @@
+"""A whole Mooring server as a process of its own, for tests that need the real thing.
+
+Rules kept here: a free port is found by asking the kernel; readiness is asked of /readyz, never slept for; the process is ended
+by its own id and waited for. Tests in one session may share a server: `live_server` is a session fixture, `start_server` makes
+another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from mooring.client.cluster import ClusterClient, connect
+from mooring.client.kubeconfigfiles import load
+from mooring.client.transport import fetch
+from mooring.clock import SystemClock
+from mooring.trust import tokenrecord
+from mooring.trust.exchange import Fetch, Fetched
+from mooring.trust.pins import pins_of
+from mooring.trust.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
+from mooring.wire.schema import Obj
+
+T = TypeVar("T")
+START_SECONDS = 60.0
+PROGRAM = """
+import sys
+from mooring.config import server_config
+from mooring.plane.supervise import serve
+serve(server_config(data_dir=sys.argv[1], bind_address="127.0.0.1", secure_port=int(sys.argv[2])))
+"""
+
+
+@dataclass
+class LiveServer:
+    """One running server."""
+
+    data_dir: Path
+    port: int
+    process: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.endpoint}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.data_dir / "admin.conf"
+
+    @property
+    def ca_pem(self) -> bytes:
+        return (self.data_dir / "pki/ca.crt").read_bytes()
+
+    @property
+    def pin(self) -> str:
+        return str(pins_of(self.ca_pem)[0])
+
+    @property
+    def log(self) -> str:
+        return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text()
+
+    def client(self) -> ClusterClient:
+        """As the administrator; use with `async with`."""
+        return connect(load(str(self.kubeconfig)))
+
+    def run(self, work: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` with the administrator's client, for tests without an event loop."""
+
+        async def call() -> T:
+            async with self.client() as client:
+                return await work(client)
+
+        return asyncio.run(call())
+
+    async def create_token_in(
+        self,
+        client: ClusterClient,
+        *,
+        ttl: timedelta | None = timedelta(hours=1),
+        expires: datetime | None = None,
+        usages: tuple[str, ...] = USAGES,
+        groups: tuple[str, ...] = DEFAULT_GROUPS,
+        signed: bool = True,
+    ) -> BootstrapToken:
+        """A new token through the API; with `signed`, wait until cluster-info carries its signature."""
+        token = generate_token(secrets.token_bytes)
+        record = tokenrecord.new_record(
+            token, SystemClock().now(), ttl=None if expires else ttl, expires=expires, usages=usages, groups=groups
+        )
+        await client.create("secrets", tokenrecord.to_secret(record))
+        if signed:
+            await self.signature(client, token.id, present=True)
+        return token
+
+    def create_token(
+        self,
+        *,
+        ttl: timedelta | None = timedelta(hours=1),
+        expires: datetime | None = None,
+        usages: tuple[str, ...] = USAGES,
+        groups: tuple[str, ...] = DEFAULT_GROUPS,
+        signed: bool = True,
+    ) -> BootstrapToken:
+        """`create_token_in` for tests without an event loop."""
+
+        async def create(client: ClusterClient) -> BootstrapToken:
+            return await self.create_token_in(
+                client, ttl=ttl, expires=expires, usages=usages, groups=groups, signed=signed
+            )
+
+        return self.run(create)
+
+    async def signature(self, client: ClusterClient, token_id: str, *, present: bool) -> Obj:
+        """Watch cluster-info until it carries, or does not carry, the token's signature: the ConfigMap then."""
+        key = f"jws-kubeconfig-{token_id}"
+        listed = await client.list("configmaps", "kube-public", field_selector="metadata.name=cluster-info")
+        for obj in listed.items:
+            if (key in obj["data"]) is present:
+                return obj
+        events = client.watch(
+            "configmaps",
+            "kube-public",
+            resource_version=listed.resource_version,
+            field_selector="metadata.name=cluster-info",
+            seconds=30,
+        )
+        try:
+            async for event in events:
+                if (key in event.object.get("data", {})) is present and event.type == "MODIFIED":
+                    return event.object
+        finally:
+            await events.aclose()
+        raise AssertionError(f"cluster-info did not change its signature for {token_id} within 30 s")
+
+    def kill(self) -> None:
+        """As a power failure would."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """Start again on the same data and port."""
+        if self.process.poll() is None:
+            self.stop()
+        self.process = _launched(self.data_dir, self.port)
+        _await_ready(self)
+
+    def stop(self) -> int:
+        """Drain; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_server(data_dir: Path) -> LiveServer:
+    """A server on a free port, ready."""
+    port = free_port()
+    server = LiveServer(data_dir, port, _launched(data_dir, port))
+    try:
+        _await_ready(server)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _launched(data_dir: Path, port: int) -> subprocess.Popen[bytes]:
+    with (data_dir.parent / f"{data_dir.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(data_dir), str(port)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def _await_ready(server: LiveServer) -> None:
+    async def ask() -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            answer = await fetch(Fetch(f"{server.url}/readyz"), SystemClock())
+            if isinstance(answer, Fetched) and answer.status == 200:
+                return
+            if server.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server did not get ready: {answer}\n{server.log}")
+            await asyncio.sleep(0.02)
+
+    asyncio.run(ask())
+
+
+@pytest.fixture(scope="session")
+def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server shared by the session's tests: they make their own tokens and names."""
+    server = start_server(tmp_path_factory.mktemp("live") / "data")
+    yield server
+    server.stop()
