@@ -1,0 +1,67 @@
+"""One server and one namespace a client for all tests of this room; each test says which row of the matrix it shows.
+
+Rules kept here: `@shows("…")` names rows of `matrix.ROWS`. A test that takes `kubectl` runs once for every kubectl of the machine,
+and is skipped with the row's own reason where the program is older than the feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.kubectl import Kubectl, Program, programs
+from tests.compat.matrix import BY_NAME
+from tests.support.runserver import RunningServer, running
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "shows(*rows): the rows of tests/compat/matrix.py that the test shows")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "program" in metafunc.fixturenames:
+        metafunc.parametrize("program", programs(), ids=lambda program: f"kubectl {program.version}")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running(tmp_path_factory.mktemp("server") / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Home directory of each kubectl that was used: it holds its discovery cache."""
+    return {program.version: tmp_path_factory.mktemp("home") for program in programs()}
+
+
+@pytest.fixture
+def kubectl(request: pytest.FixtureRequest, program: Program, server: RunningServer, homes: dict[str, Path]) -> Kubectl:
+    """A kubectl with the admin's kubeconfig."""
+    marker = request.node.get_closest_marker("shows")
+    assert marker is not None, "say which row of the matrix this test shows"
+    for what in marker.args:
+        row = BY_NAME[what]
+        assert row.kubectl is not None
+        if program.release < row.kubectl:
+            pytest.skip(row.why)
+    return Kubectl(program, server.admin, homes[program.version])
+
+
+@pytest.fixture
+def namespace(kubectl: Kubectl, spaces: dict[str, str]) -> str:
+    """A namespace of this kubectl's own, with its default ServiceAccount."""
+    version = kubectl.program.version
+    if version not in spaces:
+        name = f"space-{len(spaces)}"
+        kubectl.ok("create", "namespace", name)
+        spaces[version] = name
+    return spaces[version]
+
+
+@pytest.fixture(scope="session")
+def spaces() -> dict[str, str]:
+    """Namespace of each kubectl."""
+    return {}
