@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
@@ -28,10 +28,12 @@ log = logging.getLogger("mooring.server")
 
 MAX_HEADER_BYTES = 64 << 10
 """Go's default is 1 MiB; the largest real Kubernetes request (a fat OIDC token and impersonation) stays below 32 kB."""
+MAX_HEADERS = 1000
+"""Each is looked at several times; a user impersonated with hundreds of groups still passes."""
 MAX_BODY_BYTES = 3 << 20
 """kube-apiserver's limit for resource requests (reference/kubernetes.md 7.17)."""
 HEADER_SECONDS = 32.0
-"""kube-apiserver's ReadHeaderTimeout."""
+"""kube-apiserver's ReadHeaderTimeout; for the first request it runs from the handshake, so that silence holds no place."""
 BODY_SECONDS = 60.0
 """kube-apiserver's default request timeout."""
 IDLE_SECONDS = 120
@@ -133,10 +135,12 @@ JSON = (b"content-type", b"application/json")
 class Frames:
     """Where a streaming response writes. Synchronous, so that one change reaches every watcher in one pass."""
 
-    __slots__ = ("_transport", "ended")
+    __slots__ = ("_transport", "allowance", "ended")
 
     def __init__(self, transport: TlsTransport) -> None:
         self._transport = transport
+        self.allowance = MAX_FRAME_BACKLOG
+        """Bytes that may wait unsent; the initial state of a watch is added, because nobody is late with that yet."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the client is gone, or somebody called `end`."""
         if transport.is_closing():
@@ -146,7 +150,7 @@ class Frames:
         """Send `data` as one HTTP chunk. A client too far behind is cut off; after the end nothing is sent."""
         if self.ended.done():
             return
-        if self._transport.waiting > MAX_FRAME_BACKLOG:
+        if self._transport.waiting > self.allowance:
             self._transport.abort()
             self.end()
             return
@@ -186,44 +190,67 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, config: Config, server_state: ServerState) -> None:
         super().__init__(config, server_state, {})
-        self._header_bytes = 0
+        self._without_progress = 0
+        self._in_headers = False
         self._header_timer: asyncio.TimerHandle | None = None
         self.frames: Frames | None = None
 
+    def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override] # as uvicorn narrows it
+        super().connection_made(transport)
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """The parser gathers a header or trailer of any length before it says anything: what it holds is bounded here."""
+        self._without_progress += len(data)
+        super().data_received(data)
+        if self._without_progress > MAX_HEADER_BYTES:
+            self._refuse_headers()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._header_bytes = 0
+        self._in_headers = True
         self.scope["state"]["transport"] = self.transport
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
-    def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
-
-    def _count(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.close()
+        if (
+            self._in_headers
+        ):  # trailers are counted and forgotten: they must not join the headers of a request being served
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+        self._without_progress = 0
+        self._in_headers = False
+        self._stop_header_timer()
+        if len(self.headers) > MAX_HEADERS:
+            self._refuse_headers()
         if not self.transport.is_closing():
             super().on_headers_complete()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def on_body(self, body: bytes) -> None:
+        self._without_progress = 0
+        super().on_body(body)
+
+    def _refuse_headers(self) -> None:
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.abort()  # in the middle of another reply there is no place for this one
+            return
+        self.transport.write(
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.close()
+
+    def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
         if self.frames is not None:
             self.frames.end()
         super().connection_lost(exc)
@@ -237,6 +264,7 @@ class Application:
         self._config = Config(
             self,
             log_config=None,
+            log_level="error",  # a line for each piece of junk would let strangers fill the log
             access_log=False,
             timeout_keep_alive=IDLE_SECONDS,
             lifespan="off",
@@ -283,7 +311,9 @@ class Application:
             return
         pieces = (body,) if isinstance(body, bytes) else body
         length = sum(map(len, pieces))
-        headers = [*response.headers, (b"content-length", b"%d" % length)]
+        headers = [*response.headers]
+        if response.status != 304:  # RFC 9110 8.6: it would be the length of the 200 that is not sent
+            headers.append((b"content-length", b"%d" % length))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         for piece in pieces[:-1]:
             await send({"type": "http.response.body", "body": piece, "more_body": True})

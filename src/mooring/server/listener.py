@@ -32,7 +32,7 @@ RECORD_OVERHEAD = 4096
 WRITE_PIECE = 262_144
 """Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
 MAX_UNSENT = 64 << 20
-"""A client that reads so slowly that this much waits for it is cut off (three full LISTs of 10 000 Secrets)."""
+"""A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
 
 MAX_CHAIN = 10
 """OpenSSL itself refuses deeper chains than 100; no real PKI needs ten."""
@@ -151,7 +151,7 @@ class TlsProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.tcp.is_closing():
             return
-        if self._paused:
+        if self._paused or self._held:  # in order: what is held goes first
             self._held.append(data)
             return
         self._tls.bio_write(data)
@@ -181,7 +181,7 @@ class TlsProtocol(asyncio.Protocol):
         return True
 
     def _read(self) -> None:
-        while not self._paused:
+        while not (self._paused or self._transport is None or self._transport.is_closing()):
             try:
                 data = self._tls.recv(RECORD)
             except SSL.WantReadError:
@@ -198,6 +198,10 @@ class TlsProtocol(asyncio.Protocol):
         """Encrypt `data` and pass it to the kernel, in pieces."""
         if self.tcp.is_closing():
             return
+        if self.tcp.get_write_buffer_size() > MAX_UNSENT:
+            self._listener.cut_off += 1
+            self.tcp.abort()
+            return
         try:
             if len(data) <= WRITE_PIECE:
                 self._tls.sendall(data)
@@ -208,10 +212,6 @@ class TlsProtocol(asyncio.Protocol):
                     self._tls.sendall(view[start : start + WRITE_PIECE])
                     self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
         except SSL.Error:
-            self.tcp.abort()
-            return
-        if self.tcp.get_write_buffer_size() > MAX_UNSENT:
-            self._listener.cut_off += 1
             self.tcp.abort()
 
     def _send_pending(self) -> None:

@@ -19,7 +19,6 @@ from mooring.server.resources import Resources
 from mooring.server.services import Services
 from mooring.wire.requestinfo import RequestInfo
 
-
 MAX_PARTS = 3
 """`<resource>/<name>/<subresource>`: nothing is served below a subresource."""
 

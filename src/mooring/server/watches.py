@@ -4,7 +4,7 @@ Rules kept here:
 * Headers leave at once; errors that are known before the first event are plain HTTP errors.
 * Events go out in the same pass of the loop in which the watch cache learnt of them, as frames that all watchers share.
 * Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
-  when the watch cache lost its source, or when the client is too far behind. The end is a clean end of the body.
+  or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
 * Bookmarks, when allowed, come about every minute and just before the end.
 """
 
@@ -63,18 +63,19 @@ class Watches:
         encode = _encoder(answer, kind, request, self._clock.now)
         early: list[bytes] = []
         sink: Callable[[bytes], None] = early.append
-        ended = False
+        frames: Frames | None = None
+        broken = False
 
-        def deliver(event: Event | None) -> None:
-            nonlocal ended
-            if event is None:
-                ended = True
+        def deliver(event: Event) -> None:
+            nonlocal broken
+            try:
+                sink(encode(event))
+            except Exception:  # the registry closes this watch and reports; the client must not wait for more
+                broken = True
                 if frames is not None:
                     frames.end()
-            else:
-                sink(encode(event))
+                raise
 
-        frames: Frames | None = None
         watch = await self._registry.watch(kind, namespace, options, deliver)
 
         async def stream(out: Frames) -> None:
@@ -83,9 +84,11 @@ class Watches:
             self._running.add(out)
             try:
                 if early:
-                    out.write(b"".join(early))
+                    initial = b"".join(early)
                     early.clear()
-                if ended or self._draining:
+                    out.allowance += len(initial)
+                    out.write(initial)
+                if broken or self._draining:
                     return
                 await self._until_the_end(out, options, lambda: out.write(encode(watch.bookmark())))
             finally:
