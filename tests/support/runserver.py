@@ -104,7 +104,7 @@ def main(data: str, port: str) -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     config = server_config(data_dir=data, bind_address="127.0.0.1", secure_port=int(port))
-    serve(config, on_ready=lambda plane: sys.stdout.write("listening\n") and sys.stdout.flush())
+    serve(config, on_ready=lambda plane: print("listening", flush=True))  # noqa: T201 - read by `running`
 
 
 if __name__ == "__main__":
