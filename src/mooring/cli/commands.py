@@ -65,8 +65,8 @@ GROUPS: Mapping[str, str] = MappingProxyType(
 class TableGroup(click.Group):
     """A group whose commands are the rows of `COMMANDS` below `prefix`."""
 
-    def __init__(self, name: str, prefix: str = "", help: str = "") -> None:
-        super().__init__(name, help=help, no_args_is_help=True)
+    def __init__(self, name: str, prefix: str = "", text: str = "") -> None:
+        super().__init__(name, help=text, no_args_is_help=True)
         self._prefix = prefix
 
     def rows(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
@@ -88,7 +89,7 @@ def show(name: Sequence[str], output: str, kubeconfig: str, context_name: str, t
     clock = SystemClock()
 
     async def fetch(client: ClusterClient) -> Sequence[Obj]:
-        return [await cluster.patiently(lambda one=one: client.get(PLURAL, one), clock, timeout) for one in name]
+        return [await cluster.patiently(partial(client.get, PLURAL, one), clock, timeout) for one in name]
 
     _print_shown(cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch), output, clock.now())
 

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import click
 
@@ -25,7 +26,6 @@ from mooring.pki.errors import PkiError
 from mooring.pki.requests import parse_request
 from mooring.trust.pins import parse_pin
 from mooring.wire.schema import Obj
-
 
 MAX_CONFLICTS = 10
 """kubectl's."""
@@ -114,7 +114,7 @@ def _decide_all(
 
     async def work(client: ClusterClient) -> None:
         for one in names:
-            found = await cluster.patiently(lambda one=one: decide(client, one, decision, clock), clock, limit)
+            found = await cluster.patiently(partial(decide, client, one, decision, clock), clock, limit)
             decided.append(found)
             if form == "text":
                 suffix = " (server dry run)" if decision.dry_run else ""

@@ -58,7 +58,7 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
             click.echo(f"  {Path(path).relative_to(config.data_dir)}")
     else:
         click.echo(f"The keys and certificates in {config.data_dir} are kept as they are.")
-    click.echo(f"To serve:\n  mooring server --data-dir {config.data_dir}")
+    click.echo(f"To serve, with the same flags:\n  mooring server --data-dir {config.data_dir}")
     print_how_to_go_on(config, prepared.material.ca_pem, made, wish)
 
 

@@ -1,8 +1,8 @@
 """`mooring kubeconfig user NAME`: a client certificate for a person or program, as a complete kubeconfig.
 
 Rules kept here:
-* The key is made here and never leaves this machine but in the kubeconfig. The certificate is asked for and approved through the API
-  (signer kubernetes.io/kube-apiserver-client) with the administrator's own rights, so that every rule of the cluster holds.
+* The key is made here and never leaves this machine but in the kubeconfig. The certificate is asked for and approved through the
+  API (signer kubernetes.io/kube-apiserver-client) with the administrator's own rights, so that every rule of the cluster holds.
 * What comes back is checked before it is written: same key, user and groups, valid now. A file is 0600 and never overwritten.
 """
 

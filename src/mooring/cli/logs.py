@@ -21,7 +21,7 @@ _LEVELS = (logging.INFO, logging.DEBUG)
 class PlainFormatter(logging.Formatter):
     """`2026-01-02T03:04:05Z INFO mooring.plane text`."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
@@ -33,7 +33,7 @@ class PlainFormatter(logging.Formatter):
 class TerminalFormatter(PlainFormatter):
     """`03:04:05 text`, coloured when it is a warning or worse."""
 
-    converter = time.localtime
+    converter = staticmethod(time.localtime)
 
     def __init__(self) -> None:
         logging.Formatter.__init__(self, "%(asctime)s %(message)s", "%H:%M:%S")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -34,7 +35,7 @@ def program() -> click.Group:
     """The whole command line."""
     group = TableGroup(
         "mooring",
-        help="Mooring joins machines to a cluster and says who is calling: a Kubernetes-compatible control plane for "
+        text="Mooring joins machines to a cluster and says who is calling: a Kubernetes-compatible control plane for "
         "identity and trust.",
     )
     click.version_option(__version__, prog_name="mooring", message="%(prog)s %(version)s")(group)
@@ -81,10 +82,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(message: str, code: int) -> int:
-    try:
+    with suppress(OSError):  # nobody reads stderr either: the exit code still tells
         click.echo(f"Error: {message}", err=True)
-    except OSError:
-        pass  # nobody reads stderr either; the exit code still tells
     return code
 
 

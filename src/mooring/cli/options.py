@@ -89,29 +89,91 @@ def free_port(address: str) -> int:
         return DEFAULT_PORT  # binding again fails with the sentence that names the address
 
 
-def _flag(name: str, help: str, **rest: Any) -> Decorator[..., Any]:
+def _flag(name: str, text: str, **rest: Any) -> Decorator[..., Any]:
     environment = "MOORING_" + name.removeprefix("--").replace("-", "_").upper()
-    return click.option(name, help=help, envvar=environment, show_envvar=True, **rest)
+    return click.option(name, help=text, envvar=environment, show_envvar=True, **rest)
 
 
 _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
-    _flag("--data-dir", "Directory of the state; admin.conf is written there. [default: /var/lib/mooring as root, "
-          "else ~/.local/share/mooring]", metavar="DIR"),
+    _flag(
+        "--data-dir",
+        "Directory of the state; admin.conf is written there. [default: /var/lib/mooring as root, "
+        "else ~/.local/share/mooring]",
+        metavar="DIR",
+    ),
     _flag("--bind-address", "IP address to listen on.", default="0.0.0.0", show_default=True, metavar="IP"),  # noqa: S104 - kube-apiserver's default
-    _flag("--secure-port", "Port to listen on; 0 takes a free one.", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True),
-    _flag("--control-plane-endpoint", "host[:port] under which clients reach the control plane; repeatable, the first is published. "
-          "[default: this machine's address]", multiple=True, metavar="HOST[:PORT]"),
-    _flag("--apiserver-cert-extra-sans", "More names and addresses for the serving certificate; repeatable, or with commas.", multiple=True, metavar="NAME,..."),
-    _flag("--storage", "Where objects are kept: sqlite:PATH or memory:. [default: sqlite in the data directory]", default="", metavar="URL"),
-    _flag("--authorization-mode", "Authorizers to ask, in order, with commas.", default="Node,RBAC", show_default=True, metavar="MODE,..."),
-    _flag("--anonymous-auth", "Whether requests without credentials are let through as system:anonymous.", type=bool, is_flag=False, flag_value="true",
-          default=True, show_default=True, metavar="BOOL"),
-    _flag("--anonymous-requests-per-second", "Fixed rate for anonymous requests; 0: they wait only when others would.", type=float, default=0.0,
-          show_default=True, metavar="RATE"),
-    _flag("--service-account-issuer", "Issuer of service account tokens.", default=DEFAULT_ISSUER, show_default=True, metavar="URL"),
-    _flag("--audit-log-path", "File for one audit record a request; - is standard output. [default: none]", default="", metavar="PATH"),
-    _flag("--shutdown-delay-duration", "How long to go on serving, not ready, when asked to stop.", type=DURATION, default="0s", show_default=True),
-)  # fmt: skip
+    _flag(
+        "--secure-port",
+        "Port to listen on; 0 takes a free one.",
+        type=click.IntRange(0, 65535),
+        default=DEFAULT_PORT,
+        show_default=True,
+    ),
+    _flag(
+        "--control-plane-endpoint",
+        "host[:port] under which clients reach the control plane; repeatable, the first is published. "
+        "[default: this machine's address]",
+        multiple=True,
+        metavar="HOST[:PORT]",
+    ),
+    _flag(
+        "--apiserver-cert-extra-sans",
+        "More names and addresses for the serving certificate; repeatable, or with commas.",
+        multiple=True,
+        metavar="NAME,...",
+    ),
+    _flag(
+        "--storage",
+        "Where objects are kept: sqlite:PATH or memory:. [default: sqlite in the data directory]",
+        default="",
+        metavar="URL",
+    ),
+    _flag(
+        "--authorization-mode",
+        "Authorizers to ask, in order, with commas.",
+        default="Node,RBAC",
+        show_default=True,
+        metavar="MODE,...",
+    ),
+    _flag(
+        "--anonymous-auth",
+        "Whether requests without credentials are let through as system:anonymous.",
+        type=bool,
+        is_flag=False,
+        flag_value="true",
+        default=True,
+        show_default=True,
+        metavar="BOOL",
+    ),
+    _flag(
+        "--anonymous-requests-per-second",
+        "Fixed rate for anonymous requests; 0: they wait only when others would.",
+        type=float,
+        default=0.0,
+        show_default=True,
+        metavar="RATE",
+    ),
+    _flag(
+        "--service-account-issuer",
+        "Issuer of service account tokens.",
+        default=DEFAULT_ISSUER,
+        show_default=True,
+        metavar="URL",
+    ),
+    _flag(
+        "--audit-log-path",
+        "File for one audit record a request; - is standard output. [default: none]",
+        default="",
+        metavar="PATH",
+    ),
+    _flag(
+        "--shutdown-delay-duration",
+        "How long to go on serving, not ready, when asked to stop.",
+        type=DURATION,
+        default="0s",
+        show_default=True,
+    ),
+)
 
 
 def server_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -138,7 +200,7 @@ def server_configuration(
 ) -> ServerConfig:
     """The checked configuration that server flags mean. Raises ConfigError."""
     return server_config(
-        data_dir=os.path.abspath(data_dir or default_data_dir()),
+        data_dir=str(Path(data_dir or default_data_dir()).absolute()),
         bind_address=bind_address,
         secure_port=secure_port or free_port(bind_address),
         control_plane_endpoints=listed(control_plane_endpoint),
@@ -179,8 +241,8 @@ def kubeconfig_option(function: Callable[P, R]) -> Callable[P, R]:
         "--kubeconfig",
         default="",
         metavar="FILE",
-        help="Kubeconfig of the cluster. [default: $KUBECONFIG, ~/.kube/config, admin.conf of the data directory, "
-        "/etc/kubernetes/admin.conf; the first that is there]",
+        help="Kubeconfig of the cluster. [default: $KUBECONFIG, ~/.kube/config, /etc/kubernetes/admin.conf, "
+        "admin.conf of the data directory; the first that is there]",
     )(function)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -73,7 +74,7 @@ def _greeting(config: ServerConfig, wish: FirstToken, first: bool) -> Callable[[
         if token is not None:
             await establish(plane.registry, SystemClock(), config, ca_pem, token, wish.ttl)
         print_how_to_go_on(config, ca_pem, token, wish)
-        click.get_text_stream("stdout").flush()
+        sys.stdout.flush()
 
     def done(task: asyncio.Task[None]) -> None:
         tasks.discard(task)

@@ -1,8 +1,8 @@
 """`mooring token create` (reference/kubernetes.md 1.7).
 
 Rules kept here:
-* A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as kubeadm
-  does. Everything typed is checked before the server is asked: unlike kubeadm, `--certificate-key` without
+* A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as
+  kubeadm does. Everything typed is checked before the server is asked: unlike kubeadm, `--certificate-key` without
   `--print-join-command` is refused before a token is made, and so is a token beside `--config`.
 * The output is the token, or one join line. kubeadm's line keeps the trailing space that scripts know.
 """

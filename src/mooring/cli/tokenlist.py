@@ -1,8 +1,8 @@
 """`mooring token list` (reference/kubernetes.md 1.7).
 
 Rules kept here:
-* `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks), every later row has
-  widths of its own, which blanks inside the cells keep in line.
+* `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks), every later row
+  has widths of its own, which blanks inside the cells keep in line.
 * `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id and remaining seconds added.
 * A Secret that is no readable token is told on stderr and skipped. Whole tokens are shown, as kubeadm does; `--redact` hides them.
 """
