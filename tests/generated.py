@@ -1,0 +1,122 @@
+"""The reference pages that are made from the command table: `python -m tests.generated --check` (or `--write`).
+
+Rules kept here: the pages say what `--help` says, because both come from the same declarations; a page that differs fails
+the build.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.cli.options import server_options
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE = "<!-- Made by `python -m tests.generated --write` from the command table. Do not edit. -->"
+
+
+def pages() -> dict[Path, str]:
+    """Path → text of every generated page."""
+    reference = ROOT / "docs" / "reference"
+    return {reference / "cli.md": cli_page(), reference / "configuration.md": configuration_page()}
+
+
+def cli_page() -> str:
+    lines = [
+        "# Command line",
+        "",
+        NOTE,
+        "",
+        "Exit codes: 0 done; 1 it could not be done, with one line `Error: …` on stderr; 2 the command line is wrong; 70 a fault",
+        "of Mooring itself (`MOORING_DEBUG=1` shows the traceback); 130 interrupted; 141 nobody reads the output.",
+        "",
+        "| Command | What it does |",
+        "|---|---|",
+        *(f"| [`mooring {path}`](#{_anchor(path)}) | {entry.help} |" for path, entry in COMMANDS.items()),
+        "",
+    ]
+    for path, entry in COMMANDS.items():
+        command = entry.load()
+        with click.Context(command, info_name=f"mooring {path}") as ctx:
+            lines += [f"## mooring {path}", "", f"`{_usage(command, ctx)}`", "", _paragraphs(command.help or ""), ""]
+            options = list(_options(command, ctx))
+            if options:
+                lines += ["| Flag | Meaning |", "|---|---|", *options, ""]
+    lines += ["## Groups", "", *(f"- `mooring {name}`: {text}" for name, text in GROUPS.items()), ""]
+    return "\n".join(lines)
+
+
+def configuration_page() -> str:
+    @click.command()
+    @server_options
+    def server(**flags: object) -> None:
+        """Carries the flags."""
+
+    lines = [
+        "# Configuration of a server",
+        "",
+        NOTE,
+        "",
+        "`mooring init`, `mooring up` and `mooring server` take the same flags. Each can be given as an environment variable",
+        "instead; the command line wins. A variable of a repeatable flag takes several values with blanks or commas between.",
+        "",
+        "| Flag | Environment | Default | Meaning |",
+        "|---|---|---|---|",
+    ]
+    for option in server.params:
+        assert isinstance(option, click.Option)
+        text, _, stated = (option.help or "").partition(" [default: ")
+        default = stated.rstrip("]") or _default(option)
+        lines.append(f"| `{option.opts[0]}` | `{option.envvar}` | {_cell(default)} | {_cell(text)} |")
+    return "\n".join([*lines, ""])
+
+
+def _default(option: click.Option) -> str:
+    value = option.default
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if isinstance(value, str | int | float) and value != "" else "none"
+
+
+def _anchor(path: str) -> str:
+    return "mooring-" + path.replace(" ", "-")
+
+
+def _usage(command: click.Command, ctx: click.Context) -> str:
+    return " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None and "--help" not in record[0]:
+            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in (["--check"], ["--write"]):
+        click.echo("usage: python -m tests.generated --check|--write", err=True)
+        return 2
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if arguments == ["--write"]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(pages()[path])
+        click.echo(f"{'wrote' if arguments == ['--write'] else 'out of date'}: {path.relative_to(ROOT)}")
+    return 1 if stale and arguments == ["--check"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
