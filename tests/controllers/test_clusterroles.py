@@ -19,9 +19,8 @@ def rule(resource: str) -> Obj:
 
 
 def role(name: str, *resources: str, **labels: str) -> Obj:
-    metadata = {"labels": labels} if labels else {}
-    rules = {"rules": [rule(resource) for resource in resources]} if resources else {}
-    return thing(name, metadata=metadata, **rules)
+    made = thing(name, metadata={"labels": labels} if labels else {})
+    return made | ({"rules": [rule(resource) for resource in resources]} if resources else {})
 
 
 def view(*resources: str, selectors: list[Obj] | None = None, **labels: str) -> Obj:

@@ -48,8 +48,7 @@ class RegistryApi:
 
     async def _watch(self, plural: str, on_event: OnEvent) -> Watch:
         def deliver(event: Event) -> None:
-            if event.stored is not None:
-                on_event(plural, event.obj, event.type == "DELETED")
+            on_event(plural, event.obj, event.type == "DELETED")  # no bookmark was asked for
 
         return await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver)
 

@@ -1,0 +1,327 @@
+"""All controllers at work on a real registry: what a cluster shows after a while (issue part 5)."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mooring.identity import BOOTSTRAPPERS, UserInfo
+from mooring.kinds.csrconditions import APPROVED
+from mooring.pki.keys import generate_key
+from mooring.pki.pem import certificates
+from mooring.pki.requests import build_request
+from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.reconcile.local import RegistryApi
+from mooring.trust import clusterinfo
+from mooring.trust.token import parse_token
+from mooring.trust.tokenrecord import new_record, to_secret
+from mooring.wire.options import DeleteOptions
+from mooring.wire.schema import Obj
+from tests.support.loops import CA, controllers, exists, running, until
+from tests.support.manualclock import settle
+from tests.support.registryroom import Room, in_room, masters_only, secret
+
+JOINER = UserInfo("system:bootstrap:abcdef", groups=(BOOTSTRAPPERS,))
+
+
+async def start_token(room: Room, ttl: float) -> str:
+    """Create cluster-info and a token that lives `ttl` seconds; the key of its signature."""
+
+    await room.create("configmaps", clusterinfo.config_map("https://192.0.2.1:6443", CA.certificate_pem), "kube-public")
+    record = new_record(parse_token("abcdef.0123456789abcdef"), room.clock.now(), ttl=timedelta(seconds=ttl))
+    await room.create("secrets", to_secret(record), "kube-system")
+    return "jws-kubeconfig-abcdef"
+
+
+def signed(room: Room, key: str) -> bool:
+    found = room.registry.views["configmaps"].get("cluster-info", "kube-public")
+    return found is not None and key in found["data"]
+
+
+@in_room
+async def test_a_token_is_signed_and_when_its_time_jumps_by_it_is_deleted_and_its_signature_gone(room: Room) -> None:
+    key = await start_token(room, 3600)
+    async with running(room, controllers()):
+        await until(lambda: signed(room, key))
+        await room.clock.advance(3599)
+        assert signed(room, key)
+        await room.clock.advance(1)
+        await until(lambda: not signed(room, key))
+        await until(lambda: not exists(room, "secrets", "bootstrap-token-abcdef", "kube-system"))
+
+
+@in_room
+async def test_a_signature_goes_with_its_tokens_time_even_when_nobody_cleans(room: Room) -> None:
+    key = await start_token(room, 3600)
+    async with running(room, controllers("bootstrap-signer-controller")):
+        await until(lambda: signed(room, key))
+        await room.clock.advance(3600)
+        await until(lambda: not signed(room, key))
+        assert exists(room, "secrets", "bootstrap-token-abcdef", "kube-system")
+
+
+@in_room
+async def test_a_prolonged_token_lives_on(room: Room) -> None:
+    key = await start_token(room, 3600)
+    async with running(room, controllers()):
+        await until(lambda: signed(room, key))
+        longer = base64.b64encode(b"2026-01-03T00:00:00Z").decode()
+        await room.patch("secrets", "bootstrap-token-abcdef", {"data": {"expiration": longer}}, "kube-system")
+        await room.clock.advance(7200)
+        assert signed(room, key)
+        assert exists(room, "secrets", "bootstrap-token-abcdef", "kube-system")
+
+
+@in_room
+async def test_a_changed_kubeconfig_is_signed_anew(room: Room) -> None:
+    key = await start_token(room, 3600)
+    async with running(room, controllers("bootstrap-signer-controller")):
+        await until(lambda: signed(room, key))
+        before = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"][key]
+        await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": "63a1"}}, "kube-public")
+        views = room.registry.views["configmaps"]
+        await until(lambda: (views.get("cluster-info", "kube-public") or {})["data"].get(key) != before)
+
+
+def request(name: str, requester: str = "system:node:n1") -> Obj:
+    pem = build_request(generate_key(), requester, ("system:nodes",))
+    spec = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": KUBE_APISERVER_CLIENT_KUBELET,
+        "usages": ["digital signature", "client auth"],
+    }
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def status(room: Room, name: str) -> Obj:
+    found: Obj = (room.registry.views["certificatesigningrequests"].get(name) or {}).get("status") or {}
+    return found
+
+
+@in_room
+async def test_a_request_that_may_is_approved_signed_and_cleaned_away_after_an_hour(room: Room) -> None:
+    async with running(room, controllers()):
+        await room.create("certificatesigningrequests", request("join"))
+        await until(lambda: "certificate" in status(room, "join"))
+        (approved,) = status(room, "join")["conditions"]
+        assert (approved["type"], approved["reason"]) == (APPROVED, "AutoApproved")
+        assert approved["lastUpdateTime"] == "2026-01-02T03:04:05Z"
+        (leaf,) = certificates(base64.b64decode(status(room, "join")["certificate"]))
+        leaf.verify_directly_issued_by(CA.certificate)
+        await room.clock.advance(3599)
+        assert exists(room, "certificatesigningrequests", "join")
+        await room.clock.advance(1)
+        await until(lambda: not exists(room, "certificatesigningrequests", "join"))
+
+
+@in_room
+async def test_a_request_that_may_not_waits_until_it_may(room: Room) -> None:
+    may: list[str] = []
+
+    class Granting(RegistryApi):
+        async def allows(self, review: Obj) -> bool:
+            return review["spec"]["resourceAttributes"]["subresource"] in may and await super().allows(
+                {**review, "spec": {**review["spec"], "groups": ["system:masters"]}}
+            )
+
+    api = Granting(room.registry, masters_only, room.clock)
+    async with running(room, controllers(), api):
+        await room.create("certificatesigningrequests", request("join"), user=JOINER)
+        await room.clock.advance(60)
+        assert status(room, "join") == {}
+        may.append("nodeclient")
+        await room.clock.advance(60)
+        await until(lambda: "certificate" in status(room, "join"))
+
+
+@in_room
+async def test_many_joins_at_once_all_get_their_own_certificate(room: Room) -> None:
+    async with running(room, controllers(), workers=16):
+        for number in range(30):
+            await room.create("certificatesigningrequests", request(f"j{number}", f"system:node:n{number}"))
+        await until(lambda: all("certificate" in status(room, f"j{number}") for number in range(30)))
+    serials = {
+        certificates(base64.b64decode(status(room, f"j{number}")["certificate"]))[0].serial_number
+        for number in range(30)
+    }
+    assert len(serials) == 30
+
+
+# -- namespaces ----------------------------------------------------------------------------------------------------------
+
+
+@in_room
+async def test_every_namespace_gets_its_account_and_ca_and_gets_them_back(room: Room) -> None:
+    def complete(namespace: str) -> bool:
+        return exists(room, "serviceaccounts", "default", namespace) and exists(
+            room, "configmaps", "kube-root-ca.crt", namespace
+        )
+
+    async with running(room, controllers()):
+        await until(lambda: complete("default"))
+        await room.create("namespaces", {"metadata": {"name": "new"}})
+        await until(lambda: complete("new"))
+        await room.delete("serviceaccounts", "default", "new")
+        await room.delete("configmaps", "kube-root-ca.crt", "new")
+        await until(lambda: complete("new"))
+        await room.patch("configmaps", "kube-root-ca.crt", {"data": {"ca.crt": "evil"}}, "new")
+        views = room.registry.views["configmaps"]
+        pem = CA.certificate_pem.decode()
+        await until(lambda: (views.get("kube-root-ca.crt", "new") or {})["data"] == {"ca.crt": pem})
+
+
+@in_room
+async def test_a_deleted_namespace_goes_with_everything_in_it(room: Room) -> None:
+    async with running(room, controllers()):
+        await room.create("namespaces", {"metadata": {"name": "going"}})
+        for number in range(40):
+            await room.create("secrets", secret(f"s{number}"), "going")
+        await room.create("secrets", secret("stays"))
+        await room.create("roles", {"metadata": {"name": "r"}, "rules": []}, "going")
+        await until(lambda: exists(room, "serviceaccounts", "default", "going"))
+        await room.delete("namespaces", "going")
+        await until(lambda: not exists(room, "namespaces", "going"))
+        assert await room.names("secrets") == ["stays"]
+        for plural in ("roles", "serviceaccounts", "configmaps"):
+            assert await room.names(plural, "going") == []
+        await room.create("namespaces", {"metadata": {"name": "going"}})
+        await until(lambda: exists(room, "serviceaccounts", "default", "going"), "its name can be used again")
+
+
+@in_room
+async def test_content_with_finalizers_keeps_its_namespace_waiting(room: Room) -> None:
+    async with running(room, controllers()):
+        await room.create("namespaces", {"metadata": {"name": "going"}})
+        await room.create("secrets", secret("held", metadata={"finalizers": ["example.com/f"]}), "going")
+        await room.create("rolebindings", binding(), "going")
+        await room.delete("namespaces", "going")
+
+        def told() -> dict[str, Any]:
+            found = room.registry.views["namespaces"].get("going") or {}
+            return {one["type"]: one["message"] for one in found.get("status", {}).get("conditions", [])}
+
+        await until(lambda: bool(told()))
+        assert told() == {
+            "NamespaceContentRemaining": "Waiting for content to go: 1 secrets",
+            "NamespaceFinalizersRemaining": "Waiting for finalizers: 1 example.com/f",
+        }
+        assert exists(room, "rolebindings", "b", "going"), "the right to finish is still there"
+        await room.patch("secrets", "held", {"metadata": {"finalizers": None}}, "going")
+        await until(lambda: not exists(room, "namespaces", "going"))
+
+
+def binding() -> Obj:
+    subject = {"kind": "User", "name": "finisher", "apiGroup": "rbac.authorization.k8s.io"}
+    reference = {"kind": "ClusterRole", "name": "edit", "apiGroup": "rbac.authorization.k8s.io"}
+    return {"metadata": {"name": "b"}, "subjects": [subject], "roleRef": reference}
+
+
+# -- ownership -----------------------------------------------------------------------------------------------------------
+
+
+async def owned(room: Room, block: bool = False) -> None:
+    """Secret `owner`, Secrets `child…` it owns, Secret `grandchild` that `child0` owns."""
+    owner = (await room.create("secrets", secret("owner"))).obj["metadata"]["uid"]
+    for number in range(3):
+        child = await room.create("secrets", secret(f"child{number}", metadata=references("owner", owner, block)))
+        if not number:
+            await room.create(
+                "secrets", secret("grandchild", metadata=references("child0", child.obj["metadata"]["uid"]))
+            )
+
+
+def references(name: str, uid: str, block: bool = False) -> Obj:
+    return {
+        "ownerReferences": [
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "name": name,
+                "uid": uid,
+                **({"blockOwnerDeletion": True} if block else {}),
+            }
+        ]
+    }
+
+
+def left(room: Room) -> list[str]:
+    return [obj["metadata"]["name"] for obj in room.registry.views["secrets"].list("default")]
+
+
+@pytest.mark.parametrize("propagation", ["", "Background", "Foreground"])
+@pytest.mark.parametrize("block", [False, True], ids=["not blocking", "blocking"])
+@in_room
+async def test_dependents_go_with_their_owner_to_the_last_generation(room: Room, propagation: str, block: bool) -> None:
+    await owned(room, block)
+    async with running(room, controllers()):
+        await settle()
+        await room.delete("secrets", "owner", asked=DeleteOptions(propagation=propagation))
+        await until(lambda: left(room) == [])
+
+
+@in_room
+async def test_in_the_foreground_a_blocking_dependent_goes_before_its_owner(room: Room) -> None:
+    await owned(room, block=True)
+    gone: list[str] = []
+    async with running(room, controllers()):
+        watch = await room.watch("secrets", "default", lambda event: gone.append(str(event)))
+        await room.delete("secrets", "owner", asked=DeleteOptions(propagation="Foreground"))
+        await until(lambda: left(room) == [])
+        watch.close()
+    deleted = [line.split("/")[-1].split("'")[0] for line in gone if "DELETED" in line]
+    assert deleted.index("owner") > max(deleted.index(f"child{number}") for number in range(3))
+
+
+@in_room
+async def test_orphans_stay_and_forget_their_owner(room: Room) -> None:
+    await owned(room)
+    async with running(room, controllers()):
+        await room.delete("secrets", "owner", asked=DeleteOptions(propagation="Orphan"))
+        await until(lambda: "owner" not in left(room))
+        await settle()
+        assert left(room) == ["child0", "child1", "child2", "grandchild"]
+        child = room.registry.views["secrets"].get("child0", "default") or {}
+        assert "ownerReferences" not in child["metadata"]
+
+
+@in_room
+async def test_what_lost_its_owner_while_no_controller_ran_is_found_at_the_start(room: Room) -> None:
+    await owned(room)
+    await room.delete("secrets", "owner")
+    assert len(left(room)) == 4
+    async with running(room, controllers()):
+        await until(lambda: left(room) == [])
+
+
+@in_room
+async def test_the_collector_works_when_it_leads_a_second_time(room: Room) -> None:
+    await owned(room)
+    which = controllers()
+    async with running(room, which):
+        await settle()
+    await room.delete("secrets", "child1")
+    async with running(room, which):
+        await room.delete("secrets", "owner")
+        await until(lambda: left(room) == [])
+
+
+# -- roles ---------------------------------------------------------------------------------------------------------------
+
+
+@in_room
+async def test_an_aggregated_role_follows_what_it_selects(room: Room) -> None:
+    rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}
+    aggregation = {"clusterRoleSelectors": [{"matchLabels": {"to": "sum"}}]}
+
+    def rules() -> list[Obj]:
+        return list((room.registry.views["clusterroles"].get("sum") or {}).get("rules") or ())
+
+    async with running(room, controllers()):
+        await room.create("clusterroles", {"metadata": {"name": "sum"}, "aggregationRule": aggregation, "rules": []})
+        await room.create("clusterroles", {"metadata": {"name": "part", "labels": {"to": "sum"}}, "rules": [rule]})
+        await until(lambda: rules() == [rule])
+        await room.delete("clusterroles", "part")
+        await until(lambda: rules() == [])

@@ -1,0 +1,307 @@
+"""Leader election by Lease: one leads, the next one takes over as soon as it may and never sooner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mooring.errors import StorageError
+from mooring.reconcile.leader import LEASE_SECONDS, NAME, NAMESPACE, RENEW_SECONDS, RETRY_SECONDS, LeaderElector
+from mooring.reconcile.local import RegistryApi
+from mooring.wire.schema import Obj
+from tests.support.loops import api_of, until
+from tests.support.manualclock import settle
+from tests.support.registryroom import Room, in_room, masters_only
+
+
+class Candidate:
+    """One competitor, and whether its work is going on."""
+
+    def __init__(
+        self, room: Room, identity: str, api: RegistryApi | None = None, gone: Callable[[str], bool] | None = None
+    ):
+        self.elector = LeaderElector(api or api_of(room), room.clock, identity, gone or (lambda holder: False))
+        self.working = False
+        self.begun = 0
+        self.fails = False
+        self.breaks = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def work(self) -> None:
+        self.begun += 1
+        self.working = True
+        self.breaks = asyncio.Event()
+        try:
+            if not self.fails:
+                await self.breaks.wait()
+            raise StorageError("the work broke")
+        finally:
+            self.working = False
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self.elector.run(self.work))
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def competing(*candidates: Candidate) -> AsyncIterator[None]:
+    for candidate in candidates:
+        candidate.start()
+        await settle()
+    try:
+        yield
+    finally:
+        for candidate in candidates:
+            await candidate.stop()
+
+
+class Unreliable(RegistryApi):
+    """A way to the store that can break or hang."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room.registry, masters_only, room.clock)
+        self.error: Exception | None = None
+        self.hangs = False
+
+    async def get(self, plural: str, namespace: str, name: str) -> Obj:
+        if self.error is not None:
+            raise self.error
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
+        return await super().get(plural, namespace, name)
+
+
+async def lease(room: Room) -> Obj:
+    found: Obj = (await room.get("leases", NAME, NAMESPACE)).obj["spec"]
+    return found
+
+
+@in_room
+async def test_the_first_one_leads_and_says_so_in_the_lease(room: Room) -> None:
+    one, two = Candidate(room, "one"), Candidate(room, "two")
+    async with competing(one, two):
+        assert (one.working, two.working) == (True, False)
+        assert (one.elector.leading, two.elector.leading) == (True, False)
+        spec = await lease(room)
+        assert spec == {
+            "holderIdentity": "one",
+            "leaseDurationSeconds": 15,
+            "leaseTransitions": 0,
+            "acquireTime": "2026-01-02T03:04:05.000000Z",
+            "renewTime": "2026-01-02T03:04:05.000000Z",
+        }
+
+
+@in_room
+async def test_it_renews_as_long_as_it_lives_and_others_wait(room: Room) -> None:
+    one, two = Candidate(room, "one"), Candidate(room, "two")
+    async with competing(one, two):
+        await room.clock.advance(10 * LEASE_SECONDS)
+        assert (one.working, one.begun, two.begun) == (True, 1, 0)
+        spec = await lease(room)
+        assert spec["acquireTime"] == "2026-01-02T03:04:05.000000Z"
+        assert spec["renewTime"] == "2026-01-02T03:06:35.000000Z"
+
+
+@in_room
+async def test_a_clean_stop_lets_the_next_one_in_at_its_next_look(room: Room) -> None:
+    one, two = Candidate(room, "one"), Candidate(room, "two")
+    async with competing(one, two):
+        await one.stop()
+        assert not one.working
+        spec = await lease(room)
+        assert (spec.get("holderIdentity", ""), spec["leaseDurationSeconds"]) == ("", 1)
+        await room.clock.advance(RETRY_SECONDS)
+        assert two.working
+        assert (await lease(room))["leaseTransitions"] == 1
+
+
+async def silence(candidate: Candidate, api: Unreliable) -> None:
+    """The candidate's machine dies: no work, no renewal, no release."""
+    api.error = StorageError("dead")
+    await candidate.stop()
+
+
+@in_room
+async def test_a_dead_holder_is_succeeded_after_the_lease_ran_out_by_the_next_ones_clock(room: Room) -> None:
+    api = Unreliable(room)
+    one, two = Candidate(room, "one", api), Candidate(room, "two")
+    async with competing(one, two):
+        await silence(one, api)
+        await room.clock.advance(LEASE_SECONDS - 1)
+        assert not two.working
+        await room.clock.advance(RETRY_SECONDS)
+        assert two.working
+
+
+@in_room
+async def test_a_newcomer_waits_the_whole_lease_whatever_the_holders_clock_said(room: Room) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        await silence(one, api)
+    await room.clock.advance(100 * LEASE_SECONDS)
+    two = Candidate(room, "two")
+    async with competing(two):
+        await room.clock.advance(LEASE_SECONDS - 1)
+        assert not two.working, "it has seen this renewal only now"
+        await room.clock.advance(RETRY_SECONDS)
+        assert two.working
+
+
+@in_room
+async def test_a_holder_known_to_be_dead_is_succeeded_at_once(room: Room) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        await silence(one, api)
+    two = Candidate(room, "two", gone=lambda holder: holder == "one")
+    async with competing(two):
+        await until(lambda: two.working)
+        assert room.clock.monotonic() == 0
+
+
+@in_room
+async def test_after_a_restart_under_the_same_name_it_leads_at_once(room: Room) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        await silence(one, api)
+    again = Candidate(room, "one")
+    async with competing(again):
+        await until(lambda: again.working)
+        assert (await lease(room)).get("leaseTransitions", 0) == 0
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param({"error": StorageError("no disk")}, id="the store answers with errors"),
+        pytest.param({"error": OSError("no network")}, id="something unforeseen happens"),
+        pytest.param({"hangs": True}, id="the store does not answer at all"),
+    ],
+)
+@in_room
+async def test_a_holder_that_cannot_renew_stops_in_time_and_leads_again_when_it_can(
+    room: Room, trouble: dict[str, object]
+) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        await room.clock.advance(20)
+        vars(api).update(trouble)
+        await room.clock.advance(RENEW_SECONDS - 0.5)
+        assert (one.working, one.elector.leading) == (True, True)
+        await room.clock.advance(0.5)
+        assert (one.working, one.elector.leading) == (False, False), "before anybody else may begin"
+        assert RENEW_SECONDS < LEASE_SECONDS
+        api.error = None
+        if not api.hangs:
+            await room.clock.advance(RETRY_SECONDS)
+            assert (one.working, one.begun) == (True, 2)
+
+
+@in_room
+async def test_a_short_trouble_is_survived(room: Room) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        api.error = StorageError("hiccup")
+        await room.clock.advance(RENEW_SECONDS - 1)
+        api.error = None
+        await room.clock.advance(5 * LEASE_SECONDS)
+        assert (one.working, one.begun) == (True, 1)
+
+
+@in_room
+async def test_a_holder_that_sees_another_one_hold_it_stops_at_its_next_look(room: Room) -> None:
+    one = Candidate(room, "one")
+    async with competing(one):
+        await room.patch("leases", NAME, {"spec": {"holderIdentity": "usurper"}}, NAMESPACE)
+        await room.clock.advance(RETRY_SECONDS)
+        assert not one.working
+    assert (await lease(room))["holderIdentity"] == "usurper", "it does not release what is not its own"
+
+
+@in_room
+async def test_a_stop_releases_only_what_is_still_its_own(room: Room) -> None:
+    one = Candidate(room, "one")
+    async with competing(one):
+        await room.patch("leases", NAME, {"spec": {"holderIdentity": "usurper"}}, NAMESPACE)
+    assert (await lease(room))["holderIdentity"] == "usurper"
+
+
+@in_room
+async def test_whoever_loses_the_race_for_a_free_lease_waits(room: Room) -> None:
+    class Late(RegistryApi):
+        async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+            if obj["spec"]["holderIdentity"] == "late":
+                await room.patch("leases", NAME, {"spec": {"holderIdentity": "faster"}}, NAMESPACE)
+            return await super().update(plural, obj, subresource)
+
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+    await room.create("leases", {"metadata": {"name": NAME}, "spec": spec}, NAMESPACE)
+    late = Candidate(room, "late", Late(room.registry, masters_only, room.clock))
+    async with competing(late):
+        await room.clock.advance(0.5)
+        assert not late.working
+    assert (await lease(room))["holderIdentity"] == "faster"
+
+
+@in_room
+async def test_two_that_try_at_the_same_time_do_not_both_lead(room: Room) -> None:
+    candidates = [Candidate(room, str(number)) for number in range(5)]
+    for candidate in candidates:
+        candidate.start()
+    await until(lambda: any(candidate.working for candidate in candidates))
+    for _ in range(20):
+        await room.clock.advance(1)
+        assert sum(candidate.working for candidate in candidates) == 1
+    for candidate in candidates:
+        await candidate.stop()
+
+
+@in_room
+async def test_work_that_breaks_is_begun_anew_without_losing_the_lease(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Candidate(room, "one")
+    one.fails = True
+    async with competing(one):
+        await until(lambda: one.begun == 1)
+        one.fails = False
+        await room.clock.advance(RETRY_SECONDS)
+        assert (one.working, one.begun) == (True, 2)
+        assert (await lease(room)).get("leaseTransitions", 0) == 0
+    assert "the controllers stopped: the work broke" in caplog.text
+
+
+@in_room
+async def test_work_that_breaks_while_a_renewal_hangs_is_noticed_at_once(room: Room) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        api.hangs = True
+        await room.clock.advance(RETRY_SECONDS + 1)
+        assert one.elector.leading
+        one.breaks.set()
+        await until(lambda: not one.elector.leading)
+        api.hangs = False
+
+
+@in_room
+async def test_a_stop_that_cannot_release_says_so_and_ends(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    async with competing(one):
+        await silence(one, api)
+    assert "could not be released" in caplog.text
+    assert (await lease(room))["holderIdentity"] == "one"

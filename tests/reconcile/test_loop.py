@@ -1,0 +1,414 @@
+"""The one loop that runs every controller (law 7): what it does with plans, with refusals, and with plans that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Entropy, Key, Requeue, Retry, Update
+from mooring.errors import ForbiddenError, NotFoundError, StorageError
+from mooring.kinds.view import Views
+from mooring.reconcile.api import OnEvent
+from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.loop import MAX_ASKS, Reconciler
+from mooring.wire.schema import Obj
+from tests.support.loops import api_of, exists, running, until
+from tests.support.manualclock import EPOCH, settle
+from tests.support.registryroom import Room, counting_entropy, in_room, masters_only, secret
+
+Plan = Callable[[Key, Views, datetime], Sequence[Action]]
+
+
+@dataclass
+class Scripted:
+    """A controller of ConfigMaps in `default` whose plan the test writes."""
+
+    script: Plan
+    name: str = "scripted-controller"
+    watches: tuple[str, ...] = ("configmaps",)
+    planned: list[tuple[str, datetime]] = field(default_factory=list)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        metadata = obj["metadata"]
+        if metadata["name"].startswith("unreadable"):
+            raise KeyError(metadata["name"])
+        return ((metadata["namespace"], metadata["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        self.planned.append((key[1], now))
+        return self.script(key, views, now)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.planned]
+
+
+def config_map(name: str) -> Obj:
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {}}
+
+
+def marker(name: str) -> Create:
+    """The Secret by which a plan shows that it got there."""
+    return Create("secrets", {**secret(name), "metadata": {"name": name, "namespace": "default"}})
+
+
+def nothing(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+    return ()
+
+
+def marking(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+    return (marker(f"seen-{key[1]}"),)
+
+
+@in_room
+async def test_what_is_there_and_what_changes_is_planned(room: Room) -> None:
+    await room.create("configmaps", config_map("old"))
+    controller = Scripted(nothing)
+    async with running(room, [controller]):
+        await until(lambda: controller.names == ["old"])
+        await room.create("configmaps", config_map("new"))
+        await until(lambda: controller.names == ["old", "new"])
+        await room.delete("configmaps", "old")
+        await until(lambda: controller.names == ["old", "new", "old"])
+        assert controller.planned[0][1] == room.clock.now()
+
+
+@in_room
+async def test_after_the_end_nothing_is_followed_any_more(room: Room) -> None:
+    controller = Scripted(nothing)
+    async with running(room, [controller]):
+        assert room.registry.watches["configmaps"] == 1
+    assert room.registry.watches["configmaps"] == 0
+
+
+@in_room
+async def test_a_key_is_planned_again_at_the_moment_it_asks_for(room: Room) -> None:
+    due = EPOCH + timedelta(hours=5)
+    controller = Scripted(lambda key, views, now: (Requeue(due),) if now < due else ())
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [controller]):
+        await until(lambda: controller.names == ["a"])
+        await room.clock.advance(5 * 3600 - 1)
+        assert controller.names == ["a"]
+        await room.clock.advance(1)
+        await until(lambda: controller.names == ["a", "a"])
+        assert controller.planned[1][1] == due
+
+
+@in_room
+async def test_a_failing_plan_stops_nobody_else_and_is_tried_again(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        if key[1] == "bad" and now == EPOCH:
+            raise RuntimeError("broken plan")
+        return marking(key, views, now)
+
+    await room.create("configmaps", config_map("bad"))
+    await room.create("configmaps", config_map("good"))
+    one, other = Scripted(bad), Scripted(lambda key, views, now: (marker(f"other-{key[1]}"),), "other-controller")
+    async with running(room, [one, other]) as loop:
+        await until(lambda: exists(room, "secrets", "seen-good", "default"), "another key of the same controller")
+        await until(lambda: exists(room, "secrets", "other-bad", "default"), "another controller")
+        assert not exists(room, "secrets", "seen-bad", "default")
+        await room.clock.advance(0.005)
+        await until(lambda: exists(room, "secrets", "seen-bad", "default"), "tried again")
+        assert loop.healthy
+    assert "scripted-controller default/bad: trying again in 0.005 s" in caplog.text
+
+
+@in_room
+async def test_an_object_a_controller_cannot_read_makes_nobody_blind(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = Scripted(nothing), Scripted(nothing, "second-controller")
+    await room.create("configmaps", config_map("unreadable-one"))
+    async with running(room, [first, second]):
+        await room.create("configmaps", config_map("unreadable-two"))
+        await room.create("configmaps", config_map("fine"))
+        await until(lambda: first.names == second.names == ["fine"])
+    assert caplog.text.count("an event of configmaps was not understood") == 4
+
+
+@in_room
+async def test_a_plan_that_asks_to_be_tried_again_is_with_growing_waits(room: Room) -> None:
+    controller = Scripted(lambda key, views, now: (Retry("not yet"), marker("never")))
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [controller]):
+        for _ in range(6):
+            await room.clock.advance(0.32)
+        waits = [
+            round((after - before).total_seconds(), 6)
+            for (_, before), (_, after) in zip(controller.planned, controller.planned[1:], strict=False)
+        ]
+        assert waits[:6] == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16]
+        assert not exists(room, "secrets", "never", "default"), "what comes after is not applied"
+
+
+@in_room
+async def test_success_forgets_earlier_failures(room: Room) -> None:
+    left = [3]
+
+    def sometimes(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        left[0] -= 1
+        return (Retry("again"),) if left[0] % 3 else ()
+
+    controller = Scripted(sometimes)
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [controller]):
+        await room.clock.advance(1)
+        assert len(controller.planned) == 3
+        await room.patch("configmaps", "a", {"data": {"x": "y"}})
+        await until(lambda: len(controller.planned) == 4)
+        await room.clock.advance(0.005)
+        await until(lambda: len(controller.planned) == 5)
+
+
+# -- preconditions -------------------------------------------------------------------------------------------------------
+
+
+@in_room
+async def test_a_conflict_is_planned_again_on_the_new_state(room: Room) -> None:
+    """Somebody edits the object between the plan and its write."""
+    await room.create("configmaps", config_map("a"))
+
+    class Meddled(RegistryApi):
+        meddled = False
+
+        async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+            if not self.meddled:
+                self.meddled = True
+                await room.patch("configmaps", "a", {"data": {"theirs": "x"}})
+            return await super().update(plural, obj, subresource)
+
+    def ours(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        found = views["configmaps"].get(key[1], key[0])
+        assert found is not None
+        data = found.get("data") or {}
+        return (
+            () if "ours" in data else (Update("configmaps", {**found, "data": {**data, "ours": "y"}}), marker("after"))
+        )
+
+    api = Meddled(room.registry, masters_only, room.clock)
+    async with running(room, [Scripted(ours)], api):
+        await room.clock.advance(1)
+        await until(lambda: exists(room, "secrets", "after", "default"))
+    assert (await room.get("configmaps", "a")).obj["data"] == {"theirs": "x", "ours": "y"}
+
+
+class Refusing(RegistryApi):
+    """Answers every change of Secrets with one error."""
+
+    def __init__(self, room: Room, error: Exception) -> None:
+        super().__init__(room.registry, masters_only, room.clock)
+        self.error = error
+
+    async def create(self, plural: str, obj: Obj) -> Obj:
+        if obj["metadata"]["name"] == "refused":
+            raise self.error
+        return await super().create(plural, obj)
+
+
+async def planned_after(room: Room, first: Action, api: RegistryApi | None = None) -> bool:
+    """Whether the plan went on behind its first action."""
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [Scripted(lambda key, views, now: (first, marker("after")))], api):
+        await room.clock.advance(0.1)
+        return exists(room, "secrets", "after", "default")
+
+
+def edit(namespace: str = "default", name: str = "a", version: str = "1") -> Update:
+    metadata = {"name": name, "namespace": namespace, "resourceVersion": version}
+    return Update("configmaps", {**config_map(name), "metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("action", "goes_on"),
+    [
+        pytest.param(
+            Create("configmaps", {"metadata": {"name": "a", "namespace": "default"}}), True, id="it exists already"
+        ),
+        pytest.param(edit(name="gone"), True, id="what it changes is gone"),
+        pytest.param(edit(), False, id="what it changes is another version"),
+        pytest.param(Delete("configmaps", "default", "gone", "u"), True, id="what it deletes is gone"),
+        pytest.param(Delete("configmaps", "default", "a", "another"), True, id="what it deletes is another object"),
+        pytest.param(
+            Create("secrets", {"metadata": {"name": "s", "namespace": "none"}}), True, id="its namespace is gone"
+        ),
+        pytest.param(
+            Create("secrets", {"metadata": {"name": "NO", "namespace": "default"}}), False, id="it is invalid"
+        ),
+    ],
+)
+@in_room
+async def test_whether_a_plan_goes_on_when(room: Room, action: Action, goes_on: bool) -> None:
+    assert await planned_after(room, action) == goes_on
+
+
+@in_room
+async def test_a_terminating_namespace_is_no_failure(room: Room) -> None:
+    await room.create("namespaces", {"metadata": {"name": "going"}})
+    await room.delete("namespaces", "going")
+    assert await planned_after(room, Create("secrets", {"metadata": {"name": "s", "namespace": "going"}}))
+
+
+@in_room
+async def test_another_refusal_is_a_failure(room: Room) -> None:
+    refused = Create("secrets", {"metadata": {"name": "refused", "namespace": "default"}})
+    assert not await planned_after(room, refused, Refusing(room, ForbiddenError("no")))
+
+
+# -- asking --------------------------------------------------------------------------------------------------------------
+
+
+def review(user: str, *groups: str) -> Obj:
+    spec = {"user": user, "groups": list(groups), "resourceAttributes": {"verb": "get", "resource": "secrets"}}
+    return {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": spec}
+
+
+@in_room
+async def test_the_answer_decides_what_is_planned_and_comes_before_the_rest(room: Room) -> None:
+    def ask(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        return (
+            Ask(review("root", "system:masters"), lambda allowed: (marker(f"root-{allowed}".lower()),)),
+            Ask(review("mallory"), lambda allowed: (marker(f"mallory-{allowed}".lower()),)),
+            marker("rest"),
+        )
+
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [Scripted(ask)]):
+        await until(lambda: exists(room, "secrets", "rest", "default"))
+    listed = (await room.list("secrets")).items
+    assert [item.name for item in sorted(listed, key=lambda item: item.revision)] == [
+        "root-true",
+        "mallory-false",
+        "rest",
+    ]
+
+
+@in_room
+async def test_a_plan_cannot_ask_for_ever(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    asked = []
+
+    def again(allowed: bool) -> Sequence[Action]:
+        asked.append(allowed)
+        return (Ask(review("x"), again),)
+
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [Scripted(lambda key, views, now: again(True))]):
+        await until(lambda: "the plan asks for ever" in caplog.text)
+    assert len(asked) == MAX_ASKS + 1
+
+
+# -- deletes that follow each other --------------------------------------------------------------------------------------
+
+
+class Slow(RegistryApi):
+    """Deletes wait until the test lets them."""
+
+    def __init__(self, room: Room, broken: str = "") -> None:
+        super().__init__(room.registry, masters_only, room.clock)
+        self.begun: list[str] = []
+        self.gate = asyncio.Event()
+        self.broken = broken
+
+    async def delete(self, action: Delete) -> None:
+        self.begun.append(action.name)
+        await self.gate.wait()
+        if action.name == self.broken:
+            raise StorageError("disk full")
+        await super().delete(action)
+
+
+def emptying(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+    """First a marker, then every Secret called s…, then a marker."""
+    found = [obj["metadata"] for obj in views["secrets"].list("default") if obj["metadata"]["name"].startswith("s")]
+    return (marker("first"), *(Delete("secrets", "default", one["name"], one["uid"]) for one in found), marker("last"))
+
+
+@in_room
+async def test_deletes_are_side_by_side_within_bounds_and_in_their_place(room: Room) -> None:
+    for number in range(9):
+        await room.create("secrets", secret(f"s{number}"))
+    await room.create("configmaps", config_map("a"))
+    api = Slow(room)
+    async with running(room, [Scripted(emptying)], api, workers=4):
+        await until(lambda: len(api.begun) == 4)
+        assert exists(room, "secrets", "first", "default")
+        assert not exists(room, "secrets", "last", "default")
+        api.gate.set()
+        await until(lambda: exists(room, "secrets", "last", "default"))
+    assert await room.names("secrets") == ["first", "last"]
+
+
+@in_room
+async def test_when_a_delete_fails_no_further_one_begins_and_the_plan_is_tried_again(room: Room) -> None:
+    for number in range(9):
+        await room.create("secrets", secret(f"s{number}"))
+    await room.create("configmaps", config_map("a"))
+    api = Slow(room, broken="s0")
+    async with running(room, [Scripted(emptying)], api, workers=4):
+        await until(lambda: len(api.begun) == 4)
+        api.gate.set()
+        await settle()
+        assert len(api.begun) == 4
+        assert not exists(room, "secrets", "last", "default")
+        api.broken = ""
+        await room.clock.advance(0.005)
+        await until(lambda: exists(room, "secrets", "last", "default"))
+
+
+# -- the loop itself -----------------------------------------------------------------------------------------------------
+
+
+class Unfollowable(RegistryApi):
+    broken = True
+
+    async def follow(self, plurals: Sequence[str], on_event: OnEvent) -> Callable[[], Awaitable[None]]:
+        if self.broken:
+            raise StorageError("cannot be read")
+        return await super().follow(plurals, on_event)
+
+
+@in_room
+async def test_a_loop_that_cannot_follow_is_unhealthy_until_it_can(room: Room) -> None:
+    api = Unfollowable(room.registry, masters_only, room.clock)
+    loop = Reconciler([Scripted(nothing)], api, room.clock, counting_entropy())
+    with pytest.raises(StorageError):
+        await loop.run()
+    assert not loop.healthy
+    api.broken = False
+    task = asyncio.ensure_future(loop.run())
+    await until(lambda: loop.healthy)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@in_room
+async def test_when_one_kind_cannot_be_followed_none_is(room: Room) -> None:
+    with pytest.raises(KeyError):
+        await api_of(room).follow(["configmaps", "widgets"], lambda plural, obj, gone: None)
+    assert room.registry.watches["configmaps"] == 0
+
+
+@in_room
+async def test_the_loop_logs_keys_and_never_contents(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mooring.controllers")
+    controller: Controller = Scripted(lambda key, views, now: (Update("configmaps", {"metadata": {"name": "gone!"}}),))
+    await room.create("configmaps", {**config_map("a"), "data": {"password": "hunter2"}})
+    async with running(room, [controller]):
+        await until(lambda: exists(room, "configmaps", "a", "default"))
+    assert "hunter2" not in caplog.text
+
+
+@in_room
+async def test_get_reads_one_object(room: Room) -> None:
+    await room.create("configmaps", config_map("a"))
+    assert (await api_of(room).get("configmaps", "default", "a"))["metadata"]["name"] == "a"
+    with pytest.raises(NotFoundError):
+        await api_of(room).get("configmaps", "default", "b")

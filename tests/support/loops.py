@@ -1,0 +1,61 @@
+"""The control loop over a registry room, and a scripted cluster for what a real one does not do on demand.
+
+Rules kept here: nothing waits in real time. `until` lets everything run that can run without time passing, and fails when
+that does not bring about what the test states.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from mooring.controllers import ControllerSettings, build
+from mooring.controllers.actions import Controller
+from mooring.reconcile.api import ClusterApi
+from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.loop import Reconciler
+from tests.support.manualclock import EPOCH, settle
+from tests.support.registryroom import Room, counting_entropy, masters_only
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=EPOCH)
+TURNS = 500
+"""Far more rounds than anything here needs; reaching it is a failure."""
+
+
+def controllers(*names: str) -> list[Controller]:
+    """All controllers, or those named."""
+    built = build(ControllerSettings(authority=CA.authority, root_ca_pem=CA.certificate_pem))
+    return [controller for controller in built if not names or controller.name in names]
+
+
+async def until(condition: Callable[[], bool], why: str = "") -> None:
+    for _ in range(TURNS):
+        if condition():
+            return
+        await settle()
+    raise AssertionError(f"did not come about: {why or condition}")
+
+
+def api_of(room: Room) -> RegistryApi:
+    return RegistryApi(room.registry, masters_only, room.clock)
+
+
+@asynccontextmanager
+async def running(
+    room: Room, which: Sequence[Controller], api: ClusterApi | None = None, workers: int = 4
+) -> AsyncIterator[Reconciler]:
+    """The loop at work until the block ends. The first look at everything has been had."""
+    reconciler = Reconciler(which, api or api_of(room), room.clock, counting_entropy(), workers)
+    task = asyncio.ensure_future(reconciler.run())
+    await settle()
+    try:
+        yield reconciler
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def exists(room: Room, plural: str, name: str, namespace: str = "") -> bool:
+    return room.registry.views[plural].get(name, namespace) is not None
