@@ -69,8 +69,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except MooringError as error:
         return _failed(redacted(str(error)), EXIT_FAILED)
-    except BrokenPipeError:
-        return _no_reader()
+    except (BrokenPipeError, SystemExit):
+        return _no_reader()  # click ends the process itself for a broken pipe, and for nothing else in this mode
     except Exception as error:
         if os.environ.get("MOORING_DEBUG") == "1":
             raise

@@ -1,0 +1,320 @@
+"""The command line itself: the table, errors and exit codes, and that nothing typed by mistake is repeated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from mooring import __version__
+from mooring.cli import commands, main
+from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.cli.redaction import redacted
+from mooring.trust.token import parse_token
+from tests.generated import pages
+from tests.support.commandline import CommandLine, mooring, process
+
+__all__ = ["mooring"]
+TOKEN = "q7w2e9.k3m8x1c5v0b6n4z2"
+PIN = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"mooring {path}")
+def test_every_row_of_the_table_is_a_command_with_help(path: str, mooring: CommandLine) -> None:
+    command = COMMANDS[path].load()
+    assert command.name == path.split()[-1]
+    assert (command.help or "").strip()
+    assert "Usage: mooring " + path in mooring.done(*path.split(), "--help")
+
+
+def test_the_table_names_every_command_of_the_room() -> None:
+    declared = {entry.target.partition(":")[2] for entry in COMMANDS.values()}
+    room = Path(main.__file__).parent
+    commands_there = sum(file.read_text().count("\n@click.command(") for file in room.glob("*.py"))
+    assert commands_there == len(COMMANDS)
+    assert len(declared) >= len({path.split()[-1] for path in COMMANDS})
+
+
+def test_every_group_has_commands() -> None:
+    assert {path.split()[0] for path in COMMANDS if " " in path} == set(GROUPS)
+
+
+def test_reference_pages_say_what_the_table_says() -> None:
+    for path, text in pages().items():
+        assert path.read_text() == text, f"run: python -m tests.generated --write ({path.name})"
+
+
+BAD_INPUT = {
+    "an unknown command gets the nearest one": (["tokn"], 'there is no command "tokn"; did you mean "token"?'),
+    "an unknown command of a group too": (["token", "lst"], 'there is no command "lst"; did you mean "list"?'),
+    "a command like no other gets no guess": (["zzz"], 'there is no command "zzz"'),
+    "an unknown flag gets the nearest one": (
+        ["token", "create", "--tll", "1h"],
+        "No such option '--tll' (Did you mean '--ttl'?)",
+    ),
+    "a duration in no form": (
+        ["token", "create", "--ttl", "1 day"],
+        "Invalid value for '--ttl': \"1 day\" is not a duration; write it like 24h, 1h30m or 90s",
+    ),
+    "a certificate key without a join command, before anything is created": (
+        ["token", "create", "--certificate-key", "0" * 64],
+        "--certificate-key is only of use with --print-join-command",
+    ),
+    "a certificate key of another length": (
+        ["token", "create", "--certificate-key", "00", "--print-join-command"],
+        "--certificate-key must be 64 hexadecimal digits: a key of 32 bytes",
+    ),
+    "flags beside --config": (
+        ["token", "create", "--config", "x", "--ttl", "1h", "--usages", "signing"],
+        "--config cannot be mixed with --ttl, --usages: write it into the file",
+    ),
+    "a token beside --config": (
+        ["token", "create", TOKEN, "--config", "x"],
+        "--config cannot be mixed with a token: write it into the file",
+    ),
+    "delete without a token": (["token", "delete"], "Missing argument 'TOKEN...'."),
+    "a fingerprint for several requests": (
+        ["csr", "approve", "a", "b", "--fingerprint", PIN],
+        "--fingerprint needs exactly one NAME",
+    ),
+    "an expiration below what signers grant": (
+        ["kubeconfig", "user", "jane", "--expiration", "9m59s"],
+        "--expiration must be at least 10m0s",
+    ),
+    "a user without a name": (["kubeconfig", "user", " "], "NAME must not be empty"),
+    "no time for discovery": (
+        ["join", "h:1", "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN, "--discovery-timeout", "0"],
+        "--discovery-timeout must be longer than 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_a_wrong_command_line_is_told_and_ends_with_2(arguments: list[str], message: str, mooring: CommandLine) -> None:
+    outcome = mooring(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    first, see = outcome.err.splitlines()
+    assert first.replace('"--tll"', "'--tll'") == f"Error: {message}" or first.startswith("Error: No such option")
+    assert see.startswith("See: mooring")
+
+
+REFUSED = {
+    "a malformed token": (
+        ["token", "create", "abcdef.short"],
+        "the bootstrap token is not of the form abcdef.0123456789abcdef: 6 characters, one dot, 16 characters, "
+        "only a-z and 0-9, nothing before or after",
+    ),
+    "an unknown usage": (
+        ["token", "create", "--usages", "signing,foo", "--usages", "bar"],
+        "invalid bootstrap token usage bar,foo: valid usages are signing,authentication",
+    ),
+    "a group without the usage": (
+        ["token", "create", "--usages", "signing"],
+        'token groups cannot be given unless the usages include "authentication"',
+    ),
+    "a group of another name": (
+        ["token", "create", "--groups", "system:masters"],
+        'bootstrap group "system:masters" is invalid: it must match \\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\\z',
+    ),
+    "a negative ttl": (
+        ["token", "create", "--ttl=-1h"],
+        "the ttl of a token is not negative: 0 means that it never expires",
+    ),
+    "an id that is none": (
+        ["token", "delete", "abcde"],
+        "not a bootstrap token id (6 characters of a-z and 0-9) and not a whole token (id, dot, 16 characters)",
+    ),
+    "a kubeconfig that is not there": (
+        ["token", "list", "--kubeconfig", "/nowhere/admin.conf"],
+        "/nowhere/admin.conf cannot be read: no such file or directory; check the path",
+    ),
+    "an unknown authorization mode": (
+        ["init", "--data-dir", "/nowhere", "--authorization-mode", "RBAC,Foo"],
+        'authorization-mode: "Foo" is not one of AlwaysAllow, AlwaysDeny, Node, RBAC',
+    ),
+    "a bind address that is a name": (
+        ["up", "--data-dir", "/nowhere", "--bind-address", "localhost"],
+        'bind-address: "localhost" is not an IP address; 0.0.0.0 means every IPv4 address',
+    ),
+    "a first token that is none, before anything is made": (
+        ["up", "--data-dir", "/nowhere", "--token", "abc"],
+        "the bootstrap token is not of the form abcdef.0123456789abcdef: 6 characters, one dot, 16 characters, "
+        "only a-z and 0-9, nothing before or after",
+    ),
+    "init in memory": (
+        ["init", "--storage", "memory:"],
+        "storage: memory: forgets everything when init ends; use mooring up with it",
+    ),
+    "a join without a pin": (
+        ["join", "192.0.2.1:6443", "--token", TOKEN],
+        "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, or pass "
+        "--discovery-token-unsafe-skip-ca-verification to continue without it",
+    ),
+    "a join without anything": (
+        ["join"],
+        "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file",
+    ),
+    "two ways of discovery": (
+        ["join", "192.0.2.1:6443", "--discovery-file", "x", "--token", TOKEN],
+        "an API server address and --discovery-file cannot both be given: choose one way of discovery",
+    ),
+    "a node name that is none": (
+        ["join", "--node-name", "Node_1"],
+        '--node-name "Node_1" is invalid: a lowercase RFC 1123 subdomain',
+    ),
+    "a pin that is none": (
+        ["csr", "approve", "x", "--fingerprint", "md5:00"],
+        'invalid CA hash "md5:00": unknown algorithm "md5", only sha256 is known',
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_done_is_one_line_and_ends_with_1(
+    arguments: list[str], message: str, mooring: CommandLine
+) -> None:
+    outcome = mooring(*arguments)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith(f"Error: {message}")
+    assert outcome.err.count("\n") == 1
+
+
+MISPLACED = {
+    "as an address": ["join", TOKEN, "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN],
+    "after generate": ["token", "generate", TOKEN],
+    "as a command": [TOKEN],
+    "as a pin": ["join", "h:1", "--token", TOKEN, "--discovery-token-ca-cert-hash", TOKEN],
+    "as a node name": ["join", "h:1", "--node-name", TOKEN + ".X"],
+    "as a kubeconfig": ["token", "list", "--kubeconfig", f"/nowhere/{TOKEN}"],
+    "as a ttl": ["token", "create", "--ttl", TOKEN],
+}
+
+
+@pytest.mark.parametrize("arguments", MISPLACED.values(), ids=MISPLACED)
+def test_a_token_in_the_wrong_place_is_not_repeated(arguments: list[str], mooring: CommandLine) -> None:
+    outcome = mooring(*arguments)
+    assert outcome.code in (1, 2)
+    assert "k3m8x1c5v0b6n4z2" not in outcome.all
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"token {TOKEN}.", "token q7w2e9.(redacted)."),
+        ("bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl here", "bearer (redacted) here"),
+        ("-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----", "(redacted)"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMC4C", "(redacted)"),
+        ("write abcdef.0123456789abcdef", "write abcdef.0123456789abcdef"),
+        ("server.example:6443 sha256:00", "server.example:6443 sha256:00"),
+    ],
+    ids=[
+        "a token keeps its id",
+        "a JWT keeps nothing",
+        "a key neither",
+        "nor half a key",
+        "the documented example stays",
+        "the rest stays",
+    ],
+)
+def test_what_looks_like_a_secret_is_cut_out(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_a_group_without_command_shows_its_commands_and_ends_with_2(mooring: CommandLine) -> None:
+    outcome = mooring("token")
+    assert outcome.code == 2
+    assert "create    Create a bootstrap token." in outcome.err
+
+
+def test_generate_prints_one_token(mooring: CommandLine) -> None:
+    first, second = mooring.done("token", "generate"), mooring.done("token", "generate")
+    assert first != second
+    assert first.endswith("\n")
+    parse_token(first[:-1])
+
+
+def test_generate_imports_nothing_heavy() -> None:
+    heavy = ("asyncio", "cryptography", "rich", "httpx2", "yaml", "msgspec", "mooring.client", "mooring.kinds")
+    program = (
+        "import sys; from mooring.cli.main import run; code = run(['token', 'generate']); "
+        f"print([name for name in {heavy!r} if name in sys.modules], code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1] == "[] 0"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str, mooring: CommandLine) -> None:
+    script = mooring.done("completion", shell)
+    assert "_MOORING_COMPLETE" in script
+    assert "mooring" in script
+
+
+def test_completion_knows_commands_without_loading_them() -> None:
+    outcome = process(_MOORING_COMPLETE="bash_complete", COMP_WORDS="mooring token c", COMP_CWORD="2")
+    assert outcome.out == "plain,create\n"
+
+
+class TestAsProcess:
+    def test_the_version(self) -> None:
+        assert process("--version").out == f"mooring {__version__}\n"
+
+    def test_a_refusal_goes_to_stderr_with_1(self) -> None:
+        outcome = process("token", "create", "bad")
+        assert (outcome.code, outcome.out) == (1, "")
+        assert "Traceback" not in outcome.err
+
+    def test_a_wrong_line_ends_with_2(self) -> None:
+        assert process("nothing").code == 2
+
+    def test_nobody_reads_the_output(self) -> None:
+        with subprocess.Popen(
+            [sys.executable, "-m", "mooring", "completion", "bash"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as running:
+            assert running.stdout is not None
+            running.stdout.close()
+            assert running.stderr is not None
+            assert running.stderr.read() == b""
+            assert running.wait() == main.EXIT_NO_READER
+
+
+@click.command("broken")
+def broken() -> None:
+    raise RuntimeError(f"secret {TOKEN}")
+
+
+@click.command("interrupted")
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def _with(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
+    monkeypatch.setattr(commands.TableGroup, "get_command", lambda self, ctx, name: command)
+
+
+def test_a_fault_of_our_own_is_one_line_without_its_message(
+    monkeypatch: pytest.MonkeyPatch, mooring: CommandLine
+) -> None:
+    _with(monkeypatch, broken)
+    outcome = mooring("init")
+    assert outcome.code == 70
+    assert outcome.err == (
+        "Error: a fault of mooring itself (RuntimeError); set MOORING_DEBUG=1 to see where, and report it\n"
+    )
+
+
+def test_debugging_shows_the_fault(monkeypatch: pytest.MonkeyPatch, mooring: CommandLine) -> None:
+    _with(monkeypatch, broken)
+    monkeypatch.setenv("MOORING_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        mooring("init")
+
+
+def test_an_interrupt_ends_with_130_and_says_nothing(monkeypatch: pytest.MonkeyPatch, mooring: CommandLine) -> None:
+    _with(monkeypatch, interrupted)
+    outcome = mooring("init")
+    assert outcome.code == 130
+    assert outcome.err.strip() == ""

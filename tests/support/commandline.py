@@ -1,0 +1,69 @@
+"""Running `mooring` commands: in this process for speed, or as processes of their own where exit codes and
+streams are the point."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from mooring.cli.main import run
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def all(self) -> str:
+        return self.out + self.err
+
+
+class CommandLine:
+    """Runs commands in this process."""
+
+    def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
+        self._captured = captured
+
+    def __call__(self, *arguments: str) -> Outcome:
+        self._captured.readouterr()
+        code = run(list(arguments))
+        out, err = self._captured.readouterr()
+        return Outcome(code, out, err)
+
+    def done(self, *arguments: str) -> str:
+        """The standard output of a command that must succeed."""
+        outcome = self(*arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome.out
+
+
+@pytest.fixture
+def mooring(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line, without what the developer's environment says."""
+    for name in list(os.environ):
+        if name.startswith("MOORING_") or name == "KUBECONFIG":
+            monkeypatch.delenv(name)
+    return CommandLine(capsys)
+
+
+def process(*arguments: str, stdin: str = "", **environment: str) -> Outcome:
+    """`python -m mooring` as a process of its own."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MOORING_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "mooring", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=kept | environment,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
