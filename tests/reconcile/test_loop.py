@@ -169,6 +169,27 @@ async def test_success_forgets_earlier_failures(room: Room) -> None:
         await until(lambda: len(controller.planned) == 5)
 
 
+@in_room
+async def test_a_key_whose_plan_was_long_rests_twice_as_long(room: Room) -> None:
+    def long(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        room.clock._elapsed += 0.1 if key[1] == "long" else 0.001
+        return ()
+
+    await room.create("configmaps", config_map("long"))
+    controller = Scripted(long)
+    async with running(room, [controller]):
+        await until(lambda: controller.names == ["long"])
+        for step in range(3):
+            await room.patch("configmaps", "long", {"data": {"x": str(step)}})
+        await room.clock.advance(0.19)
+        assert controller.names == ["long"]
+        await room.create("configmaps", config_map("short"))
+        await room.patch("configmaps", "short", {"data": {"x": "y"}})
+        await until(lambda: controller.names == ["long", "short", "short"], "others do not wait for it")
+        await room.clock.advance(0.01)
+        await until(lambda: controller.names == ["long", "short", "short", "long"], "once for all that happened")
+
+
 # -- preconditions -------------------------------------------------------------------------------------------------------
 
 

@@ -10,17 +10,15 @@ Rules kept here (reference/kubernetes.md 3.6):
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.controllers.actions import Action, Ask, Entropy, Key, Retry, Update
-from mooring.controllers.requeststate import REQUESTS, undecided, with_condition
+from mooring.controllers.requeststate import REQUESTS, parsed, undecided, with_condition
 from mooring.kinds.csrconditions import APPROVED
 from mooring.kinds.view import Views
 from mooring.pki.errors import RequestError
-from mooring.pki.requests import parse_request
 from mooring.pki.signers import SIGNERS
 from mooring.wire.schema import Obj
 
@@ -44,7 +42,7 @@ class CsrApprover:
             return ()
         spec = csr["spec"]
         try:
-            request = parse_request(base64.b64decode(spec["request"]))
+            request = parsed(spec["request"])
         except (RequestError, ValueError):  # ValueError: no base64
             return ()  # not from our API, which validates; the signer says what is wrong once somebody approves it
         signer = SIGNERS[spec["signerName"]]

@@ -18,14 +18,13 @@ from datetime import datetime, timedelta
 
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Entropy, Key, Retry, Update
-from mooring.controllers.requeststate import REQUESTS, to_be_signed, with_condition, with_status
+from mooring.controllers.requeststate import REQUESTS, parsed, to_be_signed, with_condition, with_status
 from mooring.kinds.csrconditions import FAILED
 from mooring.kinds.view import Views
 from mooring.pki.authority import Authority, serial_number
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
 from mooring.pki.profiles import SIGNING_DURATION, from_request
-from mooring.pki.requests import parse_request
 from mooring.pki.signers import SIGNERS
 from mooring.wire.schema import Obj
 
@@ -53,17 +52,18 @@ class CsrSigner:
         spec = csr["spec"]
         usages = spec.get("usages") or ()
         try:
-            pem = base64.b64decode(spec["request"])
+            request = parsed(spec["request"])
+        except RequestError as error:
+            return (_failed(csr, str(error)),)
         except ValueError:
             return (_failed(csr, "spec.request is not base64"),)
         try:
-            request = parse_request(pem)
             refusals = SIGNERS[spec["signerName"]].refusals(request, usages)
             if refusals:
                 return (_failed(csr, "; ".join(refusals)),)
             template = from_request(request, usages, now, spec.get("expirationSeconds"), self.signing_duration)
             certificate = self.authority.sign(template, now, serial_number(entropy))
-        except (RequestError, IssueError) as error:
+        except IssueError as error:
             return (_failed(csr, str(error)),)
         text = base64.b64encode(certificates_pem([certificate])).decode()
         return (Update(REQUESTS, with_status(csr, certificate=text), "status"),)

@@ -7,10 +7,22 @@ their times to the server.
 
 from __future__ import annotations
 
+import base64
+from functools import lru_cache
+
 from mooring.kinds.csrconditions import APPROVED, DENIED, FAILED
+from mooring.pki.requests import CertificateRequest, parse_request
 from mooring.wire.schema import Obj
 
 REQUESTS = "certificatesigningrequests"
+MAX_PARSED = 256
+"""Parsed requests that are kept, a few kB each: more than are ever between approval and signature."""
+
+
+@lru_cache(MAX_PARSED)
+def parsed(text: str) -> CertificateRequest:
+    """The request in `spec.request`. Raises RequestError, or ValueError when it is not base64."""
+    return parse_request(base64.b64decode(text))
 
 
 def conditions(csr: Obj) -> list[Obj]:
