@@ -1,0 +1,217 @@
+"""`make demo`: the main job on real processes, each step with its time.
+
+A server on SQLite, a token, three machines that join as processes of their own and use their certificates; then what must
+be refused is refused, and the token is taken back. Exits 0 when everything happened, leaves nothing running and no files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+MOORING = (sys.executable, "-m", "mooring")
+MACHINES = ("machine-1", "machine-2", "machine-3")
+CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+PATIENCE = 20.0
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+
+def fail(text: str) -> NoReturn:
+    console.print(f"[bold red]failed[/]  {text}", soft_wrap=True)
+    raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def step(title: str) -> Iterator[list[str]]:
+    """One step: what it adds to the list is printed under its title, with the time it took."""
+    told: list[str] = []
+    start = time.monotonic()
+    yield told
+    taken = (time.monotonic() - start) * 1000
+    console.print(f"[green]✓[/] [bold]{title}[/] [dim]{taken:,.0f} ms[/]")
+    for line in told:
+        console.print(f"    [dim]{line}[/]", soft_wrap=True)
+
+
+def wait_for(passes: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if passes():
+                return
+        time.sleep(0.01)
+    fail(f"{what} did not happen within {PATIENCE:.0f} s")
+
+
+def run(*arguments: str, fails: bool = False) -> str:
+    """A `mooring` command; its output, or its error line when it is meant to fail."""
+    done = subprocess.run([*MOORING, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    if fails == (done.returncode == 0):
+        wanted = "refused" if fails else "to succeed"
+        fail(f"`mooring {arguments[0]}` was meant {wanted}, it said: {done.stdout}{done.stderr}")
+    return (done.stderr if fails else done.stdout).strip()
+
+
+class Api:
+    """Requests with a machine's certificate, or anonymous, checked against the cluster's CA."""
+
+    def __init__(self, url: str, ca: Path, pem: Path | None = None) -> None:
+        self.url = url
+        self.context = ssl.create_default_context(cafile=str(ca))
+        if pem is not None:
+            self.context.load_cert_chain(pem)
+
+    def get(self, path: str) -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(self.url + path, context=self.context) as response:
+                body = response.read()
+                code = response.status
+        except urllib.error.HTTPError as error:
+            body, code = error.read(), error.code
+        try:
+            return code, json.loads(body)
+        except ValueError:
+            return code, body.decode()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server(data: Path, port: int) -> Iterator[Api]:
+    """`mooring up` until the end of the block."""
+    arguments = (
+        "up",
+        "--data-dir",
+        str(data),
+        "--bind-address",
+        "127.0.0.1",
+        "--secure-port",
+        str(port),
+        "--token",
+        "",
+    )
+    log = data.parent / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*MOORING, *arguments], stdout=output, stderr=output)
+    ca = data / "pki" / "ca.crt"
+    url = f"https://127.0.0.1:{port}"
+    try:
+        with step("a control plane on an embedded database") as told:
+            wait_for(lambda: ca.exists() and Api(url, ca).get("/readyz")[0] == 200, "the server's readiness")
+            told += [
+                f"process {process.pid}, {url}, state in {data}",
+                f"administrate with KUBECONFIG={data}/admin.conf",
+            ]
+        yield Api(url, ca)
+        with step("the server drains and stops") as told:
+            process.send_signal(signal.SIGTERM)
+            told.append(f"exit code {process.wait(PATIENCE)}")
+    except BaseException:
+        console.print(f"[dim]{log.read_text()[-2000:]}[/]", soft_wrap=True)
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def join_arguments(port: int, token: str, pin: str, node: str, root: Path) -> tuple[str, ...]:
+    return (
+        "join", f"127.0.0.1:{port}", "--token", token, "--discovery-token-ca-cert-hash", pin,
+        "--node-name", node, "--root", str(root), "--discovery-timeout", "2s",
+    )  # fmt: skip
+
+
+def demo(folder: Path) -> None:
+    data, port = folder / "control-plane", free_port()
+    with server(data, port) as anonymous:
+        kubeconfig = ("--kubeconfig", str(data / "admin.conf"))
+        with step("an administrator makes a token") as told:
+            line = run("token", "create", "--print-join-command", *kubeconfig)
+            found = re.search(r"--token (\S+) .*(sha256:[0-9a-f]{64})", line)
+            if found is None:
+                fail(f"no join line in: {line}")
+            token, pin = found.groups()
+            token_id = token.partition(".")[0]
+            told.append(line.replace(token, f"{token_id}.<secret>"))
+            signature = f"jws-kubeconfig-{token_id}"
+            wait_for(lambda: signature in anonymous.get(CLUSTER_INFO)[1]["data"], "the signature of cluster-info")
+            told.append(f"cluster-info carries {signature}")
+
+        roots = {name: folder / name for name in MACHINES}
+        with step("three machines join, knowing an address, the token and the pin") as told:
+            joins = {
+                name: subprocess.Popen(
+                    [*MOORING, *join_arguments(port, token, pin, name, roots[name])],
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                )
+                for name in MACHINES
+            }  # fmt: skip
+            for name, process in joins.items():
+                output, _ = process.communicate(timeout=60)
+                if process.returncode:
+                    fail(f"{name}: {output}")
+                lines = output.strip().splitlines()
+                shown = lines if name == MACHINES[0] else lines[-3:-2]  # one in full, the others in a line
+                told += [f"{name}  {line}" for line in shown]
+
+        with step("each uses the certificate it was issued") as told:
+            for name in MACHINES:
+                pem = roots[name] / "var/lib/kubelet/pki/kubelet-client-current.pem"
+                machine = Api(anonymous.url, roots[name] / "etc/kubernetes/pki/ca.crt", pem)
+                code, node = machine.get(f"/api/v1/nodes/{name}")
+                if code != 200:
+                    fail(f"{name} cannot read its own Node: {node}")
+                other = MACHINES[MACHINES.index(name) - 1]
+                refused, status = machine.get(f"/api/v1/nodes/{other}")
+                if refused != 403:
+                    fail(f"{name} could read the Node of {other}")
+                told.append(f"{name}  GET its own Node: {code}; the Node of {other}: {refused} {status['reason']}")
+
+        with step("a wrong pin is refused") as told:
+            wrong = "sha256:" + "0" * 64
+            told.append(run(*join_arguments(port, token, wrong, "machine-4", folder / "machine-4"), fails=True))
+
+        with step("an expired token is refused") as told:
+            brief = run("token", "create", "--ttl", "1s", *kubeconfig)
+            path = f"jws-kubeconfig-{brief.partition('.')[0]}"
+            wait_for(lambda: path not in anonymous.get(CLUSTER_INFO)[1]["data"], "the end of the brief token")
+            told.append(run(*join_arguments(port, brief, pin, "machine-5", folder / "machine-5"), fails=True))
+
+        with step("the token is taken back") as told:
+            told.append(run("token", "delete", token_id, *kubeconfig))
+            wait_for(lambda: signature not in anonymous.get(CLUSTER_INFO)[1]["data"], "the end of the signature")
+            told.append(f"{signature} is gone from cluster-info; the machines that joined stay members")
+
+
+def main() -> None:
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mooring-demo-") as folder:
+        demo(Path(folder))
+    console.print(
+        f"[bold]done[/] in {time.monotonic() - start:.1f} s; nothing is left running, nothing is left on disk"
+    )
+
+
+if __name__ == "__main__":
+    main()
