@@ -100,6 +100,8 @@ class Finding:
 
 def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
     """What a failed connection means. `timeout` is what the caller allowed, in seconds."""
+    if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):
+        return Finding(TIMEOUT, f"no answer within {timeout:g} s")
     causes = tuple(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -107,17 +109,15 @@ def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
     for cause in causes:
         if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return Finding(UNREACHABLE, "the connection was closed during the TLS handshake")
-        if isinstance(cause, ssl.SSLError):
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
             return _tls_finding(cause)
         if isinstance(cause, socket.gaierror):
             return Finding(UNREACHABLE, "the name cannot be resolved")
-    if any(isinstance(cause, TimeoutError) or type(cause).__name__.endswith("Timeout") for cause in causes):
-        return Finding(TIMEOUT, f"no answer within {timeout:g} s")
     for cause in reversed(causes):
-        if isinstance(cause, OSError) and cause.errno:
+        if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
             return Finding(UNREACHABLE, os.strerror(cause.errno).lower())
-    if any("disconnected" in str(cause) or "closed" in str(cause) for cause in causes):
-        return Finding(UNREACHABLE, "the connection was closed without an answer")
+    if "disconnected" in str(error) or "closed" in str(error):
+        return Finding(UNREACHABLE, "the connection was closed without a whole answer")
     if type(error).__name__ == "RemoteProtocolError":
         return Finding(NOT_HTTP, "the answer is not HTTP")
     return Finding(UNREACHABLE, str(error).lower() or type(error).__name__)

@@ -3,8 +3,8 @@
 Rules kept here (reference/kubernetes.md 2.2, 2.3):
 * Each Fetch has a connection of its own under exactly the trust it names. Credentials go out only over verified TLS; a Fetch
   without verification cannot carry any (`exchange.Fetch` refuses to be made, and this file looks again).
-* No redirect, no proxy but the one the Fetch names, no cookies, at most `max_bytes` and one byte more are read, `timeout` is
-  for the whole exchange.
+* No redirect, no proxy but the one the Fetch names, no cookies; at most `max_bytes` and one byte more are read.
+* `timeout` is for each of connecting, the TLS handshake and the answer, not for each byte: who drips is cut off.
 * A failure is an answer (`FetchFailed`): the generator decides what it means.
 """
 
@@ -23,6 +23,8 @@ from mooring.trust.exchange import SYSTEM_ROOTS, Fetch, Fetched, FetchFailed, Re
 from mooring.trust.kubeconfig import Cluster
 
 R = TypeVar("R")
+PHASES = 3
+"""Connecting, handshake, answer. The library bounds the first two itself: cancelling it there would leak the socket."""
 
 
 async def fetch(request: Fetch, clock: Clock) -> Fetched | FetchFailed:
@@ -35,8 +37,9 @@ async def fetch(request: Fetch, clock: Clock) -> Fetched | FetchFailed:
         headers.append(("Authorization", shown.authorization.reveal().decode()))
     ask = Ask("GET", request.url, (*headers, *shown.impersonation), timeout=request.timeout)
     try:
-        async with asyncio.timeout(request.timeout), connection.stream(ask) as answer:
-            body = await answer.read(request.max_bytes)
+        async with asyncio.timeout(PHASES * request.timeout), connection.stream(ask) as answer:
+            async with asyncio.timeout(request.timeout):
+                body = await answer.read(request.max_bytes)
             return Fetched(answer.status, body, clock.monotonic() - started)
     except transport_errors() as error:
         found = tls.finding(error, clock.now(), request.timeout)

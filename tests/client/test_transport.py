@@ -1,0 +1,237 @@
+"""Fetches against real sockets: what is trusted, what is sent, and how each failure is told apart."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Generator
+from datetime import timedelta
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+
+from mooring.client.transport import drive, drive_now, fetch
+from mooring.clock import SystemClock
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.exchange import (
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    NOT_TLS,
+    SYSTEM_ROOTS,
+    TIMEOUT,
+    UNREACHABLE,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    Reply,
+    Step,
+    Told,
+    Wait,
+)
+from mooring.trust.kubeconfig import User
+from tests.support import peer
+from tests.support.liveserver import free_port
+from tests.support.manualclock import ManualClock
+from tests.support.testca import LOOPBACK, ThrowawayCA
+
+CA = ThrowawayCA()
+OTHER = ThrowawayCA("somebody else")
+SERVING = CA.server(*LOOPBACK)
+
+
+def got(request: Fetch) -> Fetched | FetchFailed:
+    return asyncio.run(fetch(request, SystemClock()))
+
+
+def failed(request: Fetch) -> FetchFailed:
+    answer = got(request)
+    assert isinstance(answer, FetchFailed), answer
+    return answer
+
+
+def fetched(request: Fetch) -> Fetched:
+    answer = got(request)
+    assert isinstance(answer, Fetched), answer
+    return answer
+
+
+def test_the_given_ca_is_all_the_trust_there_is() -> None:
+    with peer.http_peer(pair=SERVING) as server:
+        assert fetched(Fetch(server.url, CA.certificate_pem)).body == b"{}"
+        assert failed(Fetch(server.url, OTHER.certificate_pem)).kind == CERTIFICATE
+        assert failed(Fetch(server.url, roots=SYSTEM_ROOTS)).kind == CERTIFICATE
+        assert fetched(Fetch(server.url)).status == 200
+
+
+def test_a_leaf_or_an_intermediate_among_the_given_is_an_anchor_too() -> None:
+    with peer.http_peer(pair=SERVING) as server:
+        assert fetched(Fetch(server.url, SERVING.certificate_pem)).status == 200
+
+
+def test_the_name_must_be_on_the_certificate_unless_another_is_given() -> None:
+    with peer.http_peer(pair=CA.server("api.test")) as server:
+        wrong = failed(Fetch(server.url, CA.certificate_pem))
+        assert (wrong.kind, wrong.message) == (
+            CERTIFICATE,
+            "ip address mismatch, certificate is not valid for '127.0.0.1'",
+        )
+        assert fetched(Fetch(server.url, CA.certificate_pem, tls_server_name="api.test")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "message"),
+    [
+        pytest.param(-3600, -60, "certificate has expired", id="an expired certificate"),
+        pytest.param(60, 3600, "certificate is not yet valid", id="a certificate of the future"),
+    ],
+)
+def test_a_certificate_outside_its_time_is_told_with_our_clock(begins: int, ends: int, message: str) -> None:
+    now = SystemClock().now()
+    pair = CA.custom(
+        "kube-apiserver",
+        extensions=[(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)],
+        not_before=now + timedelta(seconds=begins),
+        not_after=now + timedelta(seconds=ends),
+    )
+    with peer.http_peer(pair=pair) as server:
+        answer = asyncio.run(fetch(Fetch(server.url, CA.certificate_pem), ManualClock()))
+        assert isinstance(answer, FetchFailed)
+        assert (answer.kind, answer.message) == (CERTIFICATE_TIME, message)
+        assert answer.hint == "this machine's clock says 2026-01-02T03:04:05Z"
+
+
+def test_a_server_without_tls_is_told_apart() -> None:
+    with peer.http_peer() as server:
+        answer = failed(Fetch(server.url))
+        assert (answer.kind, answer.message) == (NOT_TLS, "what it answers is not TLS")
+
+
+def test_a_banner_is_not_tls() -> None:
+    with peer.byte_peer(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 20)) as server:
+        assert failed(Fetch(server.url)).kind == NOT_TLS
+
+
+def test_nobody_listening_is_unreachable() -> None:
+    answer = failed(Fetch(f"https://127.0.0.1:{free_port()}"))
+    assert (answer.kind, answer.message) == (UNREACHABLE, "connection refused")
+
+
+def test_a_name_that_does_not_resolve_is_unreachable() -> None:
+    answer = failed(Fetch("https://nowhere.invalid:6443"))
+    assert (answer.kind, answer.message) == (UNREACHABLE, "the name cannot be resolved")
+
+
+def test_a_connection_closed_in_the_handshake_is_unreachable() -> None:
+    def close(connection: socket.socket) -> None:
+        connection.recv(4096)
+
+    with peer.byte_peer(close) as server:
+        answer = failed(Fetch(server.url))
+        assert answer.kind == UNREACHABLE
+        assert answer.message in ("the connection was closed during the TLS handshake", "connection reset by peer")
+
+
+def test_a_server_that_says_nothing_is_a_timeout() -> None:
+    release = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        release.wait(5)
+
+    with peer.byte_peer(silent) as server:
+        answer = failed(Fetch(server.url, timeout=0.2))
+        release.set()
+    assert (answer.kind, answer.message) == (TIMEOUT, "no answer within 0.2 s")
+
+
+def test_a_body_that_drips_for_ever_is_a_timeout() -> None:
+    release = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not release.wait(0.02):
+            connection.sendall(b"x")
+
+    with peer.byte_peer(drip, SERVING) as server:
+        answer = failed(Fetch(server.url, timeout=0.3))
+        release.set()
+    assert answer.kind == TIMEOUT
+
+
+def test_something_over_tls_that_is_not_http_is_told() -> None:
+    def greet(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"220 mail.test ESMTP\r\n\r\n")
+
+    with peer.byte_peer(greet, SERVING) as server:
+        answer = failed(Fetch(server.url))
+        assert (answer.kind, answer.message) == ("not-http", "the answer is not HTTP")
+
+
+def test_redirects_are_not_followed() -> None:
+    with peer.http_peer(lambda asked: peer.Reply(302, b"", {"Location": "/elsewhere"}), SERVING) as server:
+        assert fetched(Fetch(server.url, CA.certificate_pem)).status == 302
+        assert len(server.asked) == 1
+
+
+def test_no_more_than_the_limit_and_a_byte_is_read() -> None:
+    with peer.http_peer(lambda asked: peer.Reply(body=b"x" * 100_000), SERVING) as server:
+        assert len(fetched(Fetch(server.url, max_bytes=1000)).body) == 1001
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    with peer.http_peer(pair=SERVING) as server:
+        assert fetched(Fetch(server.url)).status == 200
+
+
+def test_credentials_go_out_only_where_the_server_is_verified() -> None:
+    user = User("u", token=Secret("tok"))
+    with peer.http_peer(pair=SERVING) as server:
+        fetched(Fetch(server.url, CA.certificate_pem, credentials=user))
+        assert server.asked[-1].headers["Authorization"] == "Bearer tok"
+        assert failed(Fetch(server.url, OTHER.certificate_pem, credentials=user)).kind == CERTIFICATE
+        fetched(Fetch(server.url))
+        assert "Authorization" not in server.asked[-1].headers
+        assert len(server.asked) == 2
+        with pytest.raises(ValueError, match="credentials are never sent"):
+            Fetch(server.url, credentials=user)
+
+
+def test_a_ca_that_cannot_be_read_is_the_callers_fault() -> None:
+    with pytest.raises(ConfigError, match="the CA to verify the server with cannot be used"):
+        got(Fetch("https://127.0.0.1:1", b"junk"))
+
+
+def test_a_generator_is_driven_to_its_result() -> None:
+    def steps() -> Generator[Step, Reply, str]:
+        yield Told("hello")
+        yield Wait(3.0)
+        answer = yield Fetch(f"https://127.0.0.1:{port}")
+        assert isinstance(answer, FetchFailed)
+        return answer.kind
+
+    port, told = free_port(), list[str]()
+
+    async def run() -> str:
+        clock = ManualClock()
+        driving = asyncio.create_task(drive(steps(), clock, told.append))
+        await clock.advance(2.9)
+        assert not driving.done()
+        await clock.advance(0.1)
+        return await driving
+
+    assert asyncio.run(run()) == UNREACHABLE
+    assert told == ["hello"]
+
+
+def test_an_error_of_the_generator_is_the_drivers() -> None:
+    def broken() -> Generator[Step, Reply, str]:
+        yield Told("on the way")
+        raise ConfigError("no")
+
+    with pytest.raises(ConfigError, match="^no$"):
+        drive_now(broken())
