@@ -48,7 +48,7 @@ def test_a_good_token_is_told_with_its_user() -> None:
     found = reviewed({"token": "good"})
     assert found.review == {
         "kind": "TokenReview",
-        "spec": {},
+        "spec": {"token": "good"},
         "status": {"authenticated": True, "user": user, "audiences": ["api"]},
     }
     assert found.outcome.authenticator == "doorman"
@@ -89,8 +89,9 @@ def test_a_token_is_required(spec: Obj | None) -> None:
         reviewed(spec)
 
 
-def test_the_answer_carries_no_token() -> None:
-    assert reviewed({"token": "good", "audiences": ["api"]}).review["spec"] == {"audiences": ["api"]}
+def test_the_answer_repeats_the_question() -> None:
+    asked = {"token": "good", "audiences": ["api"]}
+    assert reviewed(asked).review["spec"] == asked
 
 
 def test_self_subject_review_tells_the_caller_who_it_is() -> None:

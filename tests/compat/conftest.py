@@ -13,7 +13,7 @@ import pytest
 
 from tests.compat.kubectl import Kubectl, Program, programs
 from tests.compat.matrix import BY_NAME
-from tests.support.runserver import RunningServer, running
+from tests.support.liveserver import LiveServer, start_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,9 +26,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running(tmp_path_factory.mktemp("server") / "data") as server:
-        yield server
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    server = start_server(tmp_path_factory.mktemp("server") / "data")
+    yield server
+    assert server.stop() == 0, server.log
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +39,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def kubectl(request: pytest.FixtureRequest, program: Program, server: RunningServer, homes: dict[str, Path]) -> Kubectl:
+def kubectl(request: pytest.FixtureRequest, program: Program, server: LiveServer, homes: dict[str, Path]) -> Kubectl:
     """A kubectl with the admin's kubeconfig."""
     marker = request.node.get_closest_marker("shows")
     assert marker is not None, "say which row of the matrix this test shows"
@@ -47,7 +48,7 @@ def kubectl(request: pytest.FixtureRequest, program: Program, server: RunningSer
         assert row.kubectl is not None
         if program.release < row.kubectl:
             pytest.skip(row.why)
-    return Kubectl(program, server.admin, homes[program.version])
+    return Kubectl(program, server.kubeconfig, homes[program.version])
 
 
 @pytest.fixture

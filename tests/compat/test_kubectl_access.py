@@ -12,7 +12,7 @@ from cryptography import x509
 from mooring.pki.keys import generate_key
 from mooring.pki.requests import build_request
 from tests.compat.kubectl import Kubectl
-from tests.support.runserver import RunningServer
+from tests.support.liveserver import LiveServer
 
 pytestmark = pytest.mark.client
 
@@ -26,7 +26,7 @@ flavour: sweet
 
 
 @pytest.mark.shows("create namespace, secret, configmap, serviceaccount")
-def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: RunningServer) -> None:
+def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: LiveServer) -> None:
     """Typed commands: since 1.32 their bodies are protobuf."""
     here = ("-n", namespace)
     assert kubectl.ok("create", "namespace", f"{namespace}-b") == f"namespace/{namespace}-b created\n"
@@ -34,7 +34,8 @@ def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: Runni
     assert kubectl.ok(*here, "create", "secret", "generic", "made", "--from-literal=a=b") == "secret/made created\n"
     secret = kubectl.json(*here, "get", "secret", "made")
     assert (secret["type"], secret["data"]) == ("Opaque", {"a": "Yg=="})
-    pair = ("--cert", str(server.ca), "--key", str(server.ca.with_suffix(".key")))
+    ca = server.data_dir / "pki" / "ca.crt"
+    pair = ("--cert", str(ca), "--key", str(ca.with_suffix(".key")))
     kubectl.ok(*here, "create", "secret", "tls", "pair", *pair)
     registry = ("--docker-server=r.example", "--docker-username=u", "--docker-password=p")
     kubectl.ok(*here, "create", "secret", "docker-registry", "pull", *registry)
@@ -42,8 +43,8 @@ def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: Runni
     assert {"kubernetes.io/tls", "kubernetes.io/dockerconfigjson"} <= set(
         kubectl.ok(*here, "get", "secrets", "-o", types).split()
     )
-    kubectl.ok(*here, "create", "configmap", "made", f"--from-file=ca={server.ca}", "--from-literal=b=c")
-    assert kubectl.ok(*here, "get", "cm", "made", "-o", "jsonpath={.data.ca}") == server.ca.read_text()
+    kubectl.ok(*here, "create", "configmap", "made", f"--from-file=ca={ca}", "--from-literal=b=c")
+    assert kubectl.ok(*here, "get", "cm", "made", "-o", "jsonpath={.data.ca}") == ca.read_text()
     assert kubectl.ok(*here, "create", "serviceaccount", "made") == "serviceaccount/made created\n"
     assert "Invalid value" in kubectl.fails(*here, "create", "configmap", "Not_A_Name")
     dry = kubectl.ok(*here, "create", "configmap", "dry", "--dry-run=server", "-o", "jsonpath={.metadata.uid}")
@@ -113,7 +114,7 @@ def test_reconcile_roles(kubectl: Kubectl, namespace: str) -> None:
 
 
 @pytest.mark.shows("create token")
-def test_tokens_of_service_accounts(kubectl: Kubectl, namespace: str, server: RunningServer, tmp_path: Path) -> None:
+def test_tokens_of_service_accounts(kubectl: Kubectl, namespace: str, server: LiveServer, tmp_path: Path) -> None:
     here = ("-n", namespace)
     kubectl.ok(*here, "create", "serviceaccount", "robot")
     token = kubectl.ok(*here, "create", "token", "robot", "--duration=20m").strip()
@@ -123,7 +124,7 @@ def test_tokens_of_service_accounts(kubectl: Kubectl, namespace: str, server: Ru
     empty = tmp_path / "empty.conf"
     empty.write_text("")
     bearer = Kubectl(kubectl.program, empty, kubectl.home)
-    me = (f"--server={server.url}", f"--certificate-authority={server.ca}", f"--token={token}")
+    me = (f"--server={server.url}", f"--certificate-authority={server.data_dir / 'pki/ca.crt'}", f"--token={token}")
     assert f'User "system:serviceaccount:{namespace}:robot" cannot list' in bearer.fails(*me, "get", "nodes")
     kubectl.ok(*here, "create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={namespace}:robot")
     assert "configmap/kube-root-ca.crt" in bearer.ok(*me, *here, "get", "cm", "-o", "name")
@@ -149,7 +150,7 @@ def _csr(name: str, user: str) -> str:
 
 
 @pytest.mark.shows("certificate approve and deny")
-def test_certificates(kubectl: Kubectl, namespace: str, server: RunningServer) -> None:
+def test_certificates(kubectl: Kubectl, namespace: str, server: LiveServer) -> None:
     good, bad = f"good-{namespace}", f"bad-{namespace}"
     for name in (good, bad):
         kubectl.ok("create", "-f", "-", stdin=_csr(name, "jane"))
@@ -172,7 +173,7 @@ def test_certificates(kubectl: Kubectl, namespace: str, server: RunningServer) -
         issued = next(line for line in watching.stdout if line.strip())
     certificate = x509.load_pem_x509_certificate(base64.b64decode(issued))
     assert certificate.subject.rfc4514_string() == "CN=jane,O=developers"
-    assert certificate.issuer == x509.load_pem_x509_certificate(server.ca.read_bytes()).subject
+    assert certificate.issuer == x509.load_pem_x509_certificate(server.ca_pem).subject
 
 
 @pytest.mark.shows("api-resources, api-versions, version", "explain")

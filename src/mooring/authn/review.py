@@ -5,7 +5,7 @@ Rules kept here (reference/kubernetes.md 5.15):
    nobody knows is unauthenticated, never anonymous.
 2. An empty token is 400. `spec.audiences` defaults to the server's audiences; those the token is valid for come back.
 3. A refused token is still 201: `authenticated` false and an error text that does not say why (the operator's record does).
-4. The spec of the answer carries no token.
+4. The answer repeats the spec, with the token, to the one who sent it: clients with required fields (Python) insist on it.
 5. SelfSubjectReview tells the caller who it is.
 """
 
@@ -47,9 +47,7 @@ def review_token(
     asked = tuple(spec.get("audiences") or audiences)
     bearing = [one for one in authenticators if not one.fallback]
     outcome = authenticate(Credentials(bearer=bearer(token)), bearing, views, now, asked)
-    kept = {key: value for key, value in spec.items() if key != "token"}
-    answer: Obj = {**review, "spec": kept, "status": _status(outcome, asked)}
-    return Reviewed(answer, outcome)
+    return Reviewed({**review, "status": _status(outcome, asked)}, outcome)
 
 
 def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:

@@ -1,0 +1,58 @@
+"""The matrix says what the tests show, and the tests show what the matrix says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.compat.matrix import BY_NAME, CLIENTS, KUBECTL, LIGHTKUBE, OPENSSL, PYTHON, ROWS, Row, cell, table
+
+HERE = Path(__file__).parent
+TESTS = {
+    "kubectl": ("test_kubectl_objects.py", "test_kubectl_access.py"),
+    PYTHON: ("test_python_kubernetes.py",),
+    LIGHTKUBE: ("test_lightkube.py",),
+    OPENSSL: ("test_openssl.py",),
+}
+
+
+def _shown(client: str) -> set[str]:
+    """Rows named by the tests of one client."""
+    text = "\n".join((HERE / name).read_text() for name in TESTS[client])
+    called = re.findall(r"mark\.shows\(([^)]*)\)", text)
+    named = {what for call in called for what in re.findall(r'"([^"]+)"', call)}
+    return named | ({re.findall(r'^WHAT = "(.+)"$', text, re.M)[0]} if "shows(WHAT)" in text else set())
+
+
+def test_every_row_has_a_name_of_its_own() -> None:
+    assert len(BY_NAME) == len(ROWS)
+
+
+@pytest.mark.parametrize("client", [PYTHON, LIGHTKUBE, OPENSSL])
+def test_what_is_said_of_a_library_is_shown(client: str) -> None:
+    assert _shown(client) == {row.what for row in ROWS if client in row.others}
+
+
+def test_what_is_said_of_kubectl_is_shown() -> None:
+    assert _shown("kubectl") == {row.what for row in ROWS if row.kubectl is not None}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_what_does_not_work_has_a_reason(row: Row) -> None:
+    cells = [cell(row, f"kubectl {release}") for release in KUBECTL]
+    assert cells[-1].works or row.kubectl is None
+    assert all(one.works or one.why for one in cells) or row.kubectl is None
+    assert bool(row.why) is any(not one.works for one in cells) or row.kubectl is None
+    assert set(row.others) <= set(CLIENTS)
+
+
+def test_the_table_is_complete() -> None:
+    assert list(table()) == [row.what for row in ROWS]
+    assert all(list(cells) == list(CLIENTS) for cells in table().values())
+    whoami = table()["auth whoami"]
+    assert not whoami["kubectl 1.27"].works
+    assert "SelfSubjectReview" in whoami["kubectl 1.27"].why
+    assert whoami["kubectl 1.28"].works
+    assert not table()["join: trust cluster-info by token, ask for a certificate, use it"]["kubectl 1.33"].works

@@ -1,0 +1,150 @@
+"""The official Python client, unmodified: typed calls, watches, and the DynamicClient, which lives on discovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config, dynamic, watch
+from kubernetes.client.exceptions import ApiException
+from kubernetes.dynamic.exceptions import NotFoundError
+
+from tests.support.liveserver import LiveServer
+
+pytestmark = pytest.mark.client
+SPACE = "python"
+k8s: Any = client  # half of the package is typed, and that half knows no dict for an object
+new_client: Any = config.new_client_from_config
+Watch: Any = watch.Watch
+DynamicClient: Any = dynamic.DynamicClient
+
+
+@pytest.fixture(scope="module")
+def api(server: LiveServer) -> Iterator[Any]:
+    with new_client(config_file=str(server.kubeconfig)) as api:
+        k8s.CoreV1Api(api).create_namespace({"metadata": {"name": SPACE}})
+        yield api
+
+
+@pytest.fixture
+def core(api: Any) -> Any:
+    return k8s.CoreV1Api(api)
+
+
+def _config_map(name: str, **data: str) -> Any:
+    return k8s.V1ConfigMap(metadata=k8s.V1ObjectMeta(name=name, labels={"made": "here"}), data=data)
+
+
+@pytest.mark.shows("create -f", "get, every output and selector", "replace")
+def test_create_list_and_replace(core: Any) -> None:
+    for name in ("one", "two", "three"):
+        made = core.create_namespaced_config_map(SPACE, _config_map(name, color="red"))
+        assert abs(datetime.now(UTC) - made.metadata.creation_timestamp) < timedelta(hours=1)
+    with pytest.raises(ApiException) as refused:
+        core.create_namespaced_config_map(SPACE, _config_map("one"))
+    assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+    assert 'configmaps \\"one\\" already exists' in str(refused.value.body)
+
+    listed = core.list_namespaced_config_map(SPACE, label_selector="made=here", limit=2)
+    rest = core.list_namespaced_config_map(SPACE, label_selector="made=here", _continue=listed.metadata._continue)
+    assert sorted(item.metadata.name for item in listed.items + rest.items) == ["one", "three", "two"]
+    assert SPACE in [item.metadata.name for item in core.list_namespace().items]
+
+    one = core.read_namespaced_config_map("one", SPACE)
+    one.data = {"color": "blue"}
+    assert core.replace_namespaced_config_map("one", SPACE, one).data == {"color": "blue"}
+    with pytest.raises(ApiException) as stale:
+        core.replace_namespaced_config_map("one", SPACE, one)
+    assert stale.value.status == 409
+    with pytest.raises(ApiException) as missing:
+        core.read_namespaced_config_map("none", SPACE)
+    assert missing.value.status == 404
+
+
+@pytest.mark.shows("patch, three types")
+def test_patch(api: Any, core: Any) -> None:
+    """Without a content type the client says json-patch for a list and strategic for a dict; it can be told another one."""
+    core.create_namespaced_config_map(SPACE, _config_map("patched", a="1"))
+    core.patch_namespaced_config_map("patched", SPACE, [{"op": "add", "path": "/data/c", "value": "3"}])
+    for finalizer in ("x.io/one", "x.io/two"):
+        core.patch_namespaced_config_map("patched", SPACE, {"metadata": {"finalizers": [finalizer]}})
+    merge = {"data": {"b": "2", "a": None}}
+    patched = core.patch_namespaced_config_map("patched", SPACE, merge, _content_type="application/merge-patch+json")
+    assert patched.data == {"b": "2", "c": "3"}
+    assert sorted(patched.metadata.finalizers) == ["x.io/one", "x.io/two"]
+    core.patch_namespaced_config_map("patched", SPACE, [{"op": "remove", "path": "/metadata/finalizers"}])
+
+
+@pytest.mark.shows("get -w", "delete")
+def test_watch_and_delete(core: Any) -> None:
+    core.create_namespaced_config_map(SPACE, _config_map("seen", a="1"))
+    watching = Watch()
+    events = watching.stream(
+        core.list_namespaced_config_map, SPACE, field_selector="metadata.name=seen", timeout_seconds=60
+    )
+    seen = next(events)
+    assert (seen["type"], seen["object"].data) == ("ADDED", {"a": "1"})
+    core.patch_namespaced_config_map("seen", SPACE, {"data": {"a": "2"}})
+    seen = next(events)
+    assert (seen["type"], seen["object"].data) == ("MODIFIED", {"a": "2"})
+    deleted = core.delete_namespaced_config_map(
+        "seen", SPACE, body=k8s.V1DeleteOptions(propagation_policy="Background")
+    )
+    assert (deleted["status"], deleted["details"]["name"]) == ("Success", "seen")
+    assert next(events)["type"] == "DELETED"
+    watching.stop()
+    events.close()
+    for name in ("x", "y"):
+        core.create_namespaced_secret(SPACE, {"metadata": {"name": name}, "stringData": {"word": "sesame"}})
+    assert core.read_namespaced_secret("x", SPACE).data == {"word": "c2VzYW1l"}
+    core.delete_collection_namespaced_secret(SPACE)
+    assert core.list_namespaced_secret(SPACE).items == []
+
+
+@pytest.mark.shows("create token", "auth can-i")
+def test_tokens_and_reviews(api: Any, core: Any) -> None:
+    core.create_namespaced_service_account(SPACE, {"metadata": {"name": "robot"}})
+    spec = k8s.V1TokenRequestSpec(audiences=[], expiration_seconds=1200)
+    made = core.create_namespaced_service_account_token("robot", SPACE, k8s.AuthenticationV1TokenRequest(spec=spec))
+    review = k8s.V1TokenReview(spec=k8s.V1TokenReviewSpec(token=made.status.token))
+    reviewed = k8s.AuthenticationV1Api(api).create_token_review(review)
+    assert reviewed.status.authenticated
+    assert reviewed.status.user.username == f"system:serviceaccount:{SPACE}:robot"
+    attributes = k8s.V1ResourceAttributes(verb="list", resource="nodes")
+    mine = k8s.V1SelfSubjectAccessReview(spec=k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes))
+    assert k8s.AuthorizationV1Api(api).create_self_subject_access_review(mine).status.allowed
+
+
+@pytest.mark.shows("api-resources, api-versions, version")
+def test_discovery(api: Any, core: Any) -> None:
+    assert k8s.VersionApi(api).get_code().git_version.startswith("v1.36.")
+    assert "rbac.authorization.k8s.io" in [group.name for group in k8s.ApisApi(api).get_api_versions().groups]
+    assert "secrets" in [item.name for item in core.get_api_resources().resources]
+
+
+@pytest.mark.shows("DynamicClient")
+def test_dynamic_client(api: Any, tmp_path: Path) -> None:
+    any_kind = DynamicClient(api, cache_file=str(tmp_path / "discovery.json"))
+    config_maps = any_kind.resources.get(api_version="v1", kind="ConfigMap")
+    roles = any_kind.resources.get(api_version="rbac.authorization.k8s.io/v1", kind="Role")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dynamic"}, "data": {"a": "1"}}
+    assert config_maps.create(body=body, namespace=SPACE).metadata.uid
+    events = config_maps.watch(namespace=SPACE, field_selector="metadata.name=dynamic", timeout=60)
+    assert next(events)["object"].data.a == "1"
+    patched = config_maps.patch(
+        body={"data": {"a": "2"}}, name="dynamic", namespace=SPACE, content_type="application/merge-patch+json"
+    )
+    assert patched.data.a == "2"
+    assert next(events)["type"] == "MODIFIED"
+    events.close()
+    assert [item.metadata.name for item in config_maps.get(namespace=SPACE, label_selector="!made").items] == [
+        "dynamic",
+        "kube-root-ca.crt",
+    ]
+    assert roles.get(namespace=SPACE).items == []
+    config_maps.delete(name="dynamic", namespace=SPACE)
+    with pytest.raises(NotFoundError):
+        config_maps.get(name="dynamic", namespace=SPACE)
