@@ -153,9 +153,8 @@ class Resources:
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        options = parse_write_options(request.query, "PatchOptions")
-        body = await request.body()
-        patched = _patcher(request.header(b"content-type"), body, kind)
+        patched = _patcher(request.header(b"content-type"), await request.body(), kind)
+        options = parse_write_options(request.query, "PatchOptions")  # after the type, which decides what may be said there
         before = tuple(context.warnings)
 
         def apply(current: Obj) -> Obj:
