@@ -1,0 +1,149 @@
+"""A real TLS listener on loopback in a thread of its own, and a blocking client beside it.
+
+Rules kept here: the server side is Mooring's own `Listener`; the client side is Python's `ssl`, another implementation of the
+same rules. Waiting is for events, bounded by socket timeouts, never for time to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mooring.server.http import Application, Handler
+from mooring.server.listener import Listener
+from mooring.server.tls import server_context
+from tests.support.testca import Pair, ThrowawayCA
+
+PATIENCE = 20.0
+"""Seconds after which a test that waits for the other side fails."""
+
+
+class Served:
+    """A listener with an application behind it."""
+
+    def __init__(self, ca: ThrowawayCA, handler: Handler, **limits: Any) -> None:
+        self.ca = ca
+        serving = ca.server()
+        self.application = Application(handler)
+        context = server_context([serving.certificate], serving.key, [ca.certificate])
+        self.listener = Listener(context, self.application.protocol, **limits)
+        self.loop = asyncio.new_event_loop()
+        self.port = 0
+
+    def run(self, step: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a coroutine on the server's loop and wait for its result."""
+
+        async def call() -> Any:
+            return await step()
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(PATIENCE)
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """Evaluate something on the server's loop."""
+
+        async def answer() -> Any:
+            return question()
+
+        return self.run(answer)
+
+    def client(
+        self,
+        directory: Path,
+        identity: Pair | None = None,
+        *more: Pair,
+        version: ssl.TLSVersion | None = None,
+        session: ssl.SSLSession | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> ssl.SSLSocket:
+        """A connected TLS socket, handshake done; `more`: certificates sent after the leaf."""
+        context = context or self.context(directory, identity, *more, version=version)
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        try:
+            return context.wrap_socket(raw, server_hostname="localhost", session=session)
+        except BaseException:
+            raw.close()
+            raise
+
+    def context(
+        self, directory: Path, identity: Pair | None = None, *more: Pair, version: ssl.TLSVersion | None = None
+    ) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.ca.certificate_pem.decode())
+        if version is not None:
+            context.minimum_version = context.maximum_version = version
+        if identity is not None:
+            certificate, key = identity.write(directory, "client")
+            certificate.write_bytes(b"".join(pair.certificate_pem for pair in (identity, *more)))
+            context.load_cert_chain(certificate, key)
+        return context
+
+    def plain(self) -> socket.socket:
+        """A connected TCP socket without TLS."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+
+@contextlib.contextmanager
+def serving(ca: ThrowawayCA, handler: Handler, **limits: Any) -> Iterator[Served]:
+    served = Served(ca, handler, **limits)
+    thread = threading.Thread(target=served.loop.run_forever, name="listener under test")
+    thread.start()
+    try:
+        served.port = served.run(lambda: served.listener.start("127.0.0.1", 0))
+        yield served
+    finally:
+
+        async def stop() -> None:
+            served.listener.stop_accepting()
+            await served.application.drain(1)
+            served.listener.abort_all()
+            while served.listener.connections:
+                await asyncio.sleep(0)
+
+        served.run(stop)
+        served.loop.call_soon_threadsafe(served.loop.stop)
+        thread.join(PATIENCE)
+        served.loop.close()
+
+
+def request(target: str = "/", method: str = "GET", headers: tuple[str, ...] = (), body: bytes = b"") -> bytes:
+    """One HTTP/1.1 request as bytes."""
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def reply(peer: socket.socket) -> tuple[int, dict[str, str], bytes]:
+    """One reply with a Content-Length: status, headers, body."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += _some(peer)
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = int(headers.get("content-length", "0"))
+    while len(body) < length:
+        body += _some(peer)
+    assert len(body) == length, "more than one reply: read them with `replies`"
+    return int(first.split()[1]), headers, body
+
+
+def rest(peer: socket.socket) -> bytes:
+    """Everything until the other side closes, however it does."""
+    data = b""
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        while piece := peer.recv(1 << 16):
+            data += piece
+    return data
+
+
+def _some(peer: socket.socket) -> bytes:
+    data = peer.recv(1 << 16)
+    if not data:
+        raise ConnectionError("the server closed before the reply was whole")
+    return data
