@@ -1,0 +1,205 @@
+"""Token commands against a real server: outputs, repetition, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mooring.clock import SystemClock
+from mooring.errors import NotFoundError
+from mooring.trust import tokenrecord
+from mooring.trust.token import parse_token
+from mooring.wire.schema import Obj
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, free_port, live_server
+
+__all__ = ["live_server", "mooring"]
+
+
+@pytest.fixture
+def tokens(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line with the server's kubeconfig."""
+    monkeypatch.setenv("KUBECONFIG", str(live_server.kubeconfig))
+    return mooring
+
+
+def secret_of(server: LiveServer, token_id: str) -> Obj:
+    return server.run(lambda client: client.get("secrets", tokenrecord.secret_name(token_id), tokenrecord.NAMESPACE))
+
+
+def listed(tokens: CommandLine) -> dict[str, Obj]:
+    return {item["id"]: item for item in json.loads(tokens.done("token", "list", "-o", "json"))["items"]}
+
+
+def test_create_prints_the_token_alone_and_stores_what_kubeadm_would(
+    live_server: LiveServer, tokens: CommandLine
+) -> None:
+    token = parse_token(tokens.done("token", "create").removesuffix("\n"))
+    record = tokenrecord.from_secret(secret_of(live_server, token.id))
+    assert record.token == token
+    assert record.usages == ("authentication", "signing")
+    assert record.groups == ("system:bootstrappers:kubeadm:default-node-token",)
+    assert record.expires is not None
+    left = record.expires - SystemClock().now()
+    assert tokenrecord.DEFAULT_TTL * 0.99 < left <= tokenrecord.DEFAULT_TTL
+
+
+def test_create_takes_every_flag(live_server: LiveServer, tokens: CommandLine) -> None:
+    output = tokens.done(
+        "token", "create", "flag01.0123456789abcdef", "--ttl", "0", "--usages", "authentication",
+        "--groups", "system:bootstrappers:a,system:bootstrappers:b", "--groups", "system:bootstrappers:c",
+        "--description", "for the lab",
+    )  # fmt: skip
+    assert output == "flag01.0123456789abcdef\n"
+    data = secret_of(live_server, "flag01")["data"]
+    assert set(data) == {
+        "token-id", "token-secret", "description", "usage-bootstrap-authentication", "auth-extra-groups"
+    }  # fmt: skip
+    shown = listed(tokens)["flag01"]
+    assert shown["groups"] == ["system:bootstrappers:a", "system:bootstrappers:b", "system:bootstrappers:c"]
+    assert shown["description"] == "for the lab"
+    assert "expires" not in shown
+    assert "ttlSeconds" not in shown
+
+
+def test_creating_an_existing_id_is_refused(tokens: CommandLine) -> None:
+    tokens.done("token", "create", "again1.0123456789abcdef")
+    outcome = tokens("token", "create", "again1.fedcba9876543210")
+    assert outcome.code == 1
+    assert outcome.err == 'Error: a token with id "again1" already exists; delete it, or choose another\n'
+
+
+def test_a_dry_run_creates_nothing(live_server: LiveServer, tokens: CommandLine) -> None:
+    outcome = tokens("token", "create", "dryrun.0123456789abcdef", "--dry-run")
+    assert outcome.out == "dryrun.0123456789abcdef\n"
+    assert outcome.err == "[dry-run] would create the Secret kube-system/bootstrap-token-dryrun\n"
+    with pytest.raises(NotFoundError):
+        secret_of(live_server, "dryrun")
+
+
+def test_the_join_command_names_server_token_and_pin(live_server: LiveServer, tokens: CommandLine) -> None:
+    line = tokens.done("token", "create", "joinl1.0123456789abcdef", "--print-join-command")
+    assert line == (
+        f"mooring join {live_server.endpoint} --token joinl1.0123456789abcdef "
+        f"--discovery-token-ca-cert-hash {live_server.pin}\n"
+    )
+
+
+def test_the_join_command_of_kubeadm_keeps_its_trailing_space(live_server: LiveServer, tokens: CommandLine) -> None:
+    common = (
+        f"kubeadm join {live_server.endpoint} --token joinl2.0123456789abcdef "
+        f"--discovery-token-ca-cert-hash {live_server.pin} "
+    )
+    arguments = ("token", "create", "joinl2.0123456789abcdef", "--print-join-command", "--dry-run")
+    assert tokens.done(*arguments, "--join-program", "kubeadm") == common + "\n"
+    key = "ab" * 32
+    assert tokens.done(*arguments, "--certificate-key", key) == f"{common}--control-plane --certificate-key {key}\n"
+
+
+def test_a_configuration_file_may_ask_for_several_tokens(tokens: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "init.yaml"
+    file.write_text(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nbootstrapTokens:\n"
+        "- token: config.0123456789abcdef\n  description: first\n  ttl: 1h\n  usages: [signing, authentication]\n"
+        '- token: confi2.0123456789abcdef\n  expires: "2099-01-02T03:04:05Z"\n'
+        "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"
+    )
+    output = tokens.done("token", "create", "--config", str(file))
+    assert output == "config.0123456789abcdef\nconfi2.0123456789abcdef\n"
+    shown = listed(tokens)
+    assert shown["config"]["description"] == "first"
+    assert shown["confi2"]["expires"] == "2099-01-02T03:04:05Z"
+
+
+def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
+    tokens.done("token", "create", "listed.0123456789abcdef", "--description", "shown")
+    ids = tokens.done("token", "list", "-o", "name").split()
+    assert "listed" in ids
+    document = json.loads(tokens.done("token", "list", "-o", "json"))
+    assert (document["kind"], document["apiVersion"]) == ("List", "v1")
+    assert [item["id"] for item in document["items"]] == ids
+    assert yaml.safe_load(tokens.done("token", "list", "-o", "yaml"))["items"][0]["kind"] == "BootstrapToken"
+    text = tokens.done("token", "list").splitlines()
+    assert text[0].split() == ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA", "GROUPS"]
+    assert len(text) == len(ids) + 1
+    wide = tokens.done("token", "list", "-o", "wide").splitlines()
+    assert wide[0].endswith("SECRET")
+    assert any(line.endswith("bootstrap-token-listed") for line in wide)
+
+
+def test_redact_shows_ids_only(tokens: CommandLine) -> None:
+    tokens.done("token", "create", "hidden.k3m8x1c5v0b6n4z2")
+    for form in ("text", "wide", "json", "yaml", "name"):
+        output = tokens.done("token", "list", "-o", form, "--redact")
+        assert "hidden" in output
+        assert "k3m8x1c5v0b6n4z2" not in output
+
+
+def test_a_secret_that_is_no_token_is_told_and_skipped(live_server: LiveServer, tokens: CommandLine) -> None:
+    broken: Obj = {
+        "kind": "Secret",
+        "apiVersion": "v1",
+        "metadata": {"name": "bootstrap-token-broken", "namespace": "kube-system"},
+        "type": tokenrecord.SECRET_TYPE,
+        "stringData": {"token-id": "broken", "token-secret": "short", "description": "sec"},
+    }
+    live_server.run(lambda client: client.create("secrets", broken))
+    try:
+        outcome = tokens("token", "list", "-o", "name")
+    finally:
+        live_server.run(lambda client: client.delete("secrets", "bootstrap-token-broken", "kube-system"))
+    assert outcome.code == 0
+    assert "broken" not in outcome.out.split()
+    assert outcome.err.startswith('Warning: bootstrap token secret "bootstrap-token-broken": ')
+    assert "short" not in outcome.err
+
+
+def test_delete_takes_ids_and_whole_tokens(tokens: CommandLine) -> None:
+    for name in ("delet1", "delet2"):
+        tokens.done("token", "create", f"{name}.0123456789abcdef")
+    assert tokens.done("token", "delete", "delet1", "--dry-run") == 'bootstrap token "delet1" deleted (dry run)\n'
+    output = tokens.done("token", "delete", "delet1", "delet2.0123456789abcdef")
+    assert output == 'bootstrap token "delet1" deleted\nbootstrap token "delet2" deleted\n'
+    assert not {"delet1", "delet2"} & set(listed(tokens))
+
+
+def test_the_first_deletion_that_fails_stops(tokens: CommandLine) -> None:
+    for name in ("delet3", "delet4"):
+        tokens.done("token", "create", f"{name}.0123456789abcdef")
+    outcome = tokens("token", "delete", "delet3", "gone00", "delet4")
+    assert (outcome.code, outcome.out) == (1, 'bootstrap token "delet3" deleted\n')
+    assert outcome.err == 'Error: there is no bootstrap token "gone00"; see mooring token list\n'
+    assert "delet4" in listed(tokens)
+
+
+def test_a_wrong_id_deletes_nothing_at_all(tokens: CommandLine) -> None:
+    tokens.done("token", "create", "delet5.0123456789abcdef")
+    assert tokens("token", "delete", "delet5", "BAD").code == 1
+    assert "delet5" in listed(tokens)
+
+
+def test_a_server_that_is_down_is_asked_again_and_then_told(
+    live_server: LiveServer, tokens: CommandLine, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "down.conf"
+    port = free_port()
+    elsewhere.write_text(live_server.kubeconfig.read_text().replace(live_server.endpoint, f"127.0.0.1:{port}"))
+    outcome = tokens("token", "list", "--kubeconfig", str(elsewhere), "--timeout", "600ms")
+    assert outcome.code == 1
+    first, last = outcome.err.splitlines()
+    assert first.startswith(f"Trying again for 600ms: asking https://127.0.0.1:{port}: nothing answers there")
+    assert last.startswith(f"Error: asking https://127.0.0.1:{port}: nothing answers there")
+
+
+def test_a_token_of_a_stranger_is_refused_by_the_server(
+    live_server: LiveServer, tokens: CommandLine, tmp_path: Path
+) -> None:
+    config = yaml.safe_load(live_server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": "stranger"}
+    file = tmp_path / "stranger.conf"
+    file.write_text(yaml.safe_dump(config))
+    outcome = tokens("token", "list", "--kubeconfig", str(file))
+    assert (outcome.code, outcome.err) == (1, "Error: Unauthorized\n")
