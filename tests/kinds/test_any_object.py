@@ -34,6 +34,7 @@ LEAVES: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.TIME: st.sampled_from(["2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1000-01-01T00:00:00Z"]),
     Scalar.MICRO_TIME: st.sampled_from(["2026-01-01T00:00:00.000001Z"]),
     Scalar.QUANTITY: st.sampled_from(["-1", "4Gi", "0"]),
+    Scalar.INT_OR_STRING: st.integers(0, 9) | WORDS,
     Scalar.STRING_LIST: st.lists(WORDS, max_size=2),
     Scalar.FIELDS_V1: st.just({}),
 }

@@ -16,6 +16,7 @@ from mooring.kinds.kind import Kind
 from mooring.kinds.tokenrequest import TOKEN_REQUEST
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Type
+from tests.support.podnumbers import POD_NUMBERS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STORAGE = {
@@ -27,6 +28,7 @@ STORAGE = {
     "leases": "/registry/leases",
     "namespaces": "/registry/namespaces",
     "nodes": "/registry/minions",
+    "pods": "/registry/pods",
     "rolebindings": "/registry/rolebindings",
     "roles": "/registry/roles",
     "secrets": "/registry/secrets",
@@ -108,6 +110,7 @@ def test_short_names_are_those_of_kubernetes() -> None:
         "events": ("ev",),
         "namespaces": ("ns",),
         "nodes": ("no",),
+        "pods": ("po",),
         "serviceaccounts": ("sa",),
     }
 
@@ -120,6 +123,7 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "namespaces/finalize": "update",
         "namespaces/status": "get patch update",
         "nodes/status": "get patch update",
+        "pods/status": "get patch update",
         "serviceaccounts/token": "create",
     }
 
@@ -146,6 +150,7 @@ COLUMNS = {
     "configmaps": "Name Data Age",
     "serviceaccounts": "Name Age",
     "namespaces": "Name Status Age",
+    "pods": "Name Ready Status Restarts Age | IP Node Nominated·Node Readiness·Gates",
     "nodes": "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime",
     "certificatesigningrequests": "Name Age SignerName Requestor RequestedDuration Condition",
     "roles": "Name Created·At",
@@ -179,6 +184,8 @@ SELECTABLE = {
     "secrets": "type",
     "namespaces": "name status.phase",
     "nodes": "spec.unschedulable",
+    "pods": "spec.hostNetwork spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName "
+    "status.nominatedNodeName status.phase status.podIP status.podIPs",
     "certificatesigningrequests": "spec.signerName",
     "events": "involvedObject.apiVersion involvedObject.fieldPath involvedObject.kind involvedObject.name "
     "involvedObject.namespace involvedObject.resourceVersion involvedObject.uid reason reportingComponent source type",
@@ -193,7 +200,8 @@ def test_selectable_fields_are_those_of_kubernetes(plural: str) -> None:
 @pytest.mark.parametrize("message", ALL_MESSAGES.values(), ids=ALL_MESSAGES)
 def test_every_message_is_documented_and_numbered(message: Message) -> None:
     assert message.doc.endswith(".")
-    assert len({field.number for field in message.fields}) == len({field.name for field in message.fields})
+    assert len({(field.within, field.number) for field in message.fields}) == len(message.fields)
+    assert not message.embedded.keys() & message.by_number.keys()
     assert len(message.fields) == len(message.by_name)
     for field in message.fields:
         assert field.number > 0, field.name
@@ -217,6 +225,7 @@ NUMBERS = {
     "core.v1.ObjectReference": "kind1 namespace2 name3 uid4 apiVersion5 resourceVersion6 fieldPath7",
     "core.v1.Event": "metadata1 involvedObject2 reason3 message4 source5 firstTimestamp6 lastTimestamp7 count8 type9 "
     "eventTime10 series11 action12 related13 reportingComponent14 reportingInstance15",
+    **POD_NUMBERS,
     "core.v1.Node": "metadata1 spec2 status3",
     "core.v1.NodeSpec": "podCIDR1 externalID2 providerID3 unschedulable4 taints5 configSource6 podCIDRs7",
     "core.v1.NodeStatus": "capacity1 allocatable2 phase3 conditions4 addresses5 daemonEndpoints6 nodeInfo7 images8 "
@@ -255,8 +264,10 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_field_numbers_are_those_of_kubernetes(name: str) -> None:
-    fields = sorted(ALL_MESSAGES[f"io.k8s.api.{name}"].fields, key=lambda field: field.number)
-    assert " ".join(f"{field.name}{field.number}" for field in fields) == NUMBERS[name]
+    fields = sorted(ALL_MESSAGES[f"io.k8s.api.{name}"].fields, key=lambda field: (field.within, field.number))
+    within = [f"{field.within}." if field.within else "" for field in fields]
+    shown = [f"{field.name}{outer}{field.number}" for field, outer in zip(fields, within, strict=True)]
+    assert " ".join(shown) == NUMBERS[name]
 
 
 PATCH_KEYS = {
@@ -264,6 +275,28 @@ PATCH_KEYS = {
     "core.v1.NodeStatus": {"conditions": "type", "addresses": "type"},
     "core.v1.NodeSpec": {"podCIDRs": ""},
     "core.v1.NamespaceStatus": {"conditions": "type"},
+    "core.v1.PodSpec": {
+        "containers": "name",
+        "ephemeralContainers": "name",
+        "hostAliases": "ip",
+        "imagePullSecrets": "name",
+        "initContainers": "name",
+        "resourceClaims": "name",
+        "schedulingGates": "name",
+        "topologySpreadConstraints": "topologyKey",
+        "volumes": "name",
+    },
+    **{
+        f"core.v1.{container}": {
+            "env": "name",
+            "ports": "containerPort",
+            "volumeDevices": "devicePath",
+            "volumeMounts": "mountPath",
+        }
+        for container in ("Container", "EphemeralContainer")
+    },
+    "core.v1.ContainerStatus": {"allocatedResourcesStatus": "name", "volumeMounts": "mountPath"},
+    "core.v1.PodStatus": {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"},
 }
 """Lists that strategic merge patches merge (7.11); every other list here is replaced."""
 

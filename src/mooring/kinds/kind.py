@@ -64,7 +64,7 @@ class Kind:
     """One kind: `resource` says what it looks like on the wire, the rest how it is stored and what may change.
 
     Order on create: `default(obj)` → `prepare_create(obj, change)` → admission → `validate(obj)`.
-    Order on update: `default(new)` → `prepare_update(new, old, change)` → admission → `validate(new)`, `validate_update(new, old)`.
+    Order on update: `default(new)` → `prepare_update(new, old, change)` → admission → `validate(new)` + `validate_update(…)`.
     Metadata (names, labels, finalizers, owner references, immutability) is prepared and checked by the registry through
     `mooring.kinds.meta` for every kind alike; hooks here see to the rest. Validation errors carry paths like `spec.request`.
     """

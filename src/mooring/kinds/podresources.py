@@ -21,7 +21,7 @@ _SUFFIXES = {
     },
     **{sign: Decimal(1024) ** power for power, sign in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
 }
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)([eE][+-]?[0-9]+)?([numkMGTPE]?i?)")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+)?([a-zA-Z]*)", re.ASCII)
 _MAX_EXPONENT = 64
 """Larger ones than any amount of anything are read as this, so that no text makes a number of many digits."""
 CLASSED = ("cpu", "memory")
@@ -31,7 +31,7 @@ CLASSED = ("cpu", "memory")
 def amount(text: str | int) -> Decimal:
     """What a quantity that fits the schema is worth; 0 for any other text."""
     found = _QUANTITY.fullmatch(str(text))
-    if found is None or not any(sign.isdigit() for sign in found[1]) or found[3] not in _SUFFIXES:
+    if found is None or found[3] not in _SUFFIXES:
         return Decimal(0)
     exponent = max(-_MAX_EXPONENT, min(int((found[2] or "e0")[1:]), _MAX_EXPONENT))
     return Decimal(found[1]).scaleb(exponent) * _SUFFIXES[found[3]]
