@@ -233,5 +233,5 @@ def test_an_error_of_the_generator_is_the_drivers() -> None:
         yield Told("on the way")
         raise ConfigError("no")
 
-    with pytest.raises(ConfigError, match="^no$"):
+    with pytest.raises(ConfigError, match=r"^no$"):
         drive_now(broken())

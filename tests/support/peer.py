@@ -77,7 +77,7 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
             with contextlib.suppress(OSError):
                 self.wfile.write(reply.body)
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - the base class looks for these names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
             """Tests print nothing."""

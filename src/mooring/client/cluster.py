@@ -355,7 +355,7 @@ def _json_object(body: bytes) -> Obj | None:
 
 
 def _namespace(obj: Obj) -> str:
-    namespace: str = obj["metadata"].get("namespace", "")
+    namespace: str = (obj.get("metadata") or {}).get("namespace", "")  # reviews have no metadata
     return namespace
 
 

@@ -1,0 +1,231 @@
+"""The heartbeat on a turned clock, and the agent as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mooring.agent.daemon import member
+from mooring.agent.heartbeat import Heartbeat
+from mooring.agent.join import JoinOptions
+from mooring.agent.node import Machine, node_object, node_status
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock, rfc3339_micro
+from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, PeerError
+from mooring.wire.schema import Obj
+from tests.support.liveserver import LiveServer, live_server
+from tests.support.manualclock import ManualClock, settle
+
+__all__ = ["live_server"]
+
+INFO = {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": "v0"}
+MACHINE = Machine("m1", "192.0.2.7", INFO)
+
+
+class Cluster:
+    """An API server in memory that can be away."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.objects: dict[tuple[str, str], Obj] = {}
+        self.away = False
+        self.calls: list[str] = []
+        self.versions = 0
+
+    def _called(self, what: str) -> None:
+        self.calls.append(what)
+        if self.away:
+            raise PeerError("asking https://api.test: nothing answers there")
+
+    def _kept(self, plural: str, obj: Obj) -> Obj:
+        self.versions += 1
+        metadata = {"uid": f"uid-{self.versions}"} | obj["metadata"] | {"resourceVersion": str(self.versions)}
+        self.objects[plural, metadata["name"]] = kept = obj | {"metadata": metadata}
+        return kept
+
+    async def get(self, plural: str, name: str, namespace: str = "") -> Obj:
+        self._called(f"get {plural}")
+        if (plural, name) not in self.objects:
+            raise NotFoundError("not found")
+        return self.objects[plural, name]
+
+    async def create(self, plural: str, obj: Obj) -> Obj:
+        self._called(f"create {plural}")
+        if (plural, obj["metadata"]["name"]) in self.objects:
+            raise AlreadyExistsError("exists")
+        return self._kept(plural, obj)
+
+    async def update(self, plural: str, obj: Obj) -> Obj:
+        self._called(f"update {plural}")
+        old = await self.get(plural, obj["metadata"]["name"])
+        if old["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            raise ConflictError("stale")
+        return self._kept(plural, obj)
+
+    async def patch(self, plural: str, name: str, patch: Obj, **options: Any) -> Obj:
+        self._called(f"patch {plural}/{options.get('subresource', '')}")
+        return self._kept(plural, await self.get(plural, name) | patch)
+
+
+def beating(scenario: Any) -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        cluster = Cluster(clock)
+        heartbeat = Heartbeat(cast(ClusterClient, cluster), MACHINE)
+        task = asyncio.create_task(heartbeat.run())
+        await settle()
+        try:
+            await scenario(clock, cluster, heartbeat)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_the_lease_is_kubelets_and_owned_by_the_node() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        lease, node = cluster.objects["leases", "m1"], cluster.objects["nodes", "m1"]
+        assert lease["spec"] == {
+            "holderIdentity": "m1",
+            "leaseDurationSeconds": 40,
+            "renewTime": rfc3339_micro(clock.now()),
+        }
+        assert lease["metadata"]["namespace"] == "kube-node-lease"
+        (owner,) = lease["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "m1", node["metadata"]["uid"])
+
+    beating(scenario)
+
+
+def test_it_beats_every_ten_seconds_and_refreshes_the_status_every_five_minutes() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        assert heartbeat.renewals == 1
+        await clock.advance(9.9)
+        assert heartbeat.renewals == 1
+        await clock.advance(0.2)
+        assert heartbeat.renewals == 2
+        assert cluster.calls.count("patch nodes/status") == 0
+        for _ in range(30):
+            await clock.advance(10)
+        assert heartbeat.renewals == 32
+        assert cluster.calls.count("patch nodes/status") == 1
+        assert cluster.calls.count("get leases") == 1 + 31  # 31 of them are this double's own look at the version
+
+    beating(scenario)
+
+
+def test_a_lease_or_node_that_was_deleted_is_made_again() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        del cluster.objects["leases", "m1"]
+        await clock.advance(10)
+        assert ("leases", "m1") in cluster.objects
+        del cluster.objects["nodes", "m1"]
+        await clock.advance(300)
+        assert ("nodes", "m1") in cluster.objects
+
+    beating(scenario)
+
+
+def test_a_lease_that_somebody_changed_is_renewed_all_the_same() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        cluster._kept("leases", cluster.objects["leases", "m1"])
+        await clock.advance(10)
+        assert heartbeat.renewals == 2
+        assert cluster.objects["leases", "m1"]["spec"]["renewTime"] == rfc3339_micro(clock.now())
+
+    beating(scenario)
+
+
+def test_a_server_that_is_away_is_asked_with_back_off_told_once_and_found_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mooring.agent")
+
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        cluster.away = True
+        await clock.advance(10)
+        cluster.calls.clear()
+        await clock.advance(60)
+        assert 8 <= len(cluster.calls) <= 16
+        assert [one.levelname for one in caplog.records] == ["WARNING"]
+        cluster.away = False
+        await clock.advance(7)
+        assert heartbeat.renewals == 2
+        assert caplog.messages[-1] == "heartbeat is back"
+
+    beating(scenario)
+
+
+def test_a_condition_that_did_not_change_keeps_its_transition_time() -> None:
+    clock = ManualClock()
+    first = node_object(MACHINE, clock.now())
+    asyncio.run(clock.advance(60))
+    second = node_status(MACHINE, clock.now(), first)["conditions"][-1]
+    assert (second["type"], second["status"], second["reason"]) == ("Ready", "True", "KubeletReady")
+    assert second["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    assert second["lastHeartbeatTime"] == "2026-01-02T03:05:05Z"
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from mooring.agent.daemon import run
+from mooring.agent.join import JoinOptions
+from mooring.secret import Secret
+from mooring.trust.joininput import JoinInput, validate_join_input
+root, endpoint, pin, name = sys.argv[1:]
+token = Secret(sys.stdin.read())
+plan = validate_join_input(JoinInput(name, (endpoint,), token, ca_cert_hashes=(pin,)))
+asyncio.run(run(plan, JoinOptions(root=Path(root))))
+"""
+
+
+def test_the_agent_joins_beats_survives_a_restart_of_the_server_and_ends_on_sigterm(
+    live_server: LiveServer, tmp_path: Path
+) -> None:
+    token = live_server.create_token()
+    arguments = [sys.executable, "-c", AGENT, str(tmp_path), live_server.endpoint, live_server.pin, "beating"]
+    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write(token.reveal().encode())
+        process.stdin.close()
+        live_server.run(lambda client: lease_of(client, "beating"))
+        live_server.kill()
+        live_server.restart()
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    assert token.secret.reveal() not in process.stderr.read()
+    process.stderr.close()
+    known = member(JoinOptions(root=tmp_path), SystemClock())
+    assert known is not None
+    assert known.node_name == "beating"
+
+
+async def lease_of(client: ClusterClient, name: str) -> Obj:
+    """The node's Lease, as soon as it is there."""
+    found = await client.list("leases", "kube-node-lease", field_selector=f"metadata.name={name}")
+    if found.items:
+        return found.items[0]
+    events = client.watch(
+        "leases",
+        "kube-node-lease",
+        resource_version=found.resource_version,
+        field_selector=f"metadata.name={name}",
+        seconds=30,
+    )
+    try:
+        return (await anext(events)).object
+    finally:
+        await events.aclose()

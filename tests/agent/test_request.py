@@ -1,0 +1,166 @@
+"""The node's request: its name as kubelet computes it, taking one up, waiting for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from mooring.agent import request
+from mooring.agent.join import JoinOptions, join
+from mooring.agent.state import NodeState
+from mooring.agent.steps import JoinError
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.pki.keys import generate_key, public_key_der
+from mooring.pki.requests import build_request
+from mooring.secret import Secret
+from mooring.trust.discovery import Polling
+from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.kubeconfig import Cluster, User
+from mooring.trust.token import BootstrapToken
+from mooring.wire.schema import Obj
+from tests.support.liveserver import LiveServer, live_server
+
+__all__ = ["live_server"]
+
+
+def test_the_name_is_the_digest_that_kubelet_computes() -> None:
+    key = generate_key()
+    made = request.node_request(key, "m1")
+
+    def part(data: bytes) -> bytes:
+        return base64.urlsafe_b64encode(data).rstrip(b"=") + b"|"
+
+    words = (b"system:node:m1", b"system:nodes", b"digital signature", b"client auth")
+    digest = hashlib.new("sha512_256", part(public_key_der(key)) + b"".join(map(part, words))).digest()
+    assert made.name == "node-csr-" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    assert made.name == request.node_request(key, "m1").name
+    assert made.name != request.node_request(key, "m2").name
+
+
+def test_rsa_keys_ask_for_key_encipherment_too() -> None:
+    assert request.node_request(generate_key("RSA-2048"), "m1").usages == (
+        "digital signature",
+        "key encipherment",
+        "client auth",
+    )
+
+
+def plan(server: LiveServer, name: str) -> JoinPlan:
+    """A token whose group may ask, but is not approved by itself."""
+    token = server.create_token(groups=("system:bootstrappers:manual",))
+    return validate_join_input(
+        JoinInput(name, (server.endpoint,), Secret(token.reveal()), ca_cert_hashes=(server.pin,))
+    )
+
+
+def options(root: Path, timeout: float = 30.0) -> JoinOptions:
+    return JoinOptions(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def asking(live_server: LiveServer) -> LiveServer:
+    """A server where a group may ask for certificates that nobody approves by itself."""
+    binding = {
+        "kind": "ClusterRoleBinding",
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": "test:manual"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers:manual"}],
+    }
+    live_server.run(lambda client: client.create("clusterrolebindings", binding))
+    return live_server
+
+
+def decided(server: LiveServer, name: str, kind: str, message: str = "") -> None:
+    async def decide(client: ClusterClient) -> Obj:
+        obj = await client.get(request.PLURAL, name)
+        condition = {"type": kind, "status": "True", "reason": "Tested", "message": message}
+        status = {**obj.get("status", {}), "conditions": [condition]}
+        return await client.update(request.PLURAL, {**obj, "status": status}, subresource="approval")
+
+    server.run(decide)
+
+
+def failure(wanted: JoinPlan, given: JoinOptions) -> str:
+    with pytest.raises(JoinError) as caught:
+        asyncio.run(join(wanted, given))
+    return str(caught.value)
+
+
+def pending(root: Path, node: str) -> request.NodeRequest:
+    key = NodeState(root).read_pending_key()
+    assert key is not None
+    return request.node_request(key, node)
+
+
+def test_an_unapproved_request_says_how_to_approve_it_and_a_second_run_goes_on_with_it(
+    asking: LiveServer, tmp_path: Path
+) -> None:
+    wanted = plan(asking, "slow")
+    message = failure(wanted, options(tmp_path, 0.2))
+    name = pending(tmp_path, "slow").name
+    assert message == (
+        f"join failed at step wait: the request {name} was not approved within 0.2 s; approve it with "
+        f"`mooring csr approve {name}` or `kubectl certificate approve {name}`, then join again: "
+        "it goes on with the same request"
+    )
+    decided(asking, name, "Approved")
+    joined = asyncio.run(join(wanted, options(tmp_path)))
+    assert joined.request_name == name
+    assert not NodeState(tmp_path).bootstrap.exists()
+
+
+def test_a_denied_request_is_told_with_its_reason_and_joining_again_asks_anew(
+    asking: LiveServer, tmp_path: Path
+) -> None:
+    wanted = plan(asking, "denied")
+    failure(wanted, options(tmp_path, 0.1))
+    name = pending(tmp_path, "denied").name
+    decided(asking, name, "Denied", "not this machine")
+    assert failure(wanted, options(tmp_path)) == (
+        f"join failed at step wait: the request {name} was denied (Tested: not this machine)"
+    )
+    assert NodeState(tmp_path).read_pending_key() is None
+    failure(wanted, options(tmp_path, 0.1))
+    assert pending(tmp_path, "denied").name != name
+
+
+def as_joiner(server: LiveServer, token: BootstrapToken) -> ClusterClient:
+    cluster = Cluster("", server.url, server.ca_pem)
+    return ClusterClient(cluster, User("joiner", token=Secret(token.reveal())), SystemClock())
+
+
+def test_a_deleted_request_is_told(asking: LiveServer) -> None:
+    token = asking.create_token(groups=("system:bootstrappers:manual",))
+
+    async def run() -> str:
+        async with asking.client() as admin, as_joiner(asking, token) as client:
+            key = generate_key()
+            obj, _ = await request.ask(client, request.node_request(key, "gone"), key, SystemClock().now())
+            waiting = asyncio.create_task(request.wait(client, obj, 30.0))
+            await asyncio.sleep(0)
+            await admin.delete(request.PLURAL, obj["metadata"]["name"])
+            with pytest.raises(request.RequestEndedError) as caught:
+                await waiting
+            return str(caught.value)
+
+    assert "was deleted; join again to make a new one" in asyncio.run(run())
+
+
+def test_a_request_of_our_name_that_is_not_ours_is_not_taken_up(asking: LiveServer) -> None:
+    async def run() -> str:
+        async with asking.client() as client:
+            key, other = generate_key(), generate_key()
+            made = request.node_request(key, "stolen")
+            theirs = build_request(other, "system:node:stolen", ("system:nodes",))
+            await client.create(request.PLURAL, request.NodeRequest(made.name, theirs, made.usages).obj())
+            with pytest.raises(request.ForeignRequestError) as caught:
+                await request.ask(client, made, key, SystemClock().now())
+            return str(caught.value)
+
+    assert asyncio.run(run()).endswith("exists and cannot be taken up: it was made with another key")

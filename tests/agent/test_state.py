@@ -1,0 +1,161 @@
+"""What is on disk, and that no crash leaves it in a state that a second run does not repair."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mooring.agent.state import NodeState, Pair
+from mooring.errors import ConfigError
+from mooring.pki.keys import generate_key, public_key_der
+from mooring.trust import kubeconfig, kubeconfigtext
+from mooring.trust.kubeconfig import Cluster
+from tests.support.testca import ThrowawayCA
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CA = ThrowawayCA()
+OTHER = ThrowawayCA("somebody else")
+
+
+def pair(name: str = "m1") -> Pair:
+    made = CA.node(name)
+    return Pair((made.certificate,), made.key)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> NodeState:
+    return NodeState(tmp_path)
+
+
+def test_a_pair_is_kept_under_its_time_and_linked(state: NodeState) -> None:
+    kept = pair()
+    path = state.write_pair(kept, NOW)
+    assert path == state.certificates / "kubelet-client-2026-01-02-03-04-05.pem"
+    assert state.current.readlink() == path
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.certificates.stat().st_mode) == 0o755
+    text = path.read_text()
+    assert text.index("BEGIN CERTIFICATE") < text.index("BEGIN PRIVATE KEY")
+    read = state.read_pair()
+    assert read is not None
+    assert read.leaf == kept.leaf
+    assert not state.updated.is_symlink()
+
+
+def test_a_second_pair_becomes_the_current_one_and_the_first_stays(state: NodeState) -> None:
+    first = state.write_pair(pair(), NOW)
+    newer = pair()
+    state.write_pair(newer, NOW.replace(minute=9))
+    read = state.read_pair()
+    assert read is not None
+    assert read.leaf == newer.leaf
+    assert first.exists()
+
+
+@pytest.mark.parametrize("moment", ["symlink", "rename"])
+def test_a_crash_in_the_swap_leaves_a_current_pair(
+    state: NodeState, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    old, new = pair(), pair()
+    state.write_pair(old, NOW)
+
+    def crash(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "symlink":
+            patch.setattr(Path, "symlink_to", crash)
+        else:
+            patch.setattr(NodeState, "_rename", crash)
+        with pytest.raises(KeyboardInterrupt):
+            state.write_pair(new, NOW.replace(minute=9))
+    read = NodeState(state.root).read_pair()
+    assert read is not None
+    assert read.leaf == (old.leaf if moment == "symlink" else new.leaf)
+    assert not state.updated.is_symlink()
+
+
+def test_a_leftover_link_to_nowhere_is_removed(state: NodeState) -> None:
+    kept = pair()
+    state.write_pair(kept, NOW)
+    state.updated.symlink_to(state.certificates / "never-written.pem")
+    read = state.read_pair()
+    assert read is not None
+    assert read.leaf == kept.leaf
+    assert not state.updated.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="an empty file"),
+        pytest.param(b"junk", id="junk"),
+        pytest.param(pair().certificate_pem, id="a certificate without a key"),
+        pytest.param(pair().key_pem.reveal(), id="a key without a certificate"),
+        pytest.param(pair().certificate_pem + pair().key_pem.reveal(), id="the key of another certificate"),
+    ],
+)
+def test_an_unusable_pair_reads_as_none(state: NodeState, content: bytes) -> None:
+    path = state.write_pair(pair(), NOW)
+    path.write_bytes(content)
+    assert state.read_pair() is None
+
+
+def test_the_pending_key_outlives_a_crash_and_goes_when_dropped(state: NodeState) -> None:
+    key = generate_key()
+    state.write_pending_key(key)
+    assert stat.S_IMODE(state.pending_key.stat().st_mode) == 0o600
+    read = NodeState(state.root).read_pending_key()
+    assert read is not None
+    assert public_key_der(read) == public_key_der(key)
+    state.drop_pending_key()
+    state.drop_pending_key()
+    assert state.read_pending_key() is None
+
+
+def test_ca_crt_is_written_once(state: NodeState) -> None:
+    assert state.write_ca(CA.certificate_pem)
+    assert not state.write_ca(CA.certificate_pem + OTHER.certificate_pem)
+    assert state.read_ca() == CA.certificate_pem
+
+
+def test_ca_crt_of_another_cluster_is_never_replaced(state: NodeState) -> None:
+    state.write_ca(OTHER.certificate_pem)
+    with pytest.raises(ConfigError, match="holds the CA of another cluster"):
+        state.write_ca(CA.certificate_pem)
+    assert state.read_ca() == OTHER.certificate_pem
+
+
+def test_ca_crt_that_cannot_be_read_is_told(state: NodeState) -> None:
+    state.write_ca(CA.certificate_pem)
+    state.ca.write_bytes(b"junk")
+    with pytest.raises(ConfigError, match=r"cannot be used: .*; move it away and join again"):
+        state.check_ca(CA.certificate_pem)
+
+
+def test_kubelet_conf_is_kubelets_own(state: NodeState) -> None:
+    state.write_kubeconfig(Cluster("c", "https://api.test:6443", CA.certificate_pem, tls_server_name="api"))
+    config = kubeconfigtext.parse(state.kubeconfig.read_bytes())
+    selected = kubeconfig.select(config)
+    assert (config.current_context, selected.namespace) == ("default-context", "default")
+    assert selected.user.certificate_file == selected.user.key_file == str(state.current)
+    assert state.read_cluster() == selected.cluster
+    assert selected.cluster.tls_server_name == "api"
+    assert stat.S_IMODE(state.kubeconfig.stat().st_mode) == 0o600
+
+
+def test_the_bootstrap_kubeconfig_holds_the_token_until_it_is_dropped(state: NodeState) -> None:
+    state.write_bootstrap("https://api.test:6443", CA.certificate_pem, "abcdef.0123456789abcdef")
+    assert stat.S_IMODE(state.bootstrap.stat().st_mode) == 0o600
+    assert "abcdef.0123456789abcdef" in state.bootstrap.read_text()
+    state.drop_bootstrap()
+    assert not state.bootstrap.exists()
+
+
+def test_a_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "var").write_text("a file is in the way")
+    with pytest.raises(ConfigError, match=r"the directory .* cannot be made"):
+        NodeState(tmp_path).write_pending_key(generate_key())

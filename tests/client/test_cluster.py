@@ -1,0 +1,286 @@
+"""The verbs against a real server, and against peers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, Listed
+from mooring.client.follow import follow
+from mooring.clock import Clock, SystemClock
+from mooring.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    MooringError,
+    NotFoundError,
+    PeerError,
+    TooManyRequestsError,
+)
+from mooring.secret import Secret
+from mooring.trust.kubeconfig import Cluster, User
+from mooring.wire.schema import Obj
+from mooring.wire.watch import WatchEvent
+from tests.support import peer
+from tests.support.liveserver import LiveServer, free_port, live_server
+from tests.support.testca import LOOPBACK, ThrowawayCA
+
+__all__ = ["live_server"]
+CA = ThrowawayCA()
+SERVING = CA.server(*LOOPBACK)
+
+
+class Hasty(SystemClock):
+    """Sleeps are counted, not slept."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+def config_map(name: str, **data: str) -> Obj:
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default", "labels": {"of": "test-cluster"}},
+        "data": data,
+    }
+
+
+def test_every_verb_and_what_it_raises(live_server: LiveServer) -> None:
+    async def run(client: ClusterClient) -> None:
+        made = await client.create("configmaps", config_map("verbs", a="1"))
+        with pytest.raises(AlreadyExistsError, match=r'^configmaps "verbs" already exists$'):
+            await client.create("configmaps", config_map("verbs"))
+        assert await client.get("configmaps", "verbs", "default") == made
+        updated = await client.update("configmaps", {**made, "data": {"a": "2"}})
+        with pytest.raises(ConflictError):
+            await client.update("configmaps", {**made, "data": {"a": "3"}})
+        patched = await client.patch("configmaps", "verbs", {"data": {"b": "1"}}, "default")
+        assert patched["data"] == {"a": "2", "b": "1"}
+        operations = [{"op": "remove", "path": "/data/a"}]
+        patched = await client.patch("configmaps", "verbs", operations, "default", content_type=JSON_PATCH)
+        assert patched["data"] == {"b": "1"}
+        patched = await client.patch("configmaps", "verbs", {"data": {"b": None}}, "default", content_type=STRATEGIC)
+        assert not patched.get("data")
+        listed = await client.list("configmaps", "default", label_selector="of=test-cluster")
+        assert [(one["kind"], one["metadata"]["name"]) for one in listed.items] == [("ConfigMap", "verbs")]
+        with pytest.raises(ConflictError):
+            await client.delete("configmaps", "verbs", "default", uid="another")
+        await client.delete("configmaps", "verbs", "default", uid=updated["metadata"]["uid"], propagation="Background")
+        with pytest.raises(NotFoundError, match=r'^configmaps "verbs" not found$'):
+            await client.get("configmaps", "verbs", "default")
+        with pytest.raises(InvalidError):
+            await client.create("configmaps", config_map("NOT A NAME"))
+        dry = await client.create("configmaps", config_map("dry"), dry_run=True)
+        assert dry["metadata"]["name"] == "dry"
+        with pytest.raises(NotFoundError):
+            await client.get("configmaps", "dry", "default")
+        assert json.loads(await client.read("/version"))["major"] == "1"
+
+    live_server.run(run)
+
+
+def test_a_long_list_comes_in_pages(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.client.cluster.PAGE", 3)
+
+    async def run(client: ClusterClient) -> list[str]:
+        await asyncio.gather(*(client.create("configmaps", config_map(f"page-{n}")) for n in range(8)))
+        listed = await client.list("configmaps", "default", label_selector="of=test-cluster")
+        await asyncio.gather(*(client.delete("configmaps", f"page-{n}", "default") for n in range(8)))
+        return [one["metadata"]["name"] for one in listed.items]
+
+    assert live_server.run(run) == [f"page-{n}" for n in range(8)]
+
+
+def test_a_watch_gives_each_event_once_and_a_stale_one_is_expired(live_server: LiveServer) -> None:
+    async def run(client: ClusterClient) -> list[str]:
+        start = (await client.list("configmaps", "default")).resource_version
+        made = await client.create("configmaps", config_map("watched"))
+        await client.update("configmaps", {**made, "data": {"a": "1"}})
+        await client.delete("configmaps", "watched", "default")
+        seen = []
+        events = client.watch(
+            "configmaps", "default", resource_version=start, field_selector="metadata.name=watched", seconds=20
+        )
+        async with aclosing(events):
+            async for event in events:
+                seen.append(event.type)
+                if event.type == "DELETED":
+                    break
+        return seen
+
+    assert live_server.run(run) == ["ADDED", "MODIFIED", "DELETED"]
+
+
+def test_impersonation_and_refusals_are_the_servers_own_words(live_server: LiveServer) -> None:
+    from dataclasses import replace
+
+    from mooring.client.cluster import connect
+    from mooring.client.kubeconfigfiles import load
+
+    async def run() -> None:
+        selected = load(str(live_server.data_dir / "super-admin.conf"))
+        user = replace(selected.user, impersonate="alice", impersonate_groups=("system:authenticated",))
+        async with connect(replace(selected, user=user)) as client:
+            with pytest.raises(ForbiddenError) as caught:
+                await client.get("secrets", "x", "kube-system")
+            assert str(caught.value) == (
+                'secrets "x" is forbidden: User "alice" cannot get resource "secrets" in API group "" '
+                'in the namespace "kube-system"'
+            )
+
+    asyncio.run(run())
+
+
+def test_following_goes_on_through_a_restart(live_server: LiveServer) -> None:
+    async def run(client: ClusterClient) -> None:
+        troubles: list[MooringError] = []
+        changes = follow(client, "configmaps", "default", on_trouble=troubles.append)
+        async with aclosing(changes):
+            assert isinstance(await anext(changes), Listed)
+            await client.create("configmaps", config_map("one"))
+            first = await anext(changes)
+            assert isinstance(first, WatchEvent)
+            assert first.object["metadata"]["name"] == "one"
+            restarting = asyncio.to_thread(live_server.process.wait)
+            live_server.process.kill()
+            waiting = asyncio.ensure_future(anext(changes))
+            await restarting
+            await asyncio.to_thread(live_server.restart)
+            await client.create("configmaps", config_map("two"))
+            second = await waiting
+            assert isinstance(second, WatchEvent)
+            assert second.object["metadata"]["name"] == "two"
+        for name in ("one", "two"):
+            await client.delete("configmaps", name, "default")
+
+    live_server.run(run)
+
+
+# ── peers that misbehave ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def asking(
+    answer: peer.Answer,
+    work: Callable[[ClusterClient], Coroutine[Any, Any, Any]],
+    user: User | None = None,
+    clock: Clock | None = None,
+) -> list[peer.Asked]:
+    async def run(server: peer.Peer) -> None:
+        cluster = Cluster("c", server.url, CA.certificate_pem)
+        async with ClusterClient(cluster, user or User("u"), clock or Hasty()) as client:
+            await work(client)
+
+    with peer.http_peer(answer, SERVING) as server:
+        asyncio.run(run(server))
+        return server.asked
+
+
+def status(code: int, reason: str, **details: Any) -> peer.Reply:
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "message": reason,
+        "code": code,
+    }
+    return peer.Reply(code, json.dumps(body | ({"details": details} if details else {})).encode())
+
+
+def test_nobody_there_is_a_sentence_that_says_which_server_and_what_to_do() -> None:
+    async def run() -> None:
+        url = f"https://127.0.0.1:{free_port()}"
+        async with ClusterClient(Cluster("c", url), User("u"), SystemClock()) as client:
+            with pytest.raises(PeerError) as caught:
+                await client.get("secrets", "x", "y")
+            assert str(caught.value) == (
+                f"asking {url}: nothing answers there (connection refused); "
+                "check the address, the port, the firewall, and that the server runs"
+            )
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_not_of_an_api_server_is_told() -> None:
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(PeerError, match="status 502 without a Kubernetes Status"):
+            await client.get("secrets", "x", "y")
+
+    asking(lambda asked: peer.Reply(502, b"<html>bad gateway</html>"), work)
+
+
+def test_plain_http_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be an https URL"):
+        ClusterClient(Cluster("c", "http://127.0.0.1:8080"), User("u"), SystemClock())
+
+
+def test_a_server_that_asks_for_patience_is_asked_again_a_few_times() -> None:
+    clock = Hasty()
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(TooManyRequestsError):
+            await client.get("secrets", "x", "y")
+
+    asked = asking(lambda asked: status(429, "TooManyRequests", retryAfterSeconds=7), work, clock=clock)
+    assert len(asked) == 5
+    assert clock.slept == [7, 7, 7, 7]
+
+
+def test_a_410_of_a_watch_is_expired() -> None:
+    event = json.dumps(
+        {"type": "ERROR", "object": {"kind": "Status", "reason": "Expired", "message": "too old", "code": 410}}
+    )
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(ExpiredError, match=r"^too old$"):
+            await anext(client.watch("secrets", resource_version="1"))
+
+    asking(lambda asked: peer.Reply(200, event.encode() + b"\n"), work)
+
+
+def test_following_lists_again_after_410_and_waits_between_tries() -> None:
+    clock = Hasty()
+    expired = (
+        json.dumps({"type": "ERROR", "object": {"kind": "Status", "reason": "Expired", "code": 410}}).encode() + b"\n"
+    )
+    listed = json.dumps({"kind": "SecretList", "metadata": {"resourceVersion": "5"}, "items": []}).encode()
+
+    async def work(client: ClusterClient) -> None:
+        changes = follow(client, "secrets")
+        async with aclosing(changes):
+            assert isinstance(await anext(changes), Listed)
+            assert isinstance(await anext(changes), Listed)
+            assert isinstance(await anext(changes), Listed)
+
+    asking(lambda asked: peer.Reply(200, expired if "watch=true" in asked.path else listed), work, clock=clock)
+    assert clock.slept == [0.8, 1.6]
+
+
+def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
+    token = tmp_path / "token"
+    token.write_text("old\n")
+
+    def answer(asked: peer.Asked) -> peer.Reply:
+        if asked.headers["Authorization"] == "Bearer new":
+            return peer.Reply()
+        token.write_text("new\n")
+        return status(401, "Unauthorized")
+
+    async def work(client: ClusterClient) -> None:
+        assert await client.get("secrets", "x", "y") == {}
+
+    asked = asking(answer, work, User("u", token=Secret("ignored"), token_file=str(token)))
+    assert [one.headers["Authorization"] for one in asked] == ["Bearer old", "Bearer new"]

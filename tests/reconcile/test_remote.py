@@ -1,0 +1,123 @@
+"""The same plans against any API server (law 7): the token cleaner over HTTPS, and views that follow a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import datetime, timedelta
+
+import pytest
+
+from mooring.clock import SystemClock
+from mooring.controllers.actions import Delete
+from mooring.controllers.tokencleaner import TokenCleaner
+from mooring.errors import ConflictError, NotFoundError
+from mooring.reconcile.loop import Reconciler
+from mooring.reconcile.remote import LiveView, RemoteApi
+from mooring.wire.schema import Obj
+from tests.support.liveserver import LiveServer, live_server
+
+__all__ = ["live_server"]
+
+
+class Ahead(SystemClock):
+    """The machine's clock, hours ahead: tokens of the next hours have expired."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=2)
+
+
+def test_the_token_cleaner_deletes_an_expired_token_of_another_server(live_server: LiveServer) -> None:
+    async def run() -> None:
+        async with live_server.client() as client:
+            short = await live_server.create_token_in(client, ttl=timedelta(hours=1))
+            long = await live_server.create_token_in(client, ttl=timedelta(hours=9))
+            loop = asyncio.create_task(
+                Reconciler((TokenCleaner(),), RemoteApi(client), Ahead(), secrets.token_bytes).run()
+            )
+            try:
+                await live_server.signature(client, short.id, present=False)
+            finally:
+                loop.cancel()
+                await asyncio.gather(loop, return_exceptions=True)
+            with pytest.raises(NotFoundError):
+                await client.get("secrets", f"bootstrap-token-{short.id}", "kube-system")
+            assert await client.get("secrets", f"bootstrap-token-{long.id}", "kube-system")
+
+    asyncio.run(run())
+
+
+def test_a_view_has_what_there_is_and_then_every_change(live_server: LiveServer) -> None:
+    async def run() -> None:
+        async with live_server.client() as client:
+            api = RemoteApi(client)
+            told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+            await client.create("configmaps", config_map("before"))
+
+            def on_event(plural: str, obj: Obj, gone: bool) -> None:
+                if obj["metadata"]["namespace"] != "default" or obj["metadata"]["name"] == "kube-root-ca.crt":
+                    return
+                assert (api.views[plural].get(obj["metadata"]["name"], "default") is None) is gone
+                told.put_nowait((obj["metadata"]["name"], gone))
+
+            stop = await api.follow(("configmaps",), on_event)
+            assert await told.get() == ("before", False)
+            made = await api.create("configmaps", config_map("after"))
+            assert await told.get() == ("after", False)
+            changed = await api.update("configmaps", {**made, "data": {"a": "b"}})
+            assert await told.get() == ("after", False)
+            with pytest.raises(ConflictError):
+                await api.update("configmaps", {**made, "data": {"a": "c"}})
+            with pytest.raises(ConflictError):
+                await api.delete(Delete("configmaps", "default", "after", "another-uid"))
+            await api.delete(Delete("configmaps", "default", "after", changed["metadata"]["uid"]))
+            assert await told.get() == ("after", True)
+            await stop()
+            await client.delete("configmaps", "before", "default")
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def config_map(name: str) -> Obj:
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}}
+
+
+def test_access_reviews_are_asked_of_the_server(live_server: LiveServer) -> None:
+    def review(user: str) -> Obj:
+        attributes = {"verb": "get", "resource": "secrets", "namespace": "kube-system"}
+        spec = {"user": user, "resourceAttributes": attributes, "groups": ["system:masters"] if user == "root" else []}
+        return {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": spec}
+
+    async def run() -> tuple[bool, bool]:
+        async with live_server.client() as client:
+            api = RemoteApi(client)
+            return await api.allows(review("root")), await api.allows(review("nobody"))
+
+    assert asyncio.run(run()) == (True, False)
+
+
+def obj(name: str, version: str, uid: str = "u") -> Obj:
+    return {"metadata": {"name": name, "namespace": "n", "resourceVersion": version, "uid": uid}}
+
+
+def test_a_second_list_is_told_as_the_differences_it_makes() -> None:
+    view = LiveView()
+    view.replace([obj("same", "1"), obj("changed", "2"), obj("gone", "3"), obj("remade", "4", "old")])
+    before = view.revision
+    told = view.replace([obj("same", "1"), obj("changed", "5"), obj("new", "6"), obj("remade", "7", "new")])
+    assert [(one["metadata"]["name"], gone) for one, gone in told] == [
+        ("gone", True), ("remade", True), ("changed", False), ("new", False), ("remade", False),
+    ]  # fmt: skip
+    assert view.revision > before
+    assert [one["metadata"]["name"] for one in view.list("n")] == ["changed", "new", "remade", "same"]
+    assert list(view.list("other")) == []
+
+
+def test_dropping_what_is_not_there_changes_nothing() -> None:
+    view = LiveView()
+    view.put(obj("a", "1"))
+    before = view.revision
+    view.drop(obj("b", "2"))
+    assert view.revision == before
+    view.drop(obj("a", "3"))
+    assert list(view.list()) == []
