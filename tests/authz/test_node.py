@@ -8,10 +8,23 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Ruling
 from mooring.authz.node import NodeAuthorizer
 from mooring.identity import UserInfo
+from mooring.kinds.view import FixedView
 
 NODE = UserInfo("system:node:n1", groups=("system:nodes", "system:authenticated"))
 LEASES = {"group": "coordination.k8s.io", "resource": "leases", "namespace": "kube-node-lease"}
 CSRS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
+
+
+POD = {"resource": "pods", "namespace": "ns"}
+VIEWS = {
+    "pods": FixedView(
+        [
+            {"metadata": {"name": "mine", "namespace": "ns"}, "spec": {"nodeName": "n1"}},
+            {"metadata": {"name": "other", "namespace": "ns"}, "spec": {"nodeName": "n2"}},
+            {"metadata": {"name": "unbound", "namespace": "ns"}},
+        ]
+    )
+}
 
 
 def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
@@ -33,11 +46,22 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
         pytest.param(ask("watch", **CSRS), id="watch certificate requests"),
         pytest.param(ask("create", resource="events", namespace="default"), id="report an event"),
         pytest.param(ask("list", resource="services"), id="list services"),
+        pytest.param(ask("get", name="mine", **POD), id="read a Pod that runs on it"),
+        pytest.param(ask("watch", name="mine", **POD), id="watch one Pod that runs on it"),
+        pytest.param(ask("list", resource="pods", field_selector="spec.nodeName=n1"), id="list its Pods"),
+        pytest.param(
+            ask("watch", resource="pods", field_selector="status.phase!=Failed,spec.nodeName=n1"),
+            id="watch some of its Pods",
+        ),
+        pytest.param(ask("create", **POD), id="create a Pod, which admission narrows"),
+        pytest.param(ask("delete", name="mine", **POD), id="delete a Pod, which admission narrows"),
+        pytest.param(ask("patch", name="mine", subresource="status", **POD), id="report on a Pod"),
+        pytest.param(ask("create", name="mine", subresource="eviction", **POD), id="evict a Pod"),
         pytest.param(ask("create", group="authentication.k8s.io", resource="tokenreviews"), id="review a token"),
     ],
 )
 def test_a_node_may(asked: Attributes) -> None:
-    assert NodeAuthorizer().authorize(asked, {}).allowed
+    assert NodeAuthorizer().authorize(asked, VIEWS).allowed
 
 
 @pytest.mark.parametrize(
@@ -87,6 +111,36 @@ def test_a_node_may(asked: Attributes) -> None:
             "no relationship found between node 'n1' and this object",
             id="make a token",
         ),
+        pytest.param(
+            ask("get", name="other", **POD),
+            "no relationship found between node 'n1' and this object",
+            id="read a Pod of another node",
+        ),
+        pytest.param(
+            ask("get", name="unbound", **POD),
+            "no relationship found between node 'n1' and this object",
+            id="read a Pod that waits",
+        ),
+        pytest.param(
+            ask("get", name="gone", **POD),
+            "no relationship found between node 'n1' and this object",
+            id="learn that a Pod is gone",
+        ),
+        *(
+            pytest.param(
+                ask("list", resource="pods", field_selector=selector),
+                "can only list/watch pods with spec.nodeName field selector",
+                id=f"list Pods {what}",
+            )
+            for what, selector in [
+                ("of all nodes", ""),
+                ("of another node", "spec.nodeName=n2"),
+                ("of all other nodes", "spec.nodeName!=n1"),
+                ("by a selector nobody understands", "spec.nodeName"),
+            ]
+        ),
+        pytest.param(ask("deletecollection", **POD), "", id="delete Pods together"),
+        pytest.param(ask("get", name="mine", subresource="log", **POD), "", id="read a log"),
         pytest.param(ask("approve", **CSRS), "", id="approve a certificate"),
         pytest.param(ask("get", path="/metrics"), "", id="read metrics"),
         pytest.param(
@@ -105,5 +159,9 @@ def test_a_node_may(asked: Attributes) -> None:
     ],
 )
 def test_a_node_may_not(asked: Attributes, reason: str) -> None:
-    decision = NodeAuthorizer().authorize(asked, {})
+    decision = NodeAuthorizer().authorize(asked, VIEWS)
     assert (decision.ruling, decision.reason) == (Ruling.NO_OPINION, reason)
+
+
+def test_no_pod_is_its_own_where_nobody_knows_pods() -> None:
+    assert not NodeAuthorizer().authorize(ask("get", name="mine", **POD), {}).allowed

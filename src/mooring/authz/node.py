@@ -7,8 +7,9 @@ Rules kept here (reference/kubernetes.md 6.6), narrower than kube-apiserver's wh
    and its own status. A create carries no name here: that it is its own Node is admission's to check.
 3. Leases: only in kube-node-lease, its own; `create` carries no name (admission, again).
 4. CertificateSigningRequests: create, get, list, watch.
-5. Kinds whose access follows from pods (secrets, configmaps, tokens of service accounts, volumes) need the graph, which
-   comes with another issue: no opinion.
+5. Pods: get of those bound to it; list and watch when the field selector says `spec.nodeName=<itself>`; create, delete, status
+   and eviction, which admission narrows. Kinds whose access follows from pods (secrets, configmaps, tokens of service
+   accounts, volumes) need the graph, which comes with another issue: no opinion.
 6. Everything else follows the static rules of the ClusterRole `system:node`.
 7. It never denies.
 """
@@ -20,7 +21,9 @@ from mooring.authz.decision import Decision, Ruling
 from mooring.authz.nodeidentity import node_name
 from mooring.authz.noderules import GRAPH_RESOURCES, NODE_RULES
 from mooring.authz.rules import compile_rules
+from mooring.errors import BadRequestError
 from mooring.kinds.view import Views
+from mooring.wire.selectors import parse_field_selector
 
 LEASE_NAMESPACE = "kube-node-lease"
 
@@ -28,6 +31,9 @@ _LEASES = "coordination.k8s.io"
 _READ = frozenset({"get", "list", "watch"})
 _CHANGE = frozenset({"update", "patch"})
 _LEASE_VERBS = frozenset({"get", "update", "patch", "delete"})
+_POD_CHANGES = frozenset(
+    {("create", ""), ("delete", ""), ("update", "status"), ("patch", "status"), ("create", "eviction")}
+)
 _STATIC = compile_rules(NODE_RULES)
 _ALLOW = Decision(Ruling.ALLOW)
 _NOT_A_NODE = Decision(Ruling.NO_OPINION)
@@ -50,6 +56,8 @@ class NodeAuthorizer:
             return _node(node, attributes)
         if resource == (_LEASES, "leases"):
             return _lease(node, attributes)
+        if resource == ("", "pods"):
+            return _pod(node, attributes, views)
         if resource in GRAPH_RESOURCES:
             return _no(f"no relationship found between node '{node}' and this object")
         if any(rule.allows(attributes) for rule in _STATIC):
@@ -76,6 +84,29 @@ def _lease(node: str, attributes: Attributes) -> Decision:
     if attributes.verb != "create" and attributes.name != node:
         return _no("can only access node lease with the same name as the requesting node")
     return _ALLOW
+
+
+def _pod(node: str, attributes: Attributes, views: Views) -> Decision:
+    verb, subresource = attributes.verb, attributes.subresource
+    if (verb, subresource) in _POD_CHANGES:
+        return _ALLOW
+    if subresource or verb not in _READ:
+        return _no("")
+    if attributes.name:
+        pods = views.get("pods")
+        pod = None if pods is None else pods.get(attributes.name, attributes.namespace)
+        bound = pod is not None and (pod.get("spec") or {}).get("nodeName") == node
+        return _ALLOW if bound else _no(f"no relationship found between node '{node}' and this object")
+    if verb != "get" and _selected_node(attributes.field_selector) == node:
+        return _ALLOW
+    return _no("can only list/watch pods with spec.nodeName field selector")
+
+
+def _selected_node(selector: str) -> str | None:
+    try:
+        return parse_field_selector(selector).requires("spec.nodeName")
+    except BadRequestError:  # a review may carry any text
+        return None
 
 
 def _no(reason: str) -> Decision:

@@ -5,7 +5,7 @@ Rules kept here (reference/kubernetes.md 3.4, 6.7), for users that are nodes (gr
   reports about itself, never node-restriction labels.
 * Its own Lease in kube-node-lease only.
 * Certificate requests for kubelet signers only with its own common name.
-* Service account tokens only bound to a pod that runs on it.
+* Pods as `mirrorpods` says. Service account tokens only bound to a pod that runs on it.
 A node that does not say which node it is may do none of this.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from mooring.authz.nodeidentity import node_name
 from mooring.identity import NODE_PREFIX
 from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.registry.admission import mirrorpods
 from mooring.registry.admission.csr import CSRS, requested
 from mooring.registry.admission.request import AdmissionRequest
 
@@ -129,5 +130,7 @@ _CHECKS = {
     "nodes/status": _node,
     "leases": _lease,
     CSRS: _csr,
+    "pods": mirrorpods.pod,
+    "pods/status": mirrorpods.pod_status,
     "serviceaccounts/token": _token,
 }

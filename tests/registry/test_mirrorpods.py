@@ -1,0 +1,181 @@
+"""What of Pods a node may change (reference/kubernetes.md 6.7)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
+from mooring.errors import ApiError, ForbiddenError, NotFoundError
+from mooring.identity import NODE_PREFIX, NODES, UserInfo
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.kind import Change
+from mooring.kinds.view import FixedView
+from mooring.registry.admission import ADMISSION, AdmissionRequest
+from mooring.wire.schema import Obj
+from tests.support.manualclock import EPOCH
+from tests.support.registryroom import ADMIN, Room, in_room
+
+NODE = UserInfo(NODE_PREFIX + "n1", groups=(NODES,))
+NODE_VIEW = FixedView([{"metadata": {"name": "n1", "uid": "n1-uid"}}])
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1-uid", "controller": True}
+
+
+def mirror(**changes: Any) -> Obj:
+    """A mirror Pod of n1; `changes` replace members of its spec."""
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "x",
+            "annotations": {"kubernetes.io/config.mirror": "h"},
+            "ownerReferences": [copy.deepcopy(OWNER)],
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}], **changes},
+    }
+
+
+def owned(*owners: Obj) -> Obj:
+    obj = mirror()
+    obj["metadata"]["ownerReferences"] = list(owners)
+    return obj
+
+
+def nobody(asked: Attributes) -> Decision:
+    return Decision(Ruling.NO_OPINION)
+
+
+def admit(new: Obj | None, old: Obj | None, subresource: str = "", nodes: FixedView = NODE_VIEW) -> None:
+    ADMISSION["NodeRestriction"]().admit(
+        AdmissionRequest(
+            operation="DELETE" if new is None else "CREATE" if old is None else "UPDATE",
+            kind=BY_PLURAL["pods"],
+            namespace="x",
+            name="p",
+            new=new,
+            old=old,
+            change=Change(NODE, EPOCH),
+            views={"nodes": nodes},
+            authorize=nobody,
+            subresource=subresource,
+        )
+    )
+
+
+def without_annotation() -> Obj:
+    obj = mirror()
+    del obj["metadata"]["annotations"]
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("new", "why"),
+    [
+        pytest.param(without_annotation(), "can only create mirror pods", id="a pod of its own making"),
+        pytest.param(
+            mirror(nodeName="n2"), "can only create pods with spec.nodeName set to itself", id="on another node"
+        ),
+        pytest.param(mirror(nodeName=""), "can only create pods with spec.nodeName set to itself", id="on no node"),
+        pytest.param(owned(), "exactly one owner reference", id="owned by nobody"),
+        pytest.param(owned(OWNER, OWNER | {"controller": False}), "exactly one owner reference", id="owned by two"),
+        pytest.param(owned(OWNER | {"name": "n2"}), "an owner reference set to itself", id="owned by another node"),
+        pytest.param(owned(OWNER | {"kind": "Pod"}), "an owner reference set to itself", id="owned by a pod"),
+        pytest.param(owned(OWNER | {"controller": False}), "a controller owner reference", id="not controlled by it"),
+        pytest.param(
+            owned(OWNER | {"blockOwnerDeletion": True}), "must not set blockOwnerDeletion", id="blocking its deletion"
+        ),
+        pytest.param(owned(OWNER | {"uid": "old"}), "node n1 UID mismatch", id="owned by an earlier Node"),
+        pytest.param(mirror(serviceAccountName="a"), "reference a service account", id="with a service account"),
+        pytest.param(mirror(imagePullSecrets=[{"name": "s"}]), "reference secrets", id="with a secret for images"),
+        *(
+            pytest.param(
+                mirror(volumes=[{"name": "v", **volume}]),
+                f"reference {resource}",
+                id=f"with a volume of {resource}: {next(iter(volume))}",
+            )
+            for volume, resource in [
+                ({"secret": {"secretName": "s"}}, "secrets"),
+                ({"csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}, "secrets"),
+                ({"projected": {"sources": [{"downwardAPI": {}}, {"secret": {"name": "s"}}]}}, "secrets"),
+                ({"configMap": {"name": "c"}}, "configmaps"),
+                ({"projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}, "clustertrustbundles"),
+                ({"persistentVolumeClaim": {"claimName": "c"}}, "persistentvolumeclaims"),
+                ({"ephemeral": {"volumeClaimTemplate": {}}}, "persistentvolumeclaims"),
+            ]
+        ),
+        *(
+            pytest.param(
+                mirror(**{group: [{"name": "c", **parts}]}),
+                f"reference {resource}",
+                id=f"with variables of {resource} in {group}",
+            )
+            for group, parts, resource in [
+                ("containers", {"envFrom": [{"secretRef": {"name": "s"}}]}, "secrets"),
+                ("initContainers", {"envFrom": [{"configMapRef": {"name": "c"}}]}, "configmaps"),
+                ("containers", {"env": [{"name": "A"}, {"name": "B", "valueFrom": {"secretKeyRef": {}}}]}, "secrets"),
+                ("initContainers", {"env": [{"name": "B", "valueFrom": {"configMapKeyRef": {}}}]}, "configmaps"),
+            ]
+        ),
+    ],
+)
+def test_a_node_may_not_create(new: Obj, why: str) -> None:
+    with pytest.raises(ForbiddenError) as caught:
+        admit(new, None)
+    assert why in caught.value.message
+
+
+def test_a_node_creates_mirrors_that_read_nothing() -> None:
+    admit(mirror(), None)
+    facts = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    admit(
+        mirror(
+            volumes=[{"name": "v", "hostPath": {"path": "/etc"}}],
+            containers=[{"name": "c", "image": "i", "env": [facts, {"name": "B", "value": "b"}]}],
+        ),
+        None,
+    )
+
+
+def test_a_mirror_needs_its_node() -> None:
+    with pytest.raises(NotFoundError):
+        admit(mirror(), None, nodes=FixedView([]))
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        pytest.param(
+            lambda old: admit(None, old), "can only delete pods with spec.nodeName set to itself", id="delete"
+        ),
+        pytest.param(lambda old: admit(old, old, "status"), "can only update pod status for pods with", id="report on"),
+    ],
+)
+def test_a_node_sees_to_its_own_pods_only(act: Callable[[Obj], None], why: str) -> None:
+    act(mirror())
+    for old in (mirror(nodeName="n2"), {"metadata": {"name": "p"}}):
+        with pytest.raises(ForbiddenError) as caught:
+            act(old)
+        assert why in caught.value.message
+
+
+def test_a_node_updates_the_status_of_a_pod_only() -> None:
+    with pytest.raises(ForbiddenError, match="can update only the status of pods"):
+        admit(mirror(), mirror())
+    labelled = mirror()
+    labelled["metadata"]["labels"] = {"a": "b"}
+    with pytest.raises(ForbiddenError, match="cannot update labels through pod status"):
+        admit(labelled, mirror(), "status")
+
+
+@in_room
+async def test_pods_through_the_registry(room: Room) -> None:
+    node = await room.create("nodes", {"metadata": {"name": "n1"}}, user=ADMIN)
+    await room.create("namespaces", {"metadata": {"name": "x"}}, user=ADMIN)
+    own = owned(OWNER | {"uid": node.obj["metadata"]["uid"]})
+    made = await room.create("pods", own, namespace="x", user=NODE)
+    assert made.obj["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    with pytest.raises(ApiError):
+        await room.create("pods", mirror(nodeName="n2"), namespace="x", user=NODE)
