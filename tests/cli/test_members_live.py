@@ -1,0 +1,225 @@
+"""init, up, server, join and agent as real processes, and what of their secrets comes out where."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from mooring.trust.pins import pins_of
+from tests.support.commandline import CommandLine, Outcome, mooring, process
+from tests.support.liveserver import LiveServer, live_server
+
+__all__ = ["live_server", "mooring"]
+SECRET = "k3m8x1c5v0b6n4z2"
+TOKEN = f"first1.{SECRET}"
+LOCAL = ("--bind-address", "127.0.0.1", "--secure-port", "0")
+WAIT = 30.0
+
+
+class Running:
+    """A command that stays, its streams in files."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.out, self.err = directory / "out", directory / "err"
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mooring", *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+
+    def until(self, text: str) -> str:
+        """Wait until `text` has been said; everything said so far."""
+        deadline = time.monotonic() + WAIT
+        while True:
+            said = self.out.read_text() + self.err.read_text()
+            if text in said:
+                return said
+            assert self.process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+
+    def stop(self) -> Outcome:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(WAIT)
+        return Outcome(code, self.out.read_text(), self.err.read_text())
+
+
+@contextmanager
+def running(directory: Path, *arguments: str) -> Iterator[Running]:
+    directory.mkdir()
+    started = Running(directory, *arguments)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+            started.process.wait()
+
+
+def server_of(data: Path) -> str:
+    config = yaml.safe_load((data / "admin.conf").read_text())
+    server: str = config["clusters"][0]["cluster"]["server"]
+    return server
+
+
+def test_init_makes_everything_once(tmp_path: Path, mooring: CommandLine) -> None:
+    data = tmp_path / "data"
+    flags = ("init", "--data-dir", str(data), "--bind-address", "127.0.0.1", "--secure-port", "16443")
+    first = mooring.done(*flags, "--control-plane-endpoint", "cp.example:7443,127.0.0.1")
+    ca = (data / "pki/ca.crt").read_bytes()
+    pin = pins_of(ca)[0]
+    assert "  pki/ca.crt\n" in first
+    assert "  admin.conf\n" in first
+    assert re.search(
+        rf"\n  mooring join cp\.example:7443 127\.0\.0\.1:16443 --token [a-z0-9]{{6}}\.[a-z0-9]{{16}} "
+        rf"--discovery-token-ca-cert-hash {pin}\n",
+        first,
+    )
+    assert "\n  kubeadm join cp.example:7443 --token " in first
+    second = mooring.done(*flags, "--control-plane-endpoint", "cp.example:7443,127.0.0.1")
+    assert f"The keys and certificates in {data} are kept as they are.\n" in second
+    assert (
+        "No token was made. To let a machine join, make one:\n"
+        f"  mooring token create --print-join-command --kubeconfig {data}/admin.conf\n" in second
+    )
+    assert " join " not in second
+    assert (data / "pki/ca.crt").read_bytes() == ca
+
+
+def test_init_without_a_token_and_with_a_withheld_one(tmp_path: Path, mooring: CommandLine) -> None:
+    flags = ("init", "--data-dir", str(tmp_path / "data"), "--bind-address", "127.0.0.1")
+    assert "No token was made." in mooring.done(*flags, "--token", "")
+    output = mooring.done(*flags, "--token", TOKEN, "--token-ttl", "0", "--skip-token-print")
+    assert "--token <value withheld> --discovery-token-ca-cert-hash" in output
+    assert "(the token works until it is deleted)" in output
+    assert SECRET not in output
+
+
+def test_a_lost_ca_key_is_told_and_nothing_is_overwritten(tmp_path: Path, mooring: CommandLine) -> None:
+    data = tmp_path / "data"
+    mooring.done("init", "--data-dir", str(data), "--bind-address", "127.0.0.1")
+    (data / "pki/ca.key").unlink()
+    outcome = mooring("init", "--data-dir", str(data), "--bind-address", "127.0.0.1")
+    assert outcome.code == 1
+    assert outcome.err == (
+        f"Error: {data}/pki/ca.crt is there but {data}/pki/ca.key is missing; restore the key from a backup\n"
+    )
+
+
+def test_up_prints_a_line_that_joins_and_no_secret_elsewhere(tmp_path: Path, mooring: CommandLine) -> None:
+    data, root = tmp_path / "data", tmp_path / "node"
+    with running(tmp_path / "up", "up", "--data-dir", str(data), *LOCAL, "--token", TOKEN, "-vv",
+                 "--audit-log-path", str(tmp_path / "audit.log")) as up:  # fmt: skip
+        said = up.until("kubectl get nodes,csr")
+        line = re.search(r"\n  mooring (join .*)\n", said)
+        assert line is not None
+        joined = process(*line[1].split(), "--root", str(root), "--node-name", "n1", "--discovery-timeout", "10s")
+        assert joined.code == 0, joined.err
+        again = process(*line[1].split(), "--root", str(root), "--node-name", "n1", "-o", "json")
+        with running(tmp_path / "agent", "agent", "--root", str(root), "--node-name", "n1") as agent:
+            agent.until("member n1 of")
+            assert agent.stop().code == 0
+        others = [
+            mooring("token", "list", "--redact", "--kubeconfig", str(data / "admin.conf")).all,
+            mooring("csr", "list", "-o", "json", "--kubeconfig", str(data / "admin.conf")).all,
+            mooring("token", "delete", TOKEN, "--kubeconfig", str(data / "admin.conf")).all,
+        ]
+        stopped = up.stop()
+    assert stopped.code == 0
+    assert "Traceback" not in stopped.err
+    assert "This machine is a member now: node n1 of " + server_of(data) in joined.out
+    assert re.search(r"^\[wait\] approved and signed \(\d+ ms\)$", joined.out, re.MULTILINE)
+    document = json.loads(again.out)
+    assert document["joined"]
+    assert document["alreadyMember"]
+    assert stopped.out.count(SECRET) == 2  # the two join lines, and nowhere else:
+    key = (root / "var/lib/kubelet/pki/kubelet-client-current.pem").read_text().splitlines()[-2]
+    quiet = [stopped.err, joined.all, again.all, (tmp_path / "audit.log").read_text(), *others]
+    quiet += [(tmp_path / "agent" / name).read_text() for name in ("out", "err")]
+    for text in quiet:
+        assert SECRET not in text
+        assert "PRIVATE KEY" not in text
+        assert key not in text
+
+
+def test_a_second_up_makes_no_token(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for start, expected in (("first", "mooring join 127.0.0.1:"), ("second", "No token was made.")):
+        with running(tmp_path / start, "up", "--data-dir", str(data), *LOCAL) as up:
+            assert expected in up.until("kubectl get nodes,csr")
+            assert up.stop().code == 0
+
+
+def test_a_port_that_is_taken_is_told(live_server: LiveServer, tmp_path: Path) -> None:
+    outcome = process(
+        "server",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--bind-address",
+        "127.0.0.1",
+        "--secure-port",
+        str(live_server.port),
+    )
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"Error: cannot listen on 127.0.0.1:{live_server.port}: ")
+    assert outcome.err.endswith("stop what uses the port or choose another with --secure-port\n")
+
+
+def test_a_join_that_fails_says_where_in_json_too(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    flags = (
+        "join", live_server.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", live_server.pin,
+        "--root", str(tmp_path), "--discovery-timeout", "1ms",
+    )  # fmt: skip
+    text, document = mooring(*flags), mooring(*flags, "-o", "json")
+    assert text.code == document.code == 1
+    assert text.err == document.err
+    assert text.err.startswith("Error: join failed at step discovery: ")
+    assert 'no signature for token id "first1"' in text.err
+    shown = json.loads(document.out)
+    assert not shown["joined"]
+    assert shown["error"]["step"] == "discovery"
+    assert SECRET not in text.all + document.all
+
+
+def test_a_dry_run_writes_nothing(live_server: LiveServer, mooring: CommandLine, tmp_path: Path) -> None:
+    token = live_server.create_token().reveal()
+    root = tmp_path / "node"
+    output = mooring.done(
+        "join", live_server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", live_server.pin,
+        "--root", str(root), "--node-name", "dry", "--dry-run",
+    )  # fmt: skip
+    assert output.endswith("Nothing was written: this was a dry run.\n")
+    assert f"would write {root}/etc/kubernetes/kubelet.conf" in output
+    assert not root.exists()
+
+
+def test_a_discovery_document_may_come_from_standard_input(live_server: LiveServer, tmp_path: Path) -> None:
+    config = yaml.safe_load(live_server.kubeconfig.read_text())
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "", "cluster": config["clusters"][0]["cluster"]}],
+    }
+    token = live_server.create_token().reveal()
+    outcome = process(
+        "join", "--discovery-file", "-", "--root", str(tmp_path), "--node-name", "stdin-node",
+        stdin=json.dumps(document), MOORING_TOKEN=token,
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert token not in outcome.all
+
+
+def test_an_agent_that_is_no_member_asks_for_flags(mooring: CommandLine, tmp_path: Path) -> None:
+    outcome = mooring("agent", "--root", str(tmp_path))
+    assert outcome.code == 1
+    assert "this machine is no member of a cluster: give the flags of `mooring join` as well" in outcome.err
