@@ -1,0 +1,429 @@
+"""The parts of commands that need no server: tables, times, configuration files, decisions, patience, options, logs, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import socket
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.agent.steps import Progress
+from mooring.cli import cluster, csrdecide, csrfacts, logs, options, output, progress, tokenlist
+from mooring.cli.csr import lines
+from mooring.cli.csrdecide import Decision, decide, decided_request
+from mooring.cli.initconfiguration import token_records
+from mooring.clock import SystemClock
+from mooring.errors import (
+    ConfigError,
+    ConflictError,
+    ForbiddenError,
+    MooringError,
+    PeerError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
+from mooring.trust.failures import EndpointDownError, NotTlsError
+from mooring.wire.schema import Obj
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+# ── token list ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+GROUP = "system:bootstrappers:kubeadm:default-node-token"
+KUBEADM_TABLE = (
+    "TOKEN                     TTL         EXPIRES                USAGES                   "
+    "DESCRIPTION                                                EXTRA GROUPS",
+    "abcdef.0123456789abcdef   23h         2026-01-03T02:04:05Z   authentication,signing   "
+    f"<none>                                                     {GROUP}",
+    "ghijkl.0123456789abcdef   <forever>   <never>   <none>                   "
+    "for the lab                                                <none>",
+)
+"""What Go's tabwriter prints with minwidth 10, padding 3, header and first row flushed together (reference/kubernetes.md 1.7)."""
+
+
+def test_the_table_is_kubeadms_to_the_byte() -> None:
+    rows = [
+        ("abcdef.0123456789abcdef", "23h", "2026-01-03T02:04:05Z", "authentication,signing", "<none>", GROUP),
+        ("ghijkl.0123456789abcdef", "<forever>", "<never>", "<none>", "for the lab", "<none>"),
+    ]
+    assert tuple(tokenlist.text_lines(rows)) == KUBEADM_TABLE
+
+
+def test_no_token_prints_no_header() -> None:
+    assert tokenlist.text_lines([]) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-2, "<invalid>"), (-1, "0s"), (0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"),
+        (86399, "23h"), (86400, "1d"), (364 * 86400, "364d"), (365 * 86400, "1y"), (800 * 86400, "2y"),
+    ],
+)  # fmt: skip
+def test_a_ttl_has_one_unit(seconds: int, shown: str) -> None:
+    assert tokenlist.short_duration(timedelta(seconds=seconds)) == shown
+
+
+# ── output ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_table_is_as_wide_as_its_content() -> None:
+    assert output.table(("A", "LONG"), [("xyz", "1"), ("", "")]) == "A     LONG\nxyz   1\n"
+
+
+@given(st.text())
+def test_what_a_stranger_wrote_drives_no_terminal(text: str) -> None:
+    shown = output.clean(text)
+    assert len(shown) == len(text)
+    assert shown.isprintable()
+
+
+def test_documents_keep_letters_as_they_are() -> None:
+    assert json.loads(output.as_json({"é": [1]})) == {"é": [1]}
+    assert output.as_yaml({"b": "é", "a": 1}) == "a: 1\nb: é"
+
+
+# ── configuration file of token create ───────────────────────────────────────────────────────────────────────────
+
+HEAD = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n"
+ONE = "f: one InitConfiguration is expected, the file has "
+BAD_FILES = {
+    "an empty file": ("", ONE + "0"),
+    "two of them": (f"{HEAD}---\n{HEAD}", ONE + "2"),
+    "another kind": ("kind: ClusterConfiguration\n", ONE + "0"),
+    "an old version": (
+        HEAD.replace("v1beta4", "v1beta2"),
+        "f: the apiVersion of InitConfiguration must be kubeadm.k8s.io/v1beta4 or kubeadm.k8s.io/v1beta3",
+    ),
+    "tokens that are no list": (HEAD + "bootstrapTokens: x\n", "f: bootstrapTokens must be a list of at most 1000 tokens"),
+    "a token that is no object": (HEAD + "bootstrapTokens: [x]\n", "f: bootstrapTokens[0] must be an object"),
+    "a number as token": (HEAD + "bootstrapTokens: [{token: 5}]\n", "f: bootstrapTokens[0].token must be text"),
+    "a malformed token": (
+        HEAD + "bootstrapTokens: [{token: q7w2e9.k3m8}]\n",
+        "f: bootstrapTokens[0]: the bootstrap token is not of the form abcdef.0123456789abcdef: 6 characters, one dot, "
+        "16 characters, only a-z and 0-9, nothing before or after",
+    ),
+    "a malformed ttl": (
+        HEAD + "bootstrapTokens: [{ttl: 1 day}]\n",
+        'f: bootstrapTokens[0].ttl: "1 day" is not a duration; write it like 24h, 1h30m or 90s',
+    ),
+    "ttl and expires": (
+        HEAD + 'bootstrapTokens: [{ttl: 1h, expires: "2099-01-01T00:00:00Z"}]\n',
+        "f: bootstrapTokens[0]: a token has either a ttl or an expiration time, not both",
+    ),
+    "an unknown usage": (
+        HEAD + "bootstrapTokens: [{}, {usages: [signing, foo]}]\n",
+        "f: bootstrapTokens[1]: invalid bootstrap token usage foo: valid usages are signing,authentication",
+    ),
+    "groups that are no list": (HEAD + "bootstrapTokens: [{groups: x}]\n", "f: bootstrapTokens[0].groups must be a list of texts"),
+    "broken YAML": (HEAD + "a: [\n", "f: error converting YAML to JSON: yaml: line 4: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_wrong_configuration_file_is_told_by_field(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        token_records(text.encode(), "f", NOW)
+    assert str(error.value).startswith(message)
+
+
+def test_a_file_that_is_no_text() -> None:
+    with pytest.raises(ConfigError, match=r"^f: the file is not UTF-8 text$"):
+        token_records(b"\xff", "f", NOW)
+
+
+@pytest.mark.parametrize("version", ["v1beta4", "v1beta3"])
+def test_no_list_means_one_token_with_kubeadms_defaults(version: str) -> None:
+    (record,) = token_records(HEAD.replace("v1beta4", version).encode(), "f", NOW)
+    assert record.usages == ("signing", "authentication")
+    assert record.groups == (GROUP,)
+    assert record.expires == NOW + timedelta(hours=24)
+
+
+def test_expires_wins_over_the_default_ttl() -> None:
+    (record,) = token_records(f'{HEAD}bootstrapTokens: [{{expires: "2099-01-01T00:00:00Z"}}]'.encode(), "f", NOW)
+    assert record.expires == datetime(2099, 1, 1, tzinfo=UTC)
+
+
+@given(st.binary(max_size=200))
+def test_junk_is_refused_and_nothing_worse(data: bytes) -> None:
+    with pytest.raises(ConfigError):
+        token_records(data, "f", NOW)
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def request(*conditions: str, text: bytes = b"junk", **status: Any) -> Obj:
+    found: Obj = {"metadata": {"name": "r"}, "spec": {"request": base64.b64encode(text).decode()}}
+    if conditions:
+        status["conditions"] = [{"type": one, "status": "True"} for one in conditions]
+    return found | {"status": status}
+
+
+def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
+    facts = csrfacts.facts(request(certificate="!"), NOW)
+    assert facts["request"] == {"problem": "PEM block type must be CERTIFICATE REQUEST"}
+    assert facts["certificate"] == {"problem": "the text holds no CERTIFICATE PEM block"}
+    shown = dict(lines(facts, NOW))
+    assert shown["Request unreadable"] == "PEM block type must be CERTIFICATE REQUEST"
+    assert shown["Certificate"] == "unreadable: the text holds no CERTIFICATE PEM block"
+
+
+@given(st.binary(max_size=100))
+def test_facts_of_junk_never_fail(text: bytes) -> None:
+    facts = csrfacts.facts(request("Approved", "Failed", text=text), NOW)
+    assert facts["condition"] == "Approved,Failed"
+    assert lines(facts, NOW)
+
+
+APPROVE = Decision(condition="Approved", message="m")
+
+
+def test_a_decision_is_appended_and_the_rest_kept() -> None:
+    old = request("Failed")
+    new = decided_request(old, APPROVE, "2026-01-02T03:04:05Z")
+    assert new is not None
+    assert new["status"]["conditions"] == [
+        {"type": "Failed", "status": "True"},
+        {
+            "type": "Approved",
+            "status": "True",
+            "reason": "MooringApprove",
+            "message": "m",
+            "lastUpdateTime": "2026-01-02T03:04:05Z",
+        },
+    ]
+    assert old == request("Failed")
+
+
+def test_the_same_decision_is_no_write_unless_forced() -> None:
+    old = request("Approved")
+    assert decided_request(old, APPROVE, "t") is None
+    assert decided_request(old, Decision(condition="Approved", message="m", force=True), "t") == old
+
+
+def test_a_fingerprint_needs_a_readable_request() -> None:
+    decision = Decision(condition="Approved", message="m", fingerprint="sha256:00")
+    with pytest.raises(ConfigError, match=r'^the certificate signing request "r" cannot be read: PEM block'):
+        decided_request(request(), decision, "t")
+
+
+class Contended:
+    """A server where somebody else is faster `conflicts` times."""
+
+    def __init__(self, conflicts: int) -> None:
+        self.conflicts, self.reads = conflicts, 0
+
+    async def get(self, plural: str, name: str) -> Obj:
+        self.reads += 1
+        return request()
+
+    async def update(self, plural: str, obj: Obj, *, subresource: str, dry_run: bool) -> Obj:
+        assert subresource == "approval"
+        if self.reads <= self.conflicts:
+            raise ConflictError("somebody was faster")
+        return obj
+
+
+@pytest.mark.parametrize("conflicts", [0, 1, 9])
+def test_a_conflict_is_tried_again_on_the_newest_state(conflicts: int) -> None:
+    server = Contended(conflicts)
+    asyncio.run(decide(server, "r", APPROVE, SystemClock()))  # type: ignore[arg-type] # the two verbs it uses
+    assert server.reads == conflicts + 1
+
+
+def test_ten_conflicts_are_enough() -> None:
+    server = Contended(100)
+    with pytest.raises(ConflictError):
+        asyncio.run(decide(server, "r", APPROVE, SystemClock()))  # type: ignore[arg-type] # the two verbs it uses
+    assert server.reads == csrdecide.MAX_CONFLICTS
+
+
+# ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (EndpointDownError("s", "w"), True),
+        (ServiceUnavailableError("starting"), True),
+        (PeerError("reset"), True),
+        (NotTlsError("s", "w"), False),
+        (UnauthorizedError(), False),
+        (ForbiddenError("no"), False),
+        (ConfigError("flag"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_only_what_may_pass_is_asked_again(error: MooringError, passes: bool) -> None:
+    assert cluster.passing(error) is passes
+
+
+class QuickClock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return self.slept
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+
+def test_patience_ends_after_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    clock, asked = QuickClock(), []
+
+    async def down() -> None:
+        asked.append(clock.slept)
+        raise EndpointDownError("s", "w")
+
+    with pytest.raises(EndpointDownError):
+        asyncio.run(cluster.patiently(down, clock, timedelta(minutes=1)))
+    assert len(asked) == 121
+    assert asked[:3] == [0, 0.5, 1.0]
+    assert capsys.readouterr().err.count("Trying again for 1m0s") == 1
+
+
+def test_patience_is_rewarded() -> None:
+    answers = iter([ServiceUnavailableError("starting"), None])
+
+    async def ask() -> str:
+        error = next(answers)
+        if error is not None:
+            raise error
+        return "there"
+
+    assert asyncio.run(cluster.patiently(ask, QuickClock(), timedelta(seconds=5))) == "there"
+
+
+# ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lists_may_be_repeated_or_have_commas() -> None:
+    assert options.listed(["a,b", " c ", ",", ""]) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("uid", "xdg", "directory"),
+    [
+        (0, "/ignored", "/var/lib/mooring"),
+        (1000, "", "/home/me/.local/share/mooring"),
+        (1000, "/data", "/data/mooring"),
+        (1000, "relative", "/home/me/.local/share/mooring"),
+    ],
+    ids=["root", "a user", "a user with XDG_DATA_HOME", "a relative XDG_DATA_HOME is ignored"],
+)
+def test_where_state_is_kept(uid: int, xdg: str, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setenv("XDG_DATA_HOME", xdg)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert options.default_data_dir() == directory
+
+
+def test_a_machine_without_a_route_has_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(self: socket.socket, address: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    assert options.detected_address() == "127.0.0.1"
+
+
+def test_a_free_port_can_be_bound() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", options.free_port("127.0.0.1")))
+    assert options.free_port("192.0.2.1") == 6443
+
+
+@click.command()
+@options.server_options
+def shown(**flags: Any) -> None:
+    config = options.server_configuration(**flags)
+    click.echo(
+        f"{config.secure_port} {config.anonymous_auth} {','.join(map(str, config.endpoints))} {config.shutdown_delay}"
+    )
+
+
+def test_server_flags_come_from_the_environment_and_the_command_line_wins(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOORING_SECURE_PORT", "7443")
+    monkeypatch.setenv("MOORING_ANONYMOUS_AUTH", "false")
+    monkeypatch.setenv("MOORING_CONTROL_PLANE_ENDPOINT", "a.example b.example:1")
+    monkeypatch.setenv("MOORING_SHUTDOWN_DELAY_DURATION", "1.5s")
+    shown.main(["--data-dir", "/d"], standalone_mode=False)
+    shown.main(["--data-dir", "/d", "--secure-port", "8443", "--anonymous-auth"], standalone_mode=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "7443 False a.example:7443,b.example:1 1.5",
+        "8443 True a.example:8443,b.example:1 1.5",
+    ]
+
+
+# ── logs and progress ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(level: int = logging.INFO, text: str = "token q7w2e9.k3m8x1c5v0b6n4z2") -> logging.LogRecord:
+    made = logging.LogRecord("mooring.x", level, "", 0, text, (), None)
+    made.created = 0.0
+    return made
+
+
+def test_a_log_line_for_a_collector_holds_no_token() -> None:
+    assert logs.PlainFormatter().format(record()) == "1970-01-01T00:00:00Z INFO mooring.x token q7w2e9.(redacted)"
+
+
+def test_a_terminal_gets_colour_for_what_needs_attention() -> None:
+    formatter = logs.TerminalFormatter()
+    assert formatter.format(record())[8:] == " token q7w2e9.(redacted)"
+    assert formatter.format(record(logging.ERROR)).startswith("\x1b[31m")
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "ours", "others"),
+    [(0, logging.INFO, logging.WARNING), (1, logging.DEBUG, logging.WARNING), (2, logging.DEBUG, logging.DEBUG)],
+)
+def test_how_much_is_logged(verbosity: int, ours: int, others: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, mine = logging.getLogger(), logging.getLogger("mooring")
+    kept = (root.handlers[:], root.level, mine.level)
+    try:
+        logs.configure(verbosity)
+        assert (mine.level, root.level) == (ours, others)
+    finally:
+        root.handlers[:] = kept[0]
+        root.setLevel(kept[1])
+        mine.setLevel(kept[2])
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (Progress("wait", "approved\nand signed", 0.0124), "[wait] approved and signed (12 ms)"),
+        (Progress("discovery", "asking\x1b[2J"), "[discovery] asking [2J"),
+        (Progress("node", "ready", 1.26), "[node] ready (1.3 s)"),
+        (Progress("x", "q7w2e9.k3m8x1c5v0b6n4z2"), "[x] q7w2e9.(redacted)"),
+    ],
+    ids=["milliseconds", "a step that goes on", "seconds", "no token"],
+)
+def test_a_line_of_progress(found: Progress, line: str) -> None:
+    assert progress.line(found) == line
+
+
+def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with progress.told() as tell:
+        tell(Progress("discovery", "asking [bold] one"))
+        tell(Progress("discovery", "trusted [by] token", 0.001))
+    assert "[discovery] trusted [by] token (1 ms)" in capsys.readouterr().out
