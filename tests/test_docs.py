@@ -1,0 +1,173 @@
+"""The documentation is true where a machine can tell.
+
+Rules kept here: every relative link leads somewhere, headings included; every `mooring …` line in a fenced block is one that the
+real command line takes; every file and constant that is named exists; decisions are numbered once and listed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from mooring.cli.commands import COMMANDS
+from mooring.cli.main import program
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+HAND_WRITTEN = [page for page in PAGES if "reference" not in page.parts]
+SHELLS = ("sh", "bash", "shell", "console")
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_CONSTANT = re.compile(r"`([a-z_/]+\.py)` `([A-Z][A-Z_]+)`")
+_FILE = re.compile(r"`([a-z_/0-9.-]+\.(?:py|md))`")
+_DECISION = re.compile(r"(\d{4})-[a-z0-9-]+\.md")
+
+
+def _named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text())
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as GitHub makes anchors of them."""
+    headings = (heading.replace("`", "") for heading in _HEADING.findall(_prose(page)))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in _LINK.findall(_prose(page)):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in _anchors(there)):
+            broken.append(target)
+    assert broken == []
+
+
+def _command_lines(page: Path) -> Iterator[list[str]]:
+    """The arguments of every `mooring` command in the shell blocks of a page."""
+    for language, block in _FENCE.findall(page.read_text()):
+        if language not in SHELLS:
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&<>()")
+            lexer.whitespace_split = True
+            lexer.commenters = "#"
+            words: list[str] = []
+            for word in [*lexer, ";"]:
+                if not word or not set(word) <= set("|;&<>()"):
+                    words.append(word)
+                    continue
+                if "mooring" in words[:2]:
+                    yield words[words.index("mooring") + 1 :]
+                words = []
+
+
+LINES = [(page, words) for page in HAND_WRITTEN for words in _command_lines(page)]
+
+
+def _parse(words: list[str]) -> None:
+    """Let click read the line as far as the command itself, which is not run."""
+    command: click.Command = program()
+    name, rest = "mooring", words
+    context: click.Context | None = None
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        context = click.Context(command, info_name=name, parent=context)
+        _, found, rest = command.resolve_command(context, rest)
+        assert found is not None  # otherwise click has raised
+        name, command = found.name or "", found
+    try:
+        command.make_context(name, list(rest), parent=context)
+    except click.exceptions.Exit:
+        return  # --help and --version end here
+
+
+@pytest.mark.parametrize(("page", "words"), LINES, ids=[f"{_named(page)}: {' '.join(words)}" for page, words in LINES])
+def test_every_command_line_in_the_documentation_is_taken_by_the_real_command(page: Path, words: list[str]) -> None:
+    _parse(words)
+
+
+def test_a_command_line_that_does_not_exist_would_be_noticed() -> None:
+    with pytest.raises(click.UsageError):
+        _parse(["token", "create", "--no-such-flag"])
+    with pytest.raises(click.UsageError):
+        _parse(["token", "crate"])
+
+
+def test_every_command_is_shown_somewhere() -> None:
+    shown = [" ".join(words) + " " for _, words in LINES]
+    missing = [path for path in COMMANDS if not any(line.startswith(path + " ") for line in shown)]
+    assert missing == []
+
+
+def test_every_file_named_in_the_threat_model_exists() -> None:
+    named = _FILE.findall((ROOT / "THREAT_MODEL.md").read_text())
+    assert named
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "src/mooring" / name).exists()]
+    assert missing == []
+
+
+def test_every_constant_named_as_a_limit_exists() -> None:
+    named = _CONSTANT.findall((ROOT / "docs/operate.md").read_text())
+    assert len(named) > 20
+    missing = [
+        (file, constant)
+        for file, constant in named
+        if not re.search(rf"^{constant}\b.*=", (ROOT / "src/mooring" / file).read_text(), re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_every_room_and_file_named_in_the_architecture_exists() -> None:
+    named = re.findall(r"`((?:\w+/)+\w*\.?\w*)`", _prose(ROOT / "docs/architecture.md"))
+    assert named
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "src/mooring" / name).exists()]
+    assert missing == []
+
+
+def test_every_room_of_the_code_is_described_in_the_architecture() -> None:
+    described = (ROOT / "docs/architecture.md").read_text()
+    rooms = [path.name for path in (ROOT / "src/mooring").iterdir() if (path / "__init__.py").exists()]
+    assert [room for room in rooms if f"| `{room}/` |" not in described] == []
+
+
+def test_decisions_are_numbered_once_without_gaps_and_listed() -> None:
+    folder = ROOT / "docs/adr"
+    files = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    numbers = [match[1] for name in files if (match := _DECISION.fullmatch(name))]
+    assert numbers == [f"{number:04}" for number in range(1, len(files) + 1)]
+    listed = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == list(zip(numbers, files, strict=True))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/adr").glob("[0-9]*.md")), ids=lambda page: page.stem)
+def test_every_decision_has_context_decision_and_consequences(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith(f"# {page.name[:4]}: ")
+    assert "\nStatus: " in text
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+def test_every_page_of_the_documentation_can_be_reached_from_the_index() -> None:
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        targets = (target.partition("#")[0] for target in _LINK.findall(_prose(page)) if "://" not in target)
+        waiting += [there for target in targets if target and (there := (page.parent / target).resolve()).exists()]
+    assert [_named(page) for page in PAGES if page not in reached] == []
