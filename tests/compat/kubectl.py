@@ -1,4 +1,4 @@
-"""Every kubectl on this machine, and a way to run one.
+"""Every release of kubectl on this machine, and a way to run one.
 
 Rules kept here: programs are found on PATH (`kubectl`, `kubectl.1.NN`), beside what PATH's kubectl links to, where Google's
 SDK puts them, and where MOORING_TEST_KUBECTL (paths with `:` between) says. Each runs with a home and a discovery cache of its own
@@ -40,7 +40,7 @@ class Program:
 
 @cache
 def programs() -> tuple[Program, ...]:
-    """What is installed, oldest first, each program once."""
+    """The newest program of each release that is installed, oldest release first."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     named = [Path(path) for path in os.environ.get("MOORING_TEST_KUBECTL", "").split(":") if path]
     if linked := shutil.which("kubectl"):
@@ -48,8 +48,15 @@ def programs() -> tuple[Program, ...]:
     for folder in (*folders, SDK):
         if folder.is_dir():
             named += [path for path in folder.glob("kubectl*") if _NAME.fullmatch(path.name)]
-    found = {path.resolve(): path for path in reversed(named) if os.access(path, os.X_OK)}
-    return tuple(sorted((Program(path, _version(path)) for path in found), key=lambda one: (one.release, one.version)))
+    found = {path.resolve() for path in named if os.access(path, os.X_OK)}
+    newest = {one.release: one for one in sorted((Program(path, _version(path)) for path in found), key=_patch)}
+    return tuple(newest[release] for release in sorted(newest))
+
+
+def _patch(program: Program) -> tuple[int, str]:
+    """Orders programs of one release; a suffix, as Google's dispatcher has, comes before the release itself."""
+    number, _, suffix = program.version.split(".", 2)[2].partition("-")
+    return int(number), "" if suffix else "release"
 
 
 def _version(path: Path) -> str:

@@ -26,27 +26,27 @@ def client(server: LiveServer) -> Iterator[Client]:
 
 
 def _config_map(name: str, **data: str) -> ConfigMap:
-    return ConfigMap(metadata=ObjectMeta(name=name, labels={"made": "here"}), data=data)
+    return ConfigMap(metadata=ObjectMeta(name=name, labels={"test": name.partition("-")[0]}), data=data)
 
 
 @pytest.mark.shows("create -f", "get, every output and selector", "replace")
 def test_create_list_and_replace(client: Client) -> None:
-    for name in ("one", "two", "three"):
+    for name in ("list-1", "list-2", "list-3"):
         made = client.create(_config_map(name, color="red"))
         assert made.metadata
         assert made.metadata.uid
         assert made.metadata.creationTimestamp
-    with pytest.raises(ApiError, match='configmaps "one" already exists') as refused:
-        client.create(_config_map("one"))
+    with pytest.raises(ApiError, match='configmaps "list-1" already exists') as refused:
+        client.create(_config_map("list-1"))
     assert refused.value.status.reason == "AlreadyExists"
 
-    listed = client.list(ConfigMap, labels={"made": "here"}, chunk_size=1)  # follows the continue tokens
-    assert sorted(str(item.metadata and item.metadata.name) for item in listed) == ["one", "three", "two"]
-    assert [item.data for item in client.list(ConfigMap, fields={"metadata.name": "one"})] == [{"color": "red"}]
+    listed = client.list(ConfigMap, labels={"test": "list"}, chunk_size=1)  # follows the continue tokens
+    assert sorted(str(item.metadata and item.metadata.name) for item in listed) == ["list-1", "list-2", "list-3"]
+    assert [item.data for item in client.list(ConfigMap, fields={"metadata.name": "list-1"})] == [{"color": "red"}]
     names = {item.metadata.name for item in client.list(Namespace) if item.metadata}
     assert {"kube-system", SPACE} <= names
 
-    one = client.get(ConfigMap, "one")
+    one = client.get(ConfigMap, "list-1")
     one.data = {"color": "blue"}
     assert client.replace(one).data == {"color": "blue"}
     with pytest.raises(ApiError) as stale:

@@ -35,29 +35,29 @@ def core(api: Any) -> Any:
 
 
 def _config_map(name: str, **data: str) -> Any:
-    return k8s.V1ConfigMap(metadata=k8s.V1ObjectMeta(name=name, labels={"made": "here"}), data=data)
+    return k8s.V1ConfigMap(metadata=k8s.V1ObjectMeta(name=name, labels={"test": name.partition("-")[0]}), data=data)
 
 
 @pytest.mark.shows("create -f", "get, every output and selector", "replace")
 def test_create_list_and_replace(core: Any) -> None:
-    for name in ("one", "two", "three"):
+    for name in ("list-1", "list-2", "list-3"):
         made = core.create_namespaced_config_map(SPACE, _config_map(name, color="red"))
         assert abs(datetime.now(UTC) - made.metadata.creation_timestamp) < timedelta(hours=1)
     with pytest.raises(ApiException) as refused:
-        core.create_namespaced_config_map(SPACE, _config_map("one"))
+        core.create_namespaced_config_map(SPACE, _config_map("list-1"))
     assert (refused.value.status, refused.value.reason) == (409, "Conflict")
-    assert 'configmaps \\"one\\" already exists' in str(refused.value.body)
+    assert 'configmaps \\"list-1\\" already exists' in str(refused.value.body)
 
-    listed = core.list_namespaced_config_map(SPACE, label_selector="made=here", limit=2)
-    rest = core.list_namespaced_config_map(SPACE, label_selector="made=here", _continue=listed.metadata._continue)
-    assert sorted(item.metadata.name for item in listed.items + rest.items) == ["one", "three", "two"]
+    listed = core.list_namespaced_config_map(SPACE, label_selector="test=list", limit=2)
+    rest = core.list_namespaced_config_map(SPACE, label_selector="test=list", _continue=listed.metadata._continue)
+    assert sorted(item.metadata.name for item in listed.items + rest.items) == ["list-1", "list-2", "list-3"]
     assert SPACE in [item.metadata.name for item in core.list_namespace().items]
 
-    one = core.read_namespaced_config_map("one", SPACE)
+    one = core.read_namespaced_config_map("list-1", SPACE)
     one.data = {"color": "blue"}
-    assert core.replace_namespaced_config_map("one", SPACE, one).data == {"color": "blue"}
+    assert core.replace_namespaced_config_map("list-1", SPACE, one).data == {"color": "blue"}
     with pytest.raises(ApiException) as stale:
-        core.replace_namespaced_config_map("one", SPACE, one)
+        core.replace_namespaced_config_map("list-1", SPACE, one)
     assert stale.value.status == 409
     with pytest.raises(ApiException) as missing:
         core.read_namespaced_config_map("none", SPACE)
@@ -140,7 +140,7 @@ def test_dynamic_client(api: Any, tmp_path: Path) -> None:
     assert patched.data.a == "2"
     assert next(events)["type"] == "MODIFIED"
     events.close()
-    assert [item.metadata.name for item in config_maps.get(namespace=SPACE, label_selector="!made").items] == [
+    assert [item.metadata.name for item in config_maps.get(namespace=SPACE, label_selector="!test").items] == [
         "dynamic",
         "kube-root-ca.crt",
     ]
