@@ -20,10 +20,8 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, PeerError
 from mooring.wire.schema import Obj
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
-
-__all__ = ["live_server"]
 
 INFO = {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": "v0"}
 MACHINE = Machine("m1", "192.0.2.7", INFO)

@@ -25,10 +25,8 @@ from mooring.trust.pins import pin_of
 from mooring.trust.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
 from mooring.wire.schema import Obj
 from tests.support import peer
-from tests.support.liveserver import LiveServer, free_port, live_server
+from tests.support.liveserver import LiveServer, free_port
 from tests.support.testca import LOOPBACK, Pair, ThrowawayCA
-
-__all__ = ["live_server"]
 
 TOKEN = parse_token("abcdef.0123456789abcdef")
 CA = ThrowawayCA()

@@ -9,18 +9,21 @@ from pathlib import Path
 
 from mooring.agent import steps
 from mooring.agent.join import Joined, JoinOptions, join
-from mooring.agent.state import NodeState
+from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import Progress
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
+from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.kubeconfig import User, for_user
+from mooring.trust.kubeconfigtext import dump
 from mooring.trust.token import BootstrapToken
 from mooring.wire.schema import Obj
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer
+from tests.support.testca import ThrowawayCA
 
-__all__ = ["live_server"]
 ONCE = Polling(attempts=1)
 
 
@@ -89,3 +92,100 @@ def test_a_dry_run_writes_nothing_and_asks_for_nothing(live_server: LiveServer, 
     result = joined(plan_for(live_server, live_server.create_token(), "m3"), tmp_path, dry_run=True)
     assert any("kubelet.conf" in line for line in result.planned)
     assert list(tmp_path.iterdir()) == []
+
+
+def document(server: LiveServer, token: BootstrapToken | None = None) -> bytes:
+    """A discovery document, with the token as its credentials when given."""
+    user = User("bootstrap", token=Secret(token.reveal()) if token else None)
+    return dump(for_user(server.url, server.ca_pem, user)).encode()
+
+
+def test_a_document_and_a_token_join_too(live_server: LiveServer, tmp_path: Path) -> None:
+    path = tmp_path / "discovery.conf"
+    path.write_bytes(document(live_server))
+    token = Secret(live_server.create_token().reveal())
+    result = joined(validate_join_input(JoinInput("f1", token=token, discovery_file=str(path))), tmp_path / "root")
+    assert result.request_name
+    again = validate_join_input(JoinInput("f1", token=token, discovery_file="-"))
+    second = joined(again, tmp_path / "root", read_stdin=lambda: document(live_server))
+    assert second.already_member
+
+
+def test_credentials_of_a_document_ask_only_when_they_were_allowed(live_server: LiveServer, tmp_path: Path) -> None:
+    token = live_server.create_token()
+    given = JoinInput("f2", discovery_file="-", allow_discovery_credentials=True)
+    result = joined(validate_join_input(given), tmp_path, read_stdin=lambda: document(live_server, token))
+    assert result.request_name
+    refused = JoinInput("f3", discovery_file="-", token=Secret(token.reveal()))
+    with pytest.raises(JoinError) as caught:
+        joined(validate_join_input(refused), tmp_path / "other", read_stdin=lambda: document(live_server, token))
+    assert str(caught.value) == (
+        "join failed at step discovery: reading the discovery document (step 1): the discovery document carries client "
+        'credentials (user "bootstrap"); remove them from it, or accept them with --allow-discovery-credentials'
+    )
+    with pytest.raises(JoinError, match=r"the discovery document carries no credentials to ask for a certificate with"):
+        joined(validate_join_input(given), tmp_path / "third", read_stdin=lambda: document(live_server))
+
+
+@pytest.mark.parametrize("step", [steps.KEY, steps.REQUEST, steps.WAIT, steps.CERTIFICATE, steps.FILES])
+def test_a_join_that_dies_after_a_step_goes_on_with_the_same_key(
+    live_server: LiveServer, tmp_path: Path, step: str
+) -> None:
+    plan = plan_for(live_server, live_server.create_token(), f"dies-after-{step}")
+
+    def die(progress: Progress) -> None:
+        if progress.step == step and progress.seconds is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(join(plan, JoinOptions(root=tmp_path, polling=ONCE), report=die))
+    state = NodeState(tmp_path)
+    pending = state.read_pending_key() or (pair.key if (pair := state.read_pair()) else None)
+    result = joined(plan, tmp_path)
+    assert pending is not None
+    assert result.pair is not None
+    assert public_key_der(result.pair.key) == public_key_der(pending)
+    assert get(live_server, "nodes", plan.node_name)
+    assert not state.bootstrap.exists()
+    assert not state.pending_key.exists()
+
+
+def test_a_lost_kubelet_conf_is_written_again(live_server: LiveServer, tmp_path: Path) -> None:
+    plan = plan_for(live_server, live_server.create_token(), "lost")
+    joined(plan, tmp_path)
+    state = NodeState(tmp_path)
+    state.kubeconfig.unlink()
+    assert joined(plan, tmp_path, dry_run=True).already_member
+    assert not state.kubeconfig.exists()
+    assert joined(plan, tmp_path).already_member
+    assert state.kubeconfig.exists()
+
+
+def test_a_certificate_of_another_name_is_told(live_server: LiveServer, tmp_path: Path) -> None:
+    token = live_server.create_token()
+    joined(plan_for(live_server, token, "first"), tmp_path)
+    with pytest.raises(JoinError) as caught:
+        joined(plan_for(live_server, token, "second"), tmp_path)
+    state = NodeState(tmp_path)
+    assert str(caught.value) == (
+        f'join failed at step existing: {state.current} is a valid certificate of "system:node:first", but this join is '
+        f'for "system:node:second"; give --node-name first, or remove {state.certificates} first'
+    )
+
+
+def test_a_certificate_of_another_cluster_is_told(live_server: LiveServer, tmp_path: Path) -> None:
+    state, foreign = NodeState(tmp_path), ThrowawayCA().node("m9")
+    state.write_pair(Pair((foreign.certificate,), foreign.key), SystemClock().now())
+    with pytest.raises(JoinError) as caught:
+        joined(plan_for(live_server, live_server.create_token(), "m9"), tmp_path)
+    assert str(caught.value) == (
+        f"join failed at step existing: {state.current} is a valid certificate of another cluster; if this machine shall "
+        f"leave that cluster, remove {state.ca}, {state.kubeconfig} and {state.certificates}, then join again"
+    )
+
+
+def test_an_expired_certificate_is_replaced(live_server: LiveServer, tmp_path: Path) -> None:
+    state, ca = NodeState(tmp_path), ThrowawayCA()
+    made = ca.custom("system:node:late", not_after=SystemClock().now() - timedelta(minutes=1))
+    state.write_pair(Pair((made.certificate,), made.key), SystemClock().now() - timedelta(days=1))
+    assert joined(plan_for(live_server, live_server.create_token(), "late"), tmp_path).request_name

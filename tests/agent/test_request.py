@@ -23,9 +23,7 @@ from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from mooring.trust.kubeconfig import Cluster, User
 from mooring.trust.token import BootstrapToken
 from mooring.wire.schema import Obj
-from tests.support.liveserver import LiveServer, live_server
-
-__all__ = ["live_server"]
+from tests.support.liveserver import LiveServer
 
 
 def test_the_name_is_the_digest_that_kubelet_computes() -> None:

@@ -30,10 +30,9 @@ from mooring.trust.kubeconfig import Cluster, User
 from mooring.wire.schema import Obj
 from mooring.wire.watch import WatchEvent
 from tests.support import peer
-from tests.support.liveserver import LiveServer, free_port, live_server
+from tests.support.liveserver import LiveServer, free_port
 from tests.support.testca import LOOPBACK, ThrowawayCA
 
-__all__ = ["live_server"]
 CA = ThrowawayCA()
 SERVING = CA.server(*LOOPBACK)
 

@@ -15,9 +15,7 @@ from mooring.errors import ConflictError, NotFoundError
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.remote import LiveView, RemoteApi
 from mooring.wire.schema import Obj
-from tests.support.liveserver import LiveServer, live_server
-
-__all__ = ["live_server"]
+from tests.support.liveserver import LiveServer
 
 
 class Ahead(SystemClock):

@@ -1,0 +1,205 @@
+"""What a kubeconfig user shows to the server: headers, certificates, exec plugins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mooring.client.credentials import Credentials, Shown
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.kubeconfig import AuthProvider, Cluster, ExecPlugin, User
+from tests.support.manualclock import ManualClock
+from tests.support.testca import ThrowawayCA
+
+CLUSTER = Cluster("c", "https://api.test:6443", b"CA", tls_server_name="api")
+PAIR = ThrowawayCA().client("alice")
+V1 = "client.authentication.k8s.io/v1"
+
+
+def shown(user: User) -> Shown:
+    return asyncio.run(Credentials(user, CLUSTER, ManualClock().now).shown())
+
+
+def authorization(user: User) -> bytes:
+    secret = shown(user).authorization
+    return secret.reveal() if secret else b""
+
+
+def test_tokens_passwords_and_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("from-file\n")
+    assert authorization(User("u", token=Secret("t"))) == b"Bearer t"
+    assert authorization(User("u", token=Secret("t"), token_file=str(path))) == b"Bearer from-file"
+    assert authorization(User("u", username="a", password=Secret("b"))) == b"Basic YTpi"
+    assert shown(User("u")) == Shown()
+
+
+def test_a_certificate_comes_inline_or_from_files(tmp_path: Path) -> None:
+    certificate, key = PAIR.write(tmp_path, "u")
+    inline = shown(User("u", certificate_pem=PAIR.certificate_pem, key=Secret(PAIR.key_pem)))
+    assert inline == shown(User("u", certificate_file=str(certificate), key_file=str(key)))
+    assert inline.certificate_pem == PAIR.certificate_pem
+    with pytest.raises(ConfigError, match=r"without a key"):
+        shown(User("u", certificate_file=str(certificate)))
+
+
+def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+
+    async def run() -> None:
+        clock = ManualClock()
+        credentials = Credentials(User("u", token_file=str(path)), CLUSTER, clock.now)
+
+        async def now() -> bytes:
+            secret = (await credentials.shown()).authorization
+            return secret.reveal() if secret else b""
+
+        assert await now() == b"Bearer one"
+        path.write_text("two")
+        await clock.advance(59)
+        assert await now() == b"Bearer one"
+        await clock.advance(1)
+        assert await now() == b"Bearer two"
+        path.unlink()
+        await clock.advance(60)
+        assert await now() == b"Bearer two"
+
+    asyncio.run(run())
+    with pytest.raises(ConfigError, match=r"cannot be read"):
+        shown(User("u", token_file=str(path)))
+    path.write_text("")
+    with pytest.raises(ConfigError, match=r"does not hold a token"):
+        shown(User("u", token_file=str(path)))
+
+
+def test_impersonation_is_said_in_headers() -> None:
+    user = User(
+        "u",
+        impersonate="bob",
+        impersonate_uid="7",
+        impersonate_groups=("a", "b"),
+        impersonate_extra=(("example.com/scopes", ("x", "y")),),
+    )
+    assert shown(user).impersonation == (
+        ("Impersonate-User", "bob"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-example.com%2Fscopes", "x"),
+        ("Impersonate-Extra-example.com%2Fscopes", "y"),
+    )
+
+
+def test_auth_provider_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"uses auth-provider, which is no longer supported"):
+        shown(User("u", auth_provider=AuthProvider("gcp")))
+
+
+def plugin(tmp_path: Path, body: str, api_version: str = V1, provide: bool = False, mode: str = "Never") -> ExecPlugin:
+    path = tmp_path / "plugin.py"
+    path.write_text(
+        f"import json, os, sys\ncount = open({str(tmp_path / 'count')!r}, 'a'); count.write('x'); count.close()\n"
+        + body
+    )
+    env = (("FROM_CONFIG", Secret("yes")),)
+    return ExecPlugin(sys.executable, api_version, (str(path),), env, "install it", provide, mode)
+
+
+def printing(status: dict[str, str], api_version: str = V1) -> str:
+    return f"print({json.dumps({'kind': 'ExecCredential', 'apiVersion': api_version, 'status': status})!r})"
+
+
+def runs(tmp_path: Path) -> int:
+    return len((tmp_path / "count").read_text())
+
+
+def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path: Path) -> None:
+    body = printing({"token": "tok", "expirationTimestamp": "2026-01-02T03:05:05Z"})
+    user = User("u", exec=plugin(tmp_path, body))
+
+    async def run() -> None:
+        clock = ManualClock()
+        credentials = Credentials(user, CLUSTER, clock.now)
+        for _ in range(3):
+            secret = (await credentials.shown()).authorization
+            assert secret is not None
+            assert secret.reveal() == b"Bearer tok"
+        assert runs(tmp_path) == 1
+        assert credentials.refused()
+        await credentials.shown()
+        assert runs(tmp_path) == 2
+        await clock.advance(timedelta(minutes=1).total_seconds())
+        await credentials.shown()
+        assert runs(tmp_path) == 3
+
+    asyncio.run(run())
+
+
+def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
+    status = {"clientCertificateData": PAIR.certificate_pem.decode(), "clientKeyData": PAIR.key_pem.decode()}
+    given = shown(User("u", exec=plugin(tmp_path, printing(status))))
+    assert (given.certificate_pem, given.authorization) == (PAIR.certificate_pem, None)
+    assert given.key == Secret(PAIR.key_pem)
+
+
+def test_a_plugin_is_told_what_the_protocol_says(tmp_path: Path) -> None:
+    body = (
+        "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
+        "assert os.environ['FROM_CONFIG'] == 'yes'\n"
+        "assert info['kind'] == 'ExecCredential' and info['spec']['interactive'] is False\n"
+        "assert info['spec']['cluster'] == {'server': 'https://api.test:6443', 'certificate-authority-data': 'Q0E=',"
+        " 'tls-server-name': 'api'}\n" + printing({"token": "t"})
+    )
+    assert authorization(User("u", exec=plugin(tmp_path, body, provide=True))) == b"Bearer t"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        pytest.param("sys.exit(3)", "failed with exit status 3; run it by hand to see why", id="it fails"),
+        pytest.param("print('hello s3cret')", "did not print JSON", id="it prints no JSON"),
+        pytest.param("print('[]')", "did not print an ExecCredential", id="it prints something else"),
+        pytest.param(
+            printing({"token": "s3cret"}, V1 + "beta1"), f"printed another apiVersion than {V1}", id="another version"
+        ),
+        pytest.param(printing({}), "printed neither a token nor a certificate with its key", id="nothing"),
+        pytest.param(
+            printing({"token": "s3cret", "clientKeyData": "k"}),
+            "printed neither a token nor a certificate with its key",
+            id="a key without a certificate",
+        ),
+        pytest.param(
+            printing({"token": "s3cret", "expirationTimestamp": "soon"}),
+            "printed an expirationTimestamp that is not an RFC 3339 time",
+            id="a time that is none",
+        ),
+        pytest.param("print('x' * 2000000)", "printed more than 1048576 bytes", id="too much"),
+    ],
+)
+def test_what_a_plugin_may_do_wrong_is_told_without_what_it_printed(tmp_path: Path, body: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        shown(User("u", exec=plugin(tmp_path, body)))
+    assert str(caught.value) == f'exec plugin "{sys.executable}" {why}'
+
+
+def test_a_plugin_that_is_missing_is_told_with_its_hint() -> None:
+    missing = ExecPlugin("/no/such/plugin", V1, install_hint="install it from there", interactive_mode="Never")
+    with pytest.raises(ConfigError) as caught:
+        shown(User("u", exec=missing))
+    assert str(caught.value) == (
+        'exec plugin "/no/such/plugin" cannot be run: no such file or directory; install it from there'
+    )
+
+
+def test_old_plugins_and_plugins_without_a_terminal_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"v1alpha1 is not supported"):
+        shown(User("u", exec=plugin(tmp_path, "", "client.authentication.k8s.io/v1alpha1")))
+    with pytest.raises(ConfigError, match=r"needs a terminal"):
+        shown(User("u", exec=plugin(tmp_path, "", mode="Always")))
