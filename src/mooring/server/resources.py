@@ -60,6 +60,7 @@ _VERB_METHODS = {
 
 
 _READS = ("get", "list", "watch")
+_NAMED = ("get", "update", "patch", "delete")
 
 
 class Resources:
@@ -90,6 +91,8 @@ class Resources:
         if info.subresource:
             allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
         if info.verb not in allowed or context.request.method not in _VERB_METHODS.get(info.verb, ()):
+            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        if (info.verb == "create" and info.name and not info.subresource) or (info.verb in _NAMED and not info.name):
             raise MethodNotAllowedError("the server does not allow this method on the requested resource")
         if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
             raise MethodNotAllowedError(
@@ -154,7 +157,9 @@ class Resources:
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
         patched = _patcher(request.header(b"content-type"), await request.body(), kind)
-        options = parse_write_options(request.query, "PatchOptions")  # after the type, which decides what may be said there
+        options = parse_write_options(
+            request.query, "PatchOptions"
+        )  # after the type, which decides what may be said there
         before = tuple(context.warnings)
 
         def apply(current: Obj) -> Obj:

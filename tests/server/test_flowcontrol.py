@@ -1,0 +1,243 @@
+"""Who runs and who waits: laws of the queues (reference/kubernetes.md 7.17, 7.18)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.errors import TooManyRequestsError
+from mooring.server import flowcontrol
+from mooring.server.flowcontrol import FlowControl
+from tests.support.manualclock import ManualClock, settle
+
+
+class Crowd:
+    """Callers of a FlowControl, by name; `order` is who got a seat when."""
+
+    def __init__(self, flow: FlowControl) -> None:
+        self.flow = flow
+        self.order: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def arrive(self, user: str) -> asyncio.Task[None]:
+        """A caller who keeps the seat until told otherwise; "" is anonymous."""
+
+        async def come() -> None:
+            await (self.flow.enter(user) if user else self.flow.enter_anonymous())
+            self.order.append(user)
+
+        task = asyncio.ensure_future(come())
+        self.tasks.append(task)
+        return task
+
+
+def runs(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type] # tests here are coroutines
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+@runs
+async def test_those_who_wait_are_served_round_robin_by_user() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=1))
+    assert crowd.flow.try_enter()
+    for user in ("storm", "storm", "storm", "storm", "ann", "bob"):
+        crowd.arrive(user)
+    await settle()
+    for _ in range(6):
+        crowd.flow.leave()
+        await settle()
+    assert crowd.order == ["storm", "ann", "bob", "storm", "storm", "storm"]
+
+
+@runs
+async def test_a_seat_that_is_free_while_others_wait_is_not_taken_past_them() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=1))
+    assert crowd.flow.try_enter()
+    crowd.arrive("ann")
+    await settle()
+    crowd.flow.leave()
+    assert not crowd.flow.try_enter()
+    await settle()
+    assert crowd.order == ["ann"]
+
+
+@runs
+async def test_anonymous_callers_wait_while_users_do() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=1))
+    assert crowd.flow.try_enter()
+    for user in ("", "ann", "", "bob"):
+        crowd.arrive(user)
+    await settle()
+    for _ in range(2):
+        crowd.flow.leave()
+        await settle()
+    assert crowd.order == ["ann", "bob"]
+    crowd.flow.leave()
+    await settle()
+    assert crowd.order == ["ann", "bob", ""]
+
+
+@runs
+async def test_a_seat_an_anonymous_caller_leaves_goes_to_a_waiting_user() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=1))
+    await crowd.flow.enter_anonymous()
+    crowd.arrive("")
+    crowd.arrive("ann")
+    await settle()
+    assert crowd.order == []
+    crowd.flow.leave_anonymous()
+    await settle()
+    assert crowd.order == ["ann"]
+
+
+@runs
+async def test_anonymous_callers_are_served_at_once_while_there_is_nothing_better_to_do() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=600))
+    for _ in range(flowcontrol.ANONYMOUS_SEATS + 5):
+        crowd.arrive("")
+    await settle(100)
+    assert crowd.order == [""] * flowcontrol.ANONYMOUS_SEATS, "a tenth of the seats at the most"
+    assert crowd.flow.try_enter(), "the rest stays free for users"
+    crowd.flow.leave_anonymous()
+    await settle()
+    assert len(crowd.order) == flowcontrol.ANONYMOUS_SEATS + 1
+
+
+@runs
+async def test_few_anonymous_callers_are_served_in_one_turn_of_the_loop() -> None:
+    flow = FlowControl(ManualClock(), seats=600)
+    taken = 0
+    for _ in range(flowcontrol.ANONYMOUS_PER_TURN + 3):
+        if not flow._anonymous_may_run():
+            break
+        await flow.enter_anonymous()  # does not give way to the loop while places are left in this turn
+        taken += 1
+    assert taken == flowcontrol.ANONYMOUS_PER_TURN
+    await asyncio.wait_for(flow.enter_anonymous(), 10)
+
+
+@runs
+async def test_a_fixed_rate_for_anonymous_callers_is_kept() -> None:
+    clock = ManualClock()
+    flow = FlowControl(clock, seats=600, anonymous_per_second=2.0)
+    outcomes = []
+    for _ in range(3):
+        for _ in range(3):
+            try:
+                await flow.enter_anonymous()
+                outcomes.append("in")
+                flow.leave_anonymous()
+            except TooManyRequestsError:
+                outcomes.append("429")
+        await clock.advance(0.5)
+    assert outcomes == ["in", "in", "429", "in", "429", "429", "in", "429", "429"]
+    assert flow.rejected == 5
+
+
+@runs
+async def test_a_full_queue_is_429_for_that_user_only() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=1))
+    assert crowd.flow.try_enter()
+    for _ in range(flowcontrol.QUEUE_PER_USER):
+        crowd.arrive("storm")
+    await settle()
+    with pytest.raises(TooManyRequestsError) as caught:
+        await crowd.flow.enter("storm")
+    assert caught.value.details.retry_after == 1
+    patient = crowd.arrive("ann")
+    await settle()
+    assert not patient.done()
+    assert (crowd.flow.rejected, crowd.flow.queued) == (1, flowcontrol.QUEUE_PER_USER + 1)
+    for task in crowd.tasks:
+        task.cancel()
+
+
+def test_the_table_of_waiting_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flowcontrol, "QUEUED_USERS", 2)
+    monkeypatch.setattr(flowcontrol, "ANONYMOUS_QUEUE", 1)
+
+    async def body() -> None:
+        crowd = Crowd(FlowControl(ManualClock(), seats=1))
+        assert crowd.flow.try_enter()
+        for user in ("a", "b", ""):
+            crowd.arrive(user)
+        await settle()
+        with pytest.raises(TooManyRequestsError):
+            await crowd.flow.enter("c")
+        with pytest.raises(TooManyRequestsError):
+            await crowd.flow.enter_anonymous()
+        for task in crowd.tasks:
+            task.cancel()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("user", ["ann", ""], ids=["a user", "an anonymous caller"])
+def test_who_gives_up_in_the_moment_of_being_served_gives_the_seat_back(user: str) -> None:
+    async def body() -> None:
+        crowd = Crowd(FlowControl(ManualClock(), seats=1))
+        assert crowd.flow.try_enter()
+        given_up = crowd.arrive(user)
+        await settle()
+        crowd.flow.leave()
+        given_up.cancel()
+        await settle()
+        assert crowd.order == []
+        assert crowd.flow.try_enter()
+
+    asyncio.run(body())
+
+
+@runs
+async def test_who_gave_up_while_waiting_is_passed_over() -> None:
+    crowd = Crowd(FlowControl(ManualClock(), seats=1))
+    assert crowd.flow.try_enter()
+    gone = [crowd.arrive(user) for user in ("ann", "")]
+    await settle()
+    for task in gone:
+        task.cancel()
+    crowd.arrive("bob")
+    await settle()
+    crowd.flow.leave()
+    await settle()
+    assert crowd.order == ["bob"]
+    crowd.flow.leave()
+    assert crowd.flow.try_enter()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["arrive", "leave", "give up"]), st.sampled_from(["", "a", "b", "c"]))))
+def test_no_history_loses_a_seat_or_makes_one(history: list[tuple[str, str]]) -> None:
+    async def body() -> None:
+        seats = 3
+        flow = FlowControl(ManualClock(), seats=seats)
+        waiting: list[tuple[asyncio.Task[Any], str]] = []
+        seated: list[str] = []
+
+        async def come(user: str) -> None:
+            await (flow.enter(user) if user else flow.enter_anonymous())
+            seated.append(user)
+
+        for step, user in history:
+            if step == "arrive":
+                waiting.append((asyncio.ensure_future(come(user)), user))
+            elif step == "leave" and seated:
+                flow.leave() if seated.pop(0) else flow.leave_anonymous()
+            elif step == "give up" and waiting:
+                waiting.pop()[0].cancel()
+            await settle(4)
+            waiting = [one for one in waiting if not one[0].done()]
+            assert len(seated) <= seats
+            assert len(seated) == seats or not waiting, "nobody waits while a seat is free"
+        for task, _ in waiting:
+            task.cancel()
+
+    asyncio.run(body())

@@ -1,0 +1,242 @@
+"""Watches as replies that go on (reference/kubernetes.md 7.7, 7.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mooring.server import http, watches
+from mooring.wire import protobuf
+from tests.support.manualclock import settle
+from tests.support.registryroom import secret
+from tests.support.serverroom import Server, Stream, in_server
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+WATCH = f"{SECRETS}?watch=1"
+LIST = f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+async def until(condition: Any) -> None:
+    """Wait in real time for what a timer of the loop does; bounded by the test's own timeout."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+@in_server
+async def test_a_watch_tells_the_present_and_then_what_happens(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(WATCH)
+    assert (watch.status, watch.headers["content-type"]) == (200, "application/json")
+    assert watch.headers["audit-id"]
+    await server.create("secrets", secret("b"))
+    await server.patch("secrets", "a", {"metadata": {"labels": {"x": "y"}}})
+    await server.delete("secrets", "b")
+    await server.create("secrets", secret("elsewhere"), namespace="kube-system")
+    await settle()
+    assert watch.told == ["ADDED a", "ADDED b", "MODIFIED a", "DELETED b"]
+    assert not watch.ended
+    await watch.end()
+
+
+@in_server
+async def test_a_watch_from_a_revision_tells_only_what_came_after(server: Server) -> None:
+    first = await server.create("secrets", secret("a"))
+    await server.create("secrets", secret("b"))
+    watch = await server.follow(f"{WATCH}&resourceVersion={first.revision}")
+    assert watch.told == ["ADDED b"]
+    await watch.end()
+
+
+@in_server
+async def test_a_watch_list_ends_its_initial_events_with_a_bookmark(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(LIST)
+    assert watch.told == ["ADDED a", "BOOKMARK"]
+    annotations = watch.events[-1]["object"]["metadata"]["annotations"]
+    assert annotations == {"k8s.io/initial-events-end": "true"}
+    await server.create("secrets", secret("b"))
+    await settle()
+    assert watch.told[2:] == ["ADDED b"]
+    await watch.end()
+
+
+@in_server
+async def test_send_initial_events_without_its_match_is_422(server: Server) -> None:
+    answer = await server.get(f"{WATCH}&sendInitialEvents=true")
+    assert answer.status == 422
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        pytest.param("resourceVersion=999999", 504, id="a revision that has not happened"),
+        pytest.param("resourceVersion=1x", 400, id="a revision that is no number"),
+    ],
+)
+@in_server
+async def test_what_is_known_to_fail_is_a_plain_error(server: Server, query: str, status: int) -> None:
+    asked = asyncio.ensure_future(server.get(f"{WATCH}&{query}"))
+    await server.clock.advance(4)
+    answer = await asked
+    assert (answer.status, answer.obj["kind"]) == (status, "Status")
+
+
+@in_server
+async def test_a_watch_too_far_back_is_410(server: Server) -> None:
+    server.registry._cache.kinds["secrets"].window.restart(10_000)
+    answer = await server.get(f"{WATCH}&resourceVersion=2")
+    assert (answer.status, answer.obj["reason"]) == (410, "Expired")
+
+
+@in_server
+async def test_drain_ends_every_watch_cleanly_and_new_ones_at_once(server: Server) -> None:
+    streams = [await server.follow(WATCH) for _ in range(3)]
+    assert server.plane._watches.count == 3
+    server.plane._watches.drain()
+    await settle()
+    assert [stream.ended for stream in streams] == [True] * 3
+    assert not any(stream.transport.aborted for stream in streams)
+    assert server.plane._watches.count == 0
+    late = await server.follow(WATCH)
+    assert late.ended
+
+
+@in_server
+async def test_a_client_that_leaves_is_forgotten(server: Server) -> None:
+    watch = await server.follow(WATCH)
+    assert server.registry.watches["secrets"] == 1
+    await watch.end()
+    assert server.registry.watches["secrets"] == 0
+    assert server.plane._watches.count == 0
+
+
+@in_server
+async def test_a_client_too_far_behind_is_cut_off(server: Server) -> None:
+    watch = await server.follow(WATCH)
+    watch.transport.waiting = http.MAX_FRAME_BACKLOG + 1
+    await server.create("secrets", secret("a"))
+    await settle()
+    assert watch.transport.aborted
+    assert watch.ended
+    assert server.registry.watches["secrets"] == 0
+
+
+@in_server
+async def test_a_client_still_reading_a_large_initial_state_is_not_behind(server: Server) -> None:
+    await server.create("secrets", secret("a", data={"key": "A" * 400_000}))
+    watch = await server.follow(WATCH)
+    watch.transport.waiting = http.MAX_FRAME_BACKLOG + 300_000
+    await server.create("secrets", secret("b"))
+    await settle()
+    assert watch.told == ["ADDED a", "ADDED b"]
+    await watch.end()
+
+
+@in_server
+async def test_an_event_that_cannot_be_sent_ends_the_watch_and_disturbs_no_other(server: Server) -> None:
+    broken, sound = await server.follow(WATCH), await server.follow(WATCH)
+
+    def fail(data: bytes) -> None:
+        raise OSError("broken")
+
+    broken.transport.write = fail  # type: ignore[method-assign] # stands for a bug in a connection
+    await server.create("secrets", secret("a"))
+    await settle()
+    assert broken.ended
+    assert sound.told == ["ADDED a"]
+    await sound.end()
+
+
+@in_server
+async def test_a_watch_ends_after_its_timeout_with_a_last_bookmark(server: Server) -> None:
+    watch = await server.follow(f"{WATCH}&timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=0")
+    watch.transport.sent.clear()
+    await until(lambda: watch.ended)
+    assert watch.told == ["BOOKMARK"]
+    assert not watch.transport.aborted
+
+
+def test_bookmarks_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "BOOKMARK_SECONDS", 0.001)
+
+    @in_server
+    async def body(server: Server) -> None:
+        allowed = await server.follow(f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.revision}")
+        silent = await server.follow(f"{WATCH}&resourceVersion={server.registry.revision}")
+        await until(lambda: len(allowed.told) >= 3)
+        assert set(allowed.told) == {"BOOKMARK"}
+        assert silent.told == []
+        revision = allowed.events[0]["object"]["metadata"]
+        assert revision == {"resourceVersion": str(server.registry.revision)}
+        await allowed.end()
+        await silent.end()
+
+    body()
+
+
+@in_server
+async def test_a_selector_makes_entering_added_and_leaving_deleted(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(f"{WATCH}&labelSelector=x")
+    await server.patch("secrets", "a", {"metadata": {"labels": {"x": "y"}}})
+    await server.patch("secrets", "a", {"metadata": {"labels": {"x": None}}})
+    await settle()
+    assert watch.told == ["ADDED a", "DELETED a"]
+    await watch.end()
+
+
+def names(stream: Stream) -> list[str]:
+    return [event["object"]["rows"][0]["cells"][0] for event in stream.events]
+
+
+@in_server
+async def test_a_watch_of_tables_has_columns_in_its_first_event_only(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(WATCH, headers=[("Accept", TABLE)])
+    await server.create("secrets", secret("b"))
+    await settle()
+    assert names(watch) == ["a", "b"]
+    assert [event["object"]["kind"] for event in watch.events] == ["Table", "Table"]
+    assert [bool(event["object"].get("columnDefinitions")) for event in watch.events] == [True, False]
+    await watch.end()
+
+
+@in_server
+async def test_a_watch_of_metadata(server: Server) -> None:
+    accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(WATCH, headers=[("Accept", accept)])
+    assert watch.events[0]["object"]["kind"] == "PartialObjectMetadata"
+    assert "data" not in watch.events[0]["object"]
+    await watch.end()
+
+
+@in_server
+async def test_a_watch_in_protobuf_is_frames_with_their_length(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    media = "application/vnd.kubernetes.protobuf"
+    watch = await server.follow(WATCH, headers=[("Accept", f"{media};stream=watch")])
+    assert watch.headers["content-type"] == f"{media};stream=watch"
+    await server.create("secrets", secret("b"))
+    await settle()
+    sizes, rest = [], watch.raw
+    while rest:
+        size = int.from_bytes(rest[:4])
+        sizes.append(size)
+        assert protobuf.MAGIC in rest[4 : 4 + size]
+        rest = rest[4 + size :]
+    assert len(sizes) == 2
+    await watch.end()
+
+
+@in_server
+async def test_the_frames_of_two_watchers_are_the_same_bytes(server: Server) -> None:
+    one, two = await server.follow(WATCH), await server.follow(WATCH)
+    await server.create("secrets", secret("a"))
+    await settle()
+    assert one.raw == two.raw
+    await one.end()
+    await two.end()
