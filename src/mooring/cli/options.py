@@ -162,7 +162,7 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
     ),
     _flag(
         "--audit-log-path",
-        "File for one audit record a request; - is standard output. [default: none]",
+        "File for one audit record a request, rotated by size; - is standard output, \"\" none. [default: audit.log in the data directory]",
         default="",
         metavar="PATH",
     ),
@@ -195,7 +195,7 @@ def server_configuration(
     anonymous_auth: bool,
     anonymous_requests_per_second: float,
     service_account_issuer: str,
-    audit_log_path: str,
+    audit_log_path: str | None,
     shutdown_delay_duration: timedelta,
 ) -> ServerConfig:
     """The checked configuration that server flags mean. Raises ConfigError."""

@@ -102,7 +102,8 @@ def create(
 ) -> None:
     """Create a bootstrap token and print it.
 
-    Without TOKEN a fresh one is made. A machine that shows the token may ask for its certificate.
+    Without TOKEN a fresh one is made; it may also be given as $MOORING_TOKEN, out of sight of other users. A machine that
+    shows the token may ask for its certificate.
     """
     clock = SystemClock()
     _check_certificate_key(certificate_key, print_join_command)
