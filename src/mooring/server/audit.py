@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from mooring.clock import rfc3339_micro
+from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 
 log = logging.getLogger("mooring.audit")
@@ -49,6 +50,8 @@ class AuditLog:
         self._size = 0
         self._file: Any = None
         self._flusher: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._told = 0
         self.written = 0
         self.dropped = 0
 
@@ -57,10 +60,16 @@ class AuditLog:
         return bool(self._path)
 
     def start(self) -> None:
-        """Open the file and start writing. Raises OSError when the file cannot be opened."""
+        """Open the file and start writing. Raises ConfigError when the file cannot be opened."""
         if not self.enabled:
             return
-        self._open()
+        try:
+            self._open()
+        except OSError as error:
+            raise ConfigError(
+                f"audit-log-path: {self._path} cannot be written: {(error.strerror or str(error)).lower()}; "
+                "choose another file, or - for standard output"
+            ) from error
         self._flusher = asyncio.get_running_loop().create_task(self._run(), name="audit")
 
     async def stop(self) -> None:
@@ -69,7 +78,10 @@ class AuditLog:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
             self._flusher = None
-        if self.enabled:
+        if self._writing is not None:  # a thread cannot be cancelled: two writers would mix their lines
+            await asyncio.wait((self._writing,))
+            self._writing = None
+        if self.enabled and self._file is not None:
             self._write(self._take())
         if self._file is not None and self._path != "-":
             self._file.close()
@@ -86,12 +98,15 @@ class AuditLog:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             if self._lines:
-                await loop.run_in_executor(None, self._write, self._take())
+                self._writing = loop.run_in_executor(None, self._write, self._take())
+                await asyncio.shield(self._writing)
+            if self.dropped != self._told:
+                log.error("%d audit records were lost: the disk does not keep up", self.dropped - self._told)
+                self._told = self.dropped
 
     def _take(self) -> bytes:
         lines = list(self._lines)
         self._lines.clear()
-        self.written += len(lines)
         return b"".join(line + b"\n" for line in lines)
 
     def _open(self) -> None:
@@ -105,27 +120,33 @@ class AuditLog:
     def _write(self, data: bytes) -> None:
         if not data:
             return
+        left = memoryview(data)
         try:
             if self._path != "-" and self._size + len(data) > self._max_bytes and self._size:
                 self._rotate()
-            self._file.write(data)
-            if self._path == "-":
-                self._file.flush()
-            self._size += len(data)
+            while left:
+                done = self._file.write(left)
+                self._size += done
+                left = left[done:]
+            self._file.flush()
         except OSError as error:
-            lost = data.count(b"\n")
+            lost = bytes(left).count(b"\n")
             self.dropped += lost
+            self._told += lost
             log.error("%d audit records could not be written to %s: %s", lost, self._path, error.strerror)
+        self.written += data.count(b"\n") - bytes(left).count(b"\n")
 
     def _rotate(self) -> None:
-        self._file.close()
+        """Rename, then open anew; when either fails, the open file goes on being written."""
         path = Path(self._path)
         for number in range(self._keep - 1, 0, -1):
             older = path.with_name(f"{path.name}.{number}")
             if older.exists():
                 older.replace(path.with_name(f"{path.name}.{number + 1}"))
         path.replace(path.with_name(f"{path.name}.1"))
+        full = self._file
         self._open()
+        full.close()
 
 
 def user_record(user: UserInfo) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Questions answered at once and never stored: who is this, may they do that, give me a token.
 
-Each handler translates one POST into a call of a pure room and back; the table `REVIEWS` says which kind asks which.
+Each handler translates one POST into a call of a pure room and back; the table `REVIEWS` says which kind asks which. What
+was posted is first defaulted and validated by its kind, as the registry does with what it stores.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from types import MappingProxyType
 from mooring.authn.review import review_self, review_token
 from mooring.authn.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
 from mooring.authz import review as access
-from mooring.errors import MethodNotAllowedError
-from mooring.kinds.kind import Kind
+from mooring.errors import BadRequestError, FieldError, InvalidError, MethodNotAllowedError
+from mooring.kinds import tokenrequest
+from mooring.kinds.kind import Change, Kind
 from mooring.kinds.tokenrequest import TOKEN_REQUEST
 from mooring.server.http import Response
 from mooring.server.pipeline import Context, uuid4
@@ -44,11 +46,6 @@ def _subject_access(context: Context, services: Services, review: Obj) -> Obj:
     return access.answered(review, services.authorize(access.subject_access_attributes(review)))
 
 
-def _local_subject_access(context: Context, services: Services, review: Obj) -> Obj:
-    attributes = access.local_subject_access_attributes(review, context.info.namespace)
-    return access.answered(review, services.authorize(attributes))
-
-
 def _self_subject_access(context: Context, services: Services, review: Obj) -> Obj:
     return access.answered(review, services.authorize(access.self_access_attributes(review, context.user)))
 
@@ -62,12 +59,29 @@ REVIEWS: Mapping[str, Answer] = MappingProxyType(
         "tokenreviews": _token,
         "selfsubjectreviews": _self,
         "subjectaccessreviews": _subject_access,
-        "localsubjectaccessreviews": _local_subject_access,
+        "localsubjectaccessreviews": _subject_access,
         "selfsubjectaccessreviews": _self_subject_access,
         "selfsubjectrulesreviews": _self_subject_rules,
     }
 )
 """Virtual kinds by plural."""
+
+
+def _prepare(context: Context, kind: Kind, obj: Obj) -> None:
+    """Default and validate `obj`, in place. Raises BadRequestError, InvalidError."""
+    if kind.resource.namespaced:
+        namespace = context.info.namespace
+        if obj.setdefault("metadata", {}).setdefault("namespace", namespace) != namespace:
+            why = "the namespace of the provided object does not match the namespace sent on the request"
+            raise BadRequestError(why)
+    kind.default(obj)
+    kind.prepare_create(obj, Change(context.user, context.received))
+    _refuse(kind.resource.group, kind.resource.kind, kind.validate(obj))
+
+
+def _refuse(group: str, kind: str, errors: list[FieldError]) -> None:
+    if errors:
+        raise InvalidError.of(group, kind, "", errors)
 
 
 async def review(context: Context, services: Services, kind: Kind) -> Response:
@@ -77,6 +91,7 @@ async def review(context: Context, services: Services, kind: Kind) -> Response:
         raise MethodNotAllowedError("the server does not allow this method on the requested resource")
     options = parse_write_options(context.request.query)
     obj = await read_object(context, resource.schema, resource.kind, resource.api_version, options)
+    _prepare(context, kind, obj)
     return object_response(context.request, REVIEWS[resource.plural](context, services, obj), resource.schema, 201)
 
 
@@ -87,6 +102,8 @@ async def service_account_token(context: Context, services: Services) -> Respons
         raise MethodNotAllowedError("the server does not allow this method on the requested resource")
     options = parse_write_options(context.request.query)
     request = await read_object(context, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options)
+    tokenrequest.default(request)
+    _refuse("authentication.k8s.io", "TokenRequest", tokenrequest.validate(request))
     issued = issue(
         request,
         info.namespace,
