@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import stat
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from mooring.agent import steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState, Pair
-from mooring.agent.steps import Progress
+from mooring.agent.steps import JoinError, Progress
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
+from mooring.clock import SystemClock
 from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
