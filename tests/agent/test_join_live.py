@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import steps
+from mooring.agent import request, steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Progress
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.pki.keys import public_key_der
+from mooring.pki.keys import generate_key, public_key_der
+from mooring.pki.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
@@ -193,3 +194,17 @@ def test_an_expired_certificate_is_replaced(live_server: LiveServer, tmp_path: P
     made = ca.custom("system:node:late", not_after=SystemClock().now() - timedelta(minutes=1))
     state.write_pair(Pair((made.certificate,), made.key), SystemClock().now() - timedelta(days=1))
     assert joined(plan_for(live_server, live_server.create_token(), "late"), tmp_path).request_name
+
+
+def test_a_request_that_cannot_be_taken_up_is_asked_for_with_a_new_key(live_server: LiveServer, tmp_path: Path) -> None:
+    plan = plan_for(live_server, live_server.create_token(), "squatted")
+    key, state = generate_key(), NodeState(tmp_path)
+    state.write_pending_key(key)
+    made = request.node_request(key, "squatted")
+    theirs = build_request(generate_key(), "system:node:squatted", ("system:nodes",))
+    squatted = request.NodeRequest(made.name, theirs, made.usages).obj()
+    live_server.run(lambda client: client.create(request.PLURAL, squatted))
+    told: list[Progress] = []
+    result = joined(plan, tmp_path, told)
+    assert result.request_name not in ("", made.name)
+    assert any("it was made with another key; asking with a new key" in one.message for one in told)
