@@ -141,6 +141,28 @@ def test_a_service_account_gives_tokens_of_another_group() -> None:
             ["spec.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds"],
             id="but not more",
         ),
+        pytest.param(
+            {"spec": {"expirationSeconds": 0}},
+            0,
+            ["spec.expirationSeconds: Invalid value: 0: may not specify a duration less than 10 minutes"],
+            id="and zero is not the default",
+        ),
+        pytest.param({"spec": {"audiences": ["a"] * 64}}, 3600, [], id="it may have many audiences"),
+        pytest.param(
+            {"spec": {"audiences": ["a"] * 65}},
+            3600,
+            ["spec.audiences: Too many: must have at most 64 items"],
+            id="but not too many",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Secret", "name": "s"}}}, 3600, [], id="it may be bound to an object"
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {}}},
+            3600,
+            ["spec.boundObjectRef.kind: Required value", "spec.boundObjectRef.name: Required value"],
+            id="which has a kind and a name",
+        ),
     ],
 )
 def test_token_requests(given: Obj, seconds: int, errors: list[str]) -> None:

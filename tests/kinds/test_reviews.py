@@ -38,10 +38,14 @@ def test_a_token_review_drops_the_clients_status() -> None:
     assert obj == {"spec": {"token": "t"}}
 
 
-def test_a_self_review_says_who_asks() -> None:
+def test_a_self_review_drops_the_clients_status() -> None:
     obj: Obj = {"status": {"userInfo": {"username": "root"}}}
     self_subject_review("v1").prepare_create(obj, BY)
-    assert obj["status"]["userInfo"] == {
+    assert obj == {}
+
+
+def test_users_are_told_with_all_their_attributes() -> None:
+    assert user_info(USER) == {
         "username": "jane",
         "uid": "u-1",
         "groups": ["devs", "system:authenticated"],
@@ -132,6 +136,9 @@ SUBJECT, LOCAL, SELF = SUBJECT_ACCESS_REVIEW, LOCAL_SUBJECT_ACCESS_REVIEW, SELF_
         ),
         pytest.param(
             SUBJECT, {"managedFields": []}, {"user": "jane", "resourceAttributes": POD}, [], id="but for managed fields"
+        ),
+        pytest.param(
+            SUBJECT, {"labels": {}}, {"user": "jane", "resourceAttributes": POD}, [], id="and for what says nothing"
         ),
         pytest.param(SELF, {}, {"resourceAttributes": POD}, [], id="the caller needs no user"),
         pytest.param(

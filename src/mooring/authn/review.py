@@ -3,7 +3,8 @@
 Rules kept here (reference/kubernetes.md 5.15):
 1. TokenReview runs the same chain as a request, with the token as the only credential and nobody as fallback: a token
    nobody knows is unauthenticated, never anonymous.
-2. An empty token is 400. `spec.audiences` defaults to the server's audiences; those the token is valid for come back.
+2. The kind has validated the review: there is a token. `spec.audiences` defaults to the server's audiences; those the token
+   is valid for come back.
 3. A refused token is still 201: `authenticated` false and an error text that does not say why (the operator's record does).
 4. The answer repeats the spec, with the token, to the one who sent it: clients with required fields (Python) insist on it.
 5. SelfSubjectReview tells the caller who it is.
@@ -19,8 +20,8 @@ from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import Outcome, authenticate
 from mooring.authn.credentials import Credentials, bearer
 from mooring.clock import rfc3339
-from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
+from mooring.kinds.userinfo import user_info
 from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
 
@@ -39,14 +40,11 @@ class Reviewed:
 def review_token(
     review: Obj, authenticators: Iterable[Authenticator], views: Views, now: datetime, audiences: Sequence[str]
 ) -> Reviewed:
-    """The answered TokenReview. `audiences`: the server's own. Raises BadRequestError."""
-    spec = review.get("spec") or {}
-    token = spec.get("token", "")
-    if not token:
-        raise BadRequestError("token is required for TokenReview in authentication")
+    """The answered TokenReview. `audiences`: the server's own."""
+    spec = review["spec"]
     asked = tuple(spec.get("audiences") or audiences)
     bearing = [one for one in authenticators if not one.fallback]
-    outcome = authenticate(Credentials(bearer=bearer(token)), bearing, views, now, asked)
+    outcome = authenticate(Credentials(bearer=bearer(spec["token"])), bearing, views, now, asked)
     return Reviewed({**review, "status": _status(outcome, asked)}, outcome)
 
 
@@ -57,26 +55,14 @@ def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
         "kind": "SelfSubjectReview",
         "apiVersion": API_VERSION,
         "metadata": metadata,
-        "status": {"userInfo": user_object(user)},
+        "status": {"userInfo": user_info(user)},
     }
-
-
-def user_object(user: UserInfo) -> Obj:
-    """`UserInfo` of authentication.k8s.io/v1."""
-    obj: Obj = {"username": user.username}
-    if user.uid:
-        obj["uid"] = user.uid
-    if user.groups:
-        obj["groups"] = list(user.groups)
-    if user.extra:
-        obj["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return obj
 
 
 def _status(outcome: Outcome, asked: Sequence[str]) -> Obj:
     if outcome.user is None:
         return {"authenticated": False, "user": {}, "error": INVALID_TOKEN}
-    status: Obj = {"authenticated": True, "user": user_object(outcome.user)}
+    status: Obj = {"authenticated": True, "user": user_info(outcome.user)}
     valid_for = [audience for audience in outcome.audiences if audience in asked] or list(asked)
     if valid_for:
         status["audiences"] = valid_for

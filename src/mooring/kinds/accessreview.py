@@ -43,7 +43,7 @@ def _validate_self(obj: Obj) -> list[FieldError]:
 def _validate_local(obj: Obj) -> list[FieldError]:
     meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
     errors = _subject_errors(obj)
-    if not meta.keys() <= {"namespace", "managedFields"}:
+    if _has_more_than(meta, "namespace", "managedFields"):
         errors.append(invalid("metadata", meta, "must be empty except for namespace"))
     resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and resource.get("namespace", "") != meta.get("namespace", ""):
@@ -56,7 +56,11 @@ def _validate_local(obj: Obj) -> list[FieldError]:
 
 def _metadata_errors(obj: Obj) -> list[FieldError]:
     meta = obj.get("metadata") or {}
-    return [] if meta.keys() <= {"managedFields"} else [invalid("metadata", meta, "must be empty")]
+    return [invalid("metadata", meta, "must be empty")] if _has_more_than(meta, "managedFields") else []
+
+
+def _has_more_than(meta: Obj, *allowed: str) -> bool:
+    return any(value and name not in allowed for name, value in meta.items())
 
 
 def _subject_errors(obj: Obj) -> list[FieldError]:

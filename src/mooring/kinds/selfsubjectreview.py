@@ -1,6 +1,6 @@
 """SelfSubjectReview: asks who the caller is (`kubectl auth whoami`). Answered at once and never stored.
 
-Rules kept here (reference/kubernetes.md 5.15): the answer is the server's; a status that the client sent is replaced.
+Rules kept here (reference/kubernetes.md 5.15): the answer is the server's; a status that the client sent is dropped.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.meta import OBJECT_META
 from mooring.kinds.tokenreview import GROUP
-from mooring.kinds.userinfo import user_info, user_info_schema
+from mooring.kinds.userinfo import user_info_schema
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Field, Message, Obj
 
@@ -31,7 +31,7 @@ def _schema(version: str) -> Message:
 
 
 def _prepare_create(obj: Obj, change: Change) -> None:
-    obj["status"] = {"userInfo": user_info(change.user)}
+    obj.pop("status", None)
 
 
 def self_subject_review(version: str) -> Kind:

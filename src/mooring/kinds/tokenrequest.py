@@ -1,12 +1,13 @@
 """TokenRequest: the body and answer of `serviceaccounts/<name>/token`; not a resource of its own.
 
 Rules kept here (reference/kubernetes.md 5.7): a token lives 3600 seconds unless asked otherwise, at least 10 minutes and
-at most 2^32 seconds. Audiences default to those of the API server, which knows them; so the issuer fills them in.
+at most 2^32 seconds. Audiences default to those of the API server, which knows them; so the issuer fills them in. There are
+at most 64, and an object that the token is bound to has a kind and a name.
 """
 
 from __future__ import annotations
 
-from mooring.errors import FieldError, invalid
+from mooring.errors import FieldError, invalid, required
 from mooring.kinds.meta import OBJECT_META
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 
@@ -15,6 +16,8 @@ API = "io.k8s.api.authentication.v1."
 DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
+MAX_AUDIENCES = 64
+"""Each is text of the caller's in the header of every later request."""
 
 BOUND_OBJECT_REFERENCE = Message(
     API + "BoundObjectReference",
@@ -85,9 +88,16 @@ def default(obj: Obj) -> None:
 
 def validate(obj: Obj) -> list[FieldError]:
     """What is wrong with a request that has its defaults."""
-    path, seconds = "spec.expirationSeconds", obj["spec"]["expirationSeconds"]
+    spec, path = obj["spec"], "spec.expirationSeconds"
+    seconds = spec["expirationSeconds"]
+    errors: list[FieldError] = []
     if seconds < MIN_SECONDS:
-        return [invalid(path, seconds, "may not specify a duration less than 10 minutes")]
+        errors.append(invalid(path, seconds, "may not specify a duration less than 10 minutes"))
     if seconds > MAX_SECONDS:
-        return [invalid(path, seconds, "may not specify a duration larger than 2^32 seconds")]
-    return []
+        errors.append(invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
+    if len(spec.get("audiences") or ()) > MAX_AUDIENCES:
+        errors.append(FieldError("FieldValueTooMany", "spec.audiences", f"must have at most {MAX_AUDIENCES} items"))
+    bound = spec.get("boundObjectRef")
+    if bound is not None:
+        errors += [required(f"spec.boundObjectRef.{name}") for name in ("kind", "name") if not bound.get(name)]
+    return errors
