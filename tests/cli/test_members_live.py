@@ -16,7 +16,7 @@ import yaml
 
 from mooring.trust.pins import pins_of
 from tests.support.commandline import CommandLine, Outcome, mooring, process
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer, free_port, live_server
 
 __all__ = ["live_server", "mooring"]
 SECRET = "k3m8x1c5v0b6n4z2"
@@ -223,3 +223,13 @@ def test_an_agent_that_is_no_member_asks_for_flags(mooring: CommandLine, tmp_pat
     outcome = mooring("agent", "--root", str(tmp_path))
     assert outcome.code == 1
     assert "this machine is no member of a cluster: give the flags of `mooring join` as well" in outcome.err
+
+
+def test_an_interrupted_join_ends_quietly_with_130(tmp_path: Path) -> None:
+    flags = ("--token", TOKEN, "--discovery-token-unsafe-skip-ca-verification", "--root", str(tmp_path / "node"))
+    with running(tmp_path / "join", "join", f"127.0.0.1:{free_port()}", *flags) as join:
+        join.until("nothing answers there")
+        join.process.send_signal(signal.SIGINT)
+        assert join.process.wait(WAIT) == 130
+        assert join.err.read_text().strip() == ""
+        assert SECRET not in join.out.read_text()
