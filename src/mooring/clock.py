@@ -40,12 +40,12 @@ class SystemClock:
 
 def rfc3339(moment: datetime) -> str:
     """`2026-01-02T03:04:05Z`: second precision, as metav1.Time marshals."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def rfc3339_micro(moment: datetime) -> str:
     """`2026-01-02T03:04:05.000006Z`: as metav1.MicroTime marshals."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:
@@ -53,7 +53,7 @@ def parse_rfc3339(text: str) -> datetime:
 
     Raises ValueError for anything else: callers decide whether that means invalid or expired.
     """
-    if len(text) < 20 or text[10] not in "Tt":
+    if len(text) < 20 or not text.isascii() or text[10] not in "Tt":
         raise ValueError("not an RFC 3339 time")
     head, fraction, zone = text[:19], "", text[19:]
     if zone[:1] in (".", ","):
@@ -71,4 +71,7 @@ def parse_rfc3339(text: str) -> datetime:
     if hours > 24 or minutes > 60:
         raise ValueError("not an RFC 3339 time")
     offset = timedelta(hours=hours, minutes=minutes)
-    return moment - offset if zone[0] == "+" else moment + offset
+    try:
+        return moment - offset if zone[0] == "+" else moment + offset
+    except OverflowError:
+        raise ValueError("an RFC 3339 time outside the years 1 to 9999") from None

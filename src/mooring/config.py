@@ -7,6 +7,7 @@ Nothing is read from disk or environment in this file: the command line passes t
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,10 @@ DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_TOKEN_TTL = timedelta(hours=24)
 MAX_SERVICE_ACCOUNT_TOKEN = timedelta(days=365)
 """A token bound to nothing but a ServiceAccount should not outlive a certificate."""
-_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+MAX_HOST = 253
+"""RFC 1035 2.3.4: characters of a DNS name as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,14 @@ def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT) -> End
 
 def parse_host(text: str, key: str) -> str:
     """A DNS name or IP address, normalised. Raises ConfigError naming `key`."""
+    if "%" in text:
+        raise ConfigError(f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address')
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
         pass
     name = text.lower()
-    if not _HOST.fullmatch(name) or ".." in name:
+    if len(name) > MAX_HOST or not _HOST.fullmatch(name):
         raise ConfigError(f'{key}: "{text}" is neither a DNS name nor an IP address')
     return name
 
@@ -101,10 +107,14 @@ def server_config(
     anonymous_auth: bool = True,
     anonymous_requests_per_second: float = 0.0,
     service_account_issuer: str = DEFAULT_ISSUER,
-    audit_log_path: str = "",
+    audit_log_path: str | None = None,
     shutdown_delay_duration: timedelta = timedelta(0),
 ) -> ServerConfig:
-    """Checked configuration from flag values. `detected_address` is this machine's address, used when no endpoint is given."""
+    """Checked configuration from flag values.
+
+    `detected_address` is this machine's address, used when no endpoint is given. `audit_log_path`: None means `audit.log` in
+    the data directory, "" means no audit log.
+    """
     if not data_dir:
         raise ConfigError("data-dir: give a directory to keep the state in")
     if not 0 <= secure_port < 65536:
@@ -115,7 +125,7 @@ def server_config(
         raise ConfigError(
             f'bind-address: "{bind_address}" is not an IP address; 0.0.0.0 means every IPv4 address'
         ) from None
-    if anonymous_requests_per_second < 0:
+    if not 0 <= anonymous_requests_per_second < math.inf:
         raise ConfigError("anonymous-requests-per-second: give 0 (no fixed rate) or a positive number")
     modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
     if "AlwaysAllow" in modes and anonymous_auth:
@@ -135,6 +145,6 @@ def server_config(
         anonymous_auth=anonymous_auth,
         anonymous_per_second=anonymous_requests_per_second,
         issuer=service_account_issuer,
-        audit_log_path=audit_log_path,
+        audit_log_path=f"{data_dir.rstrip('/')}/audit.log" if audit_log_path is None else audit_log_path,
         shutdown_delay=shutdown_delay_duration.total_seconds(),
     )

@@ -162,8 +162,9 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
     ),
     _flag(
         "--audit-log-path",
-        "File for one audit record a request, rotated by size; - is standard output, \"\" none. [default: audit.log in the data directory]",
-        default="",
+        "File for one audit record a request, rotated by size; - is standard output, empty for none. "
+        "[default: audit.log in the data directory]",
+        default=None,
         metavar="PATH",
     ),
     _flag(
