@@ -90,41 +90,44 @@ def without_annotation() -> Obj:
         pytest.param(owned(OWNER | {"uid": "old"}), "node n1 UID mismatch", id="owned by an earlier Node"),
         pytest.param(mirror(serviceAccountName="a"), "reference a service account", id="with a service account"),
         pytest.param(mirror(imagePullSecrets=[{"name": "s"}]), "reference secrets", id="with a secret for images"),
-        *(
-            pytest.param(
-                mirror(volumes=[{"name": "v", **volume}]),
-                f"reference {resource}",
-                id=f"with a volume of {resource}: {next(iter(volume))}",
-            )
-            for volume, resource in [
-                ({"secret": {"secretName": "s"}}, "secrets"),
-                ({"csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}, "secrets"),
-                ({"projected": {"sources": [{"downwardAPI": {}}, {"secret": {"name": "s"}}]}}, "secrets"),
-                ({"configMap": {"name": "c"}}, "configmaps"),
-                ({"projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}, "clustertrustbundles"),
-                ({"persistentVolumeClaim": {"claimName": "c"}}, "persistentvolumeclaims"),
-                ({"ephemeral": {"volumeClaimTemplate": {}}}, "persistentvolumeclaims"),
-            ]
-        ),
-        *(
-            pytest.param(
-                mirror(**{group: [{"name": "c", **parts}]}),
-                f"reference {resource}",
-                id=f"with variables of {resource} in {group}",
-            )
-            for group, parts, resource in [
-                ("containers", {"envFrom": [{"secretRef": {"name": "s"}}]}, "secrets"),
-                ("initContainers", {"envFrom": [{"configMapRef": {"name": "c"}}]}, "configmaps"),
-                ("containers", {"env": [{"name": "A"}, {"name": "B", "valueFrom": {"secretKeyRef": {}}}]}, "secrets"),
-                ("initContainers", {"env": [{"name": "B", "valueFrom": {"configMapKeyRef": {}}}]}, "configmaps"),
-            ]
-        ),
     ],
 )
 def test_a_node_may_not_create(new: Obj, why: str) -> None:
     with pytest.raises(ForbiddenError) as caught:
         admit(new, None)
     assert why in caught.value.message
+
+
+VOLUMES: list[tuple[str, Obj, str]] = [
+    ("a Secret", {"secret": {"secretName": "s"}}, "secrets"),
+    ("a driver's Secret", {"csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}, "secrets"),
+    ("a Secret among others", {"projected": {"sources": [{"downwardAPI": {}}, {"secret": {"name": "s"}}]}}, "secrets"),
+    ("a ConfigMap", {"configMap": {"name": "c"}}, "configmaps"),
+    ("trust anchors", {"projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}, "clustertrustbundles"),
+    ("a claim", {"persistentVolumeClaim": {"claimName": "c"}}, "persistentvolumeclaims"),
+    ("a claim of its own", {"ephemeral": {"volumeClaimTemplate": {}}}, "persistentvolumeclaims"),
+]
+
+
+@pytest.mark.parametrize(("volume", "resource"), [row[1:] for row in VOLUMES], ids=[row[0] for row in VOLUMES])
+def test_a_mirror_mounts_nothing_from_the_api(volume: Obj, resource: str) -> None:
+    with pytest.raises(ForbiddenError, match=f"can not create pods that reference {resource}"):
+        admit(mirror(volumes=[{"name": "v", **volume}]), None)
+
+
+@pytest.mark.parametrize("group", ["containers", "initContainers"])
+@pytest.mark.parametrize(
+    ("parts", "resource"),
+    [
+        pytest.param({"envFrom": [{"secretRef": {"name": "s"}}]}, "secrets", id="a whole Secret"),
+        pytest.param({"envFrom": [{"configMapRef": {"name": "c"}}]}, "configmaps", id="a whole ConfigMap"),
+        pytest.param({"env": [{"name": "A"}, {"valueFrom": {"secretKeyRef": {}}}]}, "secrets", id="a key of a Secret"),
+        pytest.param({"env": [{"valueFrom": {"configMapKeyRef": {}}}]}, "configmaps", id="a key of a ConfigMap"),
+    ],
+)
+def test_a_mirror_takes_no_variables_from_the_api(group: str, parts: Obj, resource: str) -> None:
+    with pytest.raises(ForbiddenError, match=f"can not create pods that reference {resource}"):
+        admit(mirror(**{group: [{"name": "c", **parts}]}), None)
 
 
 def test_a_node_creates_mirrors_that_read_nothing() -> None:
