@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -208,3 +209,25 @@ def test_a_request_that_cannot_be_taken_up_is_asked_for_with_a_new_key(live_serv
     result = joined(plan, tmp_path, told)
     assert result.request_name not in ("", made.name)
     assert any("it was made with another key; asking with a new key" in one.message for one in told)
+
+
+@pytest.mark.parametrize("step", [steps.BOOTSTRAP, steps.REQUEST, steps.FILES])
+def test_a_server_that_dies_and_comes_back_does_not_fail_a_join(
+    live_server: LiveServer, tmp_path: Path, step: str
+) -> None:
+    plan = plan_for(live_server, live_server.create_token(), f"patient-{step}")
+    restarts: list[threading.Thread] = []
+
+    def kill(progress: Progress) -> None:
+        if progress.step == step and progress.seconds is not None:
+            live_server.kill()
+            restarts.append(threading.Thread(target=live_server.restart))
+            restarts[0].start()
+
+    try:
+        result = asyncio.run(join(plan, JoinOptions(root=tmp_path, polling=ONCE), report=kill))
+    finally:
+        for restart in restarts:
+            restart.join()
+    assert result.request_name
+    assert get(live_server, "nodes", plan.node_name)

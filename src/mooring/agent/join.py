@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.agent import node, request, steps
 from mooring.agent.state import NodeState, Pair
-from mooring.agent.steps import JoinError, Report, Steps
+from mooring.agent.steps import JoinError, Report, Steps, patiently
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
 from mooring.client.transport import drive
@@ -53,6 +53,7 @@ from mooring.trust.failures import DiscoveryError
 from mooring.trust.joininput import STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.kubeconfig import Cluster, User
 from mooring.trust.pins import PinError, check_pins
+from mooring.wire.schema import Obj
 
 CERTIFICATE_TIMEOUT = 300.0
 """kubeadm's `timeouts.tlsBootstrap`."""
@@ -233,7 +234,7 @@ class _Join:
         name = self.plan.node_name
         with self.steps.step(steps.NAME) as said, _asking_as(self.plan):
             try:
-                existing = await client.get("nodes", name)
+                existing = await patiently(self.clock, lambda: client.get("nodes", name))
             except NotFoundError:
                 said.append(f"the name {name} is free")
                 return
@@ -252,12 +253,12 @@ class _Join:
         with self.steps.step(steps.REQUEST) as said, _asking_as(self.plan):
             made = request.node_request(key, self.plan.node_name)
             try:
-                obj, there = await request.ask(client, made, key, self.clock.now())
+                obj, there = await self._asked(client, made, key)
             except request.ForeignRequestError as error:
                 self.steps.say(f"{error}; asking with a new key")
                 key = self._key(fresh=True)
                 made = request.node_request(key, self.plan.node_name)
-                obj, there = await request.ask(client, made, key, self.clock.now())
+                obj, there = await self._asked(client, made, key)
             said.append(f"{'taken up' if there else 'made'} {made.name}, key sha256:{public_key_fingerprint(key)}")
         with self.steps.step(steps.WAIT) as said:
             try:
@@ -270,6 +271,9 @@ class _Join:
             pair = self._checked(issued, key, made, cluster)
             said.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
         return pair, made.name
+
+    async def _asked(self, client: ClusterClient, made: request.NodeRequest, key: PrivateKey) -> tuple[Obj, bool]:
+        return await patiently(self.clock, lambda: request.ask(client, made, key, self.clock.now()))
 
     def _key(self, fresh: bool) -> PrivateKey:
         if fresh:
@@ -328,7 +332,7 @@ class _Join:
         with self.steps.step(steps.NODE) as said:
             machine = machine_of(joined)
             async with node_client(joined, self.clock) as client:
-                await node.register(client, machine)
+                await patiently(self.clock, lambda: node.register(client, machine))
             said.append(f"{machine.name} is registered and Ready")
         return joined
 

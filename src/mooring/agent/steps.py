@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from mooring.clock import Clock
 from mooring.errors import MooringError
+from mooring.trust.failures import EndpointDownError, EndpointTimeoutError
 
 EXISTING = "existing"
 DISCOVERY = "discovery"
@@ -26,6 +27,10 @@ FILES = "files"
 NODE = "node"
 STEPS = (EXISTING, DISCOVERY, NAME, BOOTSTRAP, KEY, REQUEST, WAIT, CERTIFICATE, FILES, NODE)
 """In order."""
+
+API_CALL_SECONDS = 60.0
+API_CALL_PAUSE = 0.5
+"""kubeadm's `timeouts.kubernetesAPICall` and its interval (reference/kubernetes.md 2.5)."""
 
 T = TypeVar("T")
 
@@ -76,6 +81,18 @@ class Steps:
         except MooringError as error:
             raise JoinError(name, str(error)) from error
         self._report(Progress(name, "; ".join(said) or "done", self._clock.monotonic() - started))
+
+
+async def patiently(clock: Clock, call: Callable[[], Awaitable[T]], seconds: float = API_CALL_SECONDS) -> T:
+    """What `call` gives, asked again while nobody answers: a server that restarts does not fail a join. `call` can be repeated."""
+    deadline = clock.monotonic() + seconds
+    while True:
+        try:
+            return await call()
+        except (EndpointDownError, EndpointTimeoutError):
+            if clock.monotonic() >= deadline:
+                raise
+        await clock.sleep(API_CALL_PAUSE)
 
 
 async def before(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
