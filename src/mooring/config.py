@@ -60,7 +60,9 @@ def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT) -> End
 def parse_host(text: str, key: str) -> str:
     """A DNS name or IP address, normalised. Raises ConfigError naming `key`."""
     if "%" in text:
-        raise ConfigError(f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address')
+        raise ConfigError(
+            f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address'
+        )
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:

@@ -37,7 +37,7 @@ class UserInfo:
 
     def with_groups(self, *more: str) -> UserInfo:
         """The same user with `more` groups appended, none twice."""
-        added = tuple(group for group in more if group not in self.groups)
+        added = tuple(group for group in dict.fromkeys(more) if group not in self.groups)
         return UserInfo(self.username, self.uid, self.groups + added, self.extra) if added else self
 
 

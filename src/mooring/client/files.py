@@ -60,9 +60,11 @@ def read_limited(path: Path, limit: int = MAX_READ) -> bytes:
 
 
 def make_directory(path: Path, mode: int = 0o700) -> None:
-    """Create `path` and its parents; an existing directory is left as it is. Raises ConfigError."""
+    """Create `path` and its parents, durably; an existing directory is left as it is. Raises ConfigError."""
     try:
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        if not path.is_dir():
+            path.mkdir(mode=mode, parents=True, exist_ok=True)
+            sync_directory(path.parent)
     except OSError as error:
         raise ConfigError(f"the directory {path} cannot be made: {_why(error)}") from error
 

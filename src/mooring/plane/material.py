@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.config import ServerConfig
@@ -184,7 +185,7 @@ class _Preparation:
     def _is_current(self, certificate: x509.Certificate, key: PrivateKey, authority: Authority) -> bool:
         return (
             certificate.public_key() == key.public_key()
-            and certificate.issuer == authority.certificate.subject
+            and _issued_by(certificate, authority)
             and certificate.not_valid_after_utc - self.now > RENEW_LEFT
         )
 
@@ -216,6 +217,15 @@ class _Preparation:
             and config.clusters[0].ca_pem == authority.certificate_pem
             and certificate.not_valid_after_utc - self.now > RENEW_LEFT
         )
+
+
+def _issued_by(certificate: x509.Certificate, authority: Authority) -> bool:
+    """Whether this very CA signed it: another one of the same name did not."""
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _is_address(host: str) -> bool:

@@ -27,25 +27,30 @@ log = logging.getLogger("mooring")
 
 
 def process_identity(pid: int = 0) -> str:
-    """`<host>_<boot>_<pid>_<start>`: names this process among all that ever ran, as far as /proc tells."""
+    """`<host>_<boot>_<pid>_<start>`: names this process among all that ever ran, as far as /proc tells.
+
+    The boot carries the PID namespace: in another container of this machine the same number is another process.
+    """
     pid = pid or os.getpid()
     return f"{socket.gethostname()}_{_boot()}_{pid}_{_started(pid)}"
 
 
 def _boot() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
         return "unknown"
 
 
 def _started(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; "" when there is no such process."""
+    """Start time of a process in clock ticks since boot; "" when there is none, or only its entry, not yet collected."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return fields[19] if fields[0] not in ("Z", "X") else ""
 
 
 def holder_is_gone(identity: str) -> bool:

@@ -1,0 +1,89 @@
+"""Times as Kubernetes writes and reads them (RFC 3339; metav1.Time, metav1.MicroTime)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.clock import SystemClock, parse_rfc3339, rfc3339, rfc3339_micro
+
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02t03:04:05z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.25Z", datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC)),
+        ("2026-01-02T03:04:05,25Z", datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.123456789Z", datetime(2026, 1, 2, 3, 4, 5, 123_456, tzinfo=UTC)),
+        ("2026-01-02T03:04:05+02:30", datetime(2026, 1, 2, 0, 34, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05-02:30", datetime(2026, 1, 2, 5, 34, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.5-00:30", datetime(2026, 1, 2, 3, 34, 5, 500_000, tzinfo=UTC)),
+        ("0001-01-01T00:00:00Z", datetime(1, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_time_is_read(text: str, moment: datetime) -> None:
+    assert parse_rfc3339(text) == moment
+    assert parse_rfc3339(text).tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("2026-01-02", id="a date"),
+        pytest.param("2026-01-02T03:04:05", id="no zone"),
+        pytest.param("2026-01-02 03:04:05Z", id="a space for T"),
+        pytest.param("2026-01-02T3:04:05Z1", id="an hour of one digit"),
+        pytest.param("2026-01-02T03:04:05.Z", id="a fraction without digits"),
+        pytest.param("2026-01-02T03:04:05X", id="an unknown zone"),
+        pytest.param("2026-01-02T03:04:05+0230", id="a zone without a colon"),
+        pytest.param("2026-01-02T03:04:05+ab:cd", id="a zone that is no number"),
+        pytest.param("2026-01-02T03:04:05+25:00", id="a zone of 25 hours"),
+        pytest.param("2026-01-02T03:04:05+02:61", id="a zone of 61 minutes"),
+        pytest.param("2026-13-02T03:04:05Z", id="month 13"),
+        pytest.param("2026-02-30T03:04:05Z", id="30 February"),
+        pytest.param("2026-01-02T03:04:60Z", id="a leap second"),
+        pytest.param("0001-01-01T00:00:00+01:00", id="before the year 1"),
+        pytest.param("9999-12-31T23:59:59-01:00", id="after the year 9999"),
+        pytest.param("２０２６-01-02T03:04:05Z", id="digits of another script"),
+    ],
+)
+def test_anything_else_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_rfc3339(text)
+
+
+@given(st.text(max_size=40) | st.from_regex(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d([.,]\d{0,9})?([zZ]|[+-]\d\d:\d\d)?"))
+def test_junk_is_a_time_or_a_value_error(text: str) -> None:
+    try:
+        parse_rfc3339(text)
+    except ValueError:
+        return
+
+
+@given(MOMENTS)
+def test_what_is_written_is_read_back(moment: datetime) -> None:
+    assert parse_rfc3339(rfc3339_micro(moment)) == moment
+    assert parse_rfc3339(rfc3339(moment)) == moment.replace(microsecond=0)
+    assert len(rfc3339(moment)) == 20
+
+
+def test_times_of_other_zones_are_written_as_utc() -> None:
+    east = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone(timedelta(hours=2)))
+    assert rfc3339(east) == "2026-01-02T01:04:05Z"
+    assert rfc3339_micro(east) == "2026-01-02T01:04:05.000006Z"
+
+
+def test_the_machines_clock_goes_on_and_knows_its_zone() -> None:
+    clock = SystemClock()
+    assert clock.now().tzinfo is UTC
+    before = clock.monotonic()
+    asyncio.run(clock.sleep(0))
+    assert clock.monotonic() >= before

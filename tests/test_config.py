@@ -1,0 +1,131 @@
+"""What an operator may set; every refusal names the flag and says what to give."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.config import Endpoint, ServerConfig, parse_endpoint, parse_host, server_config
+from mooring.errors import ConfigError
+
+
+def config(**flags: Any) -> ServerConfig:
+    return server_config(**{"data_dir": "/d", **flags})
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint", "shown"),
+    [
+        ("node", Endpoint("node", 6443), "node:6443"),
+        ("Node.Example", Endpoint("node.example", 6443), "node.example:6443"),
+        ("node:443", Endpoint("node", 443), "node:443"),
+        ("192.0.2.1", Endpoint("192.0.2.1", 6443), "192.0.2.1:6443"),
+        ("192.0.2.1:1", Endpoint("192.0.2.1", 1), "192.0.2.1:1"),
+        ("::1", Endpoint("::1", 6443), "[::1]:6443"),
+        ("[::1]", Endpoint("::1", 6443), "[::1]:6443"),
+        ("[2001:DB8::1]:65535", Endpoint("2001:db8::1", 65535), "[2001:db8::1]:65535"),
+    ],
+)
+def test_an_endpoint_is_read(text: str, endpoint: Endpoint, shown: str) -> None:
+    assert parse_endpoint(text, "flag") == endpoint
+    assert str(endpoint) == shown
+    assert endpoint.url == f"https://{shown}"
+    assert parse_endpoint(shown, "flag") == endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[::1", "write an IPv6 address as"),
+        ("[::1]x", "write an IPv6 address as"),
+        ("node:0", "number from 1 to 65535"),
+        ("node:65536", "number from 1 to 65535"),
+        ("node:abc", "number from 1 to 65535"),
+        ("node:٣", "number from 1 to 65535"),
+        ("https://node", "number from 1 to 65535"),
+        ("", "neither a DNS name nor an IP address"),
+        ("a..b", "neither a DNS name nor an IP address"),
+        ("-a", "neither a DNS name nor an IP address"),
+        ("a-.b", "neither a DNS name nor an IP address"),
+        ("a b", "neither a DNS name nor an IP address"),
+        ("a" * 64, "neither a DNS name nor an IP address"),
+        (".".join(["a" * 60] * 5), "neither a DNS name nor an IP address"),
+        ("fe80::1%eth0", "routable address"),
+    ],
+)
+def test_what_is_no_endpoint_is_refused_by_the_name_of_its_flag(text: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=part) as caught:
+        parse_endpoint(text, "some-flag")
+    assert str(caught.value).startswith("some-flag: ")
+
+
+@given(st.text(max_size=40))
+def test_junk_is_an_endpoint_that_reads_back_or_a_config_error(text: str) -> None:
+    try:
+        endpoint = parse_endpoint(text, "flag")
+    except ConfigError:
+        return
+    assert parse_endpoint(str(endpoint), "flag") == endpoint
+    assert parse_host(endpoint.host, "flag") == endpoint.host
+
+
+def test_the_defaults_are_those_of_kubernetes() -> None:
+    made = config(detected_address="192.0.2.7")
+    assert (made.bind_address, made.secure_port) == ("0.0.0.0", 6443)
+    assert made.endpoints == (Endpoint("192.0.2.7", 6443),)
+    assert made.authorization_modes == ("Node", "RBAC")
+    assert made.anonymous_auth
+    assert made.issuer == "https://kubernetes.default.svc.cluster.local"
+    assert made.storage_url == "sqlite:/d/mooring.db"
+
+
+@pytest.mark.parametrize(
+    ("flags", "what", "value"),
+    [
+        ({"data_dir": "/d//"}, "data_dir", "/d"),
+        ({"data_dir": "/"}, "data_dir", "/"),
+        ({"storage": "memory:"}, "storage_url", "memory:"),
+        ({"bind_address": "192.0.2.1"}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
+        ({"bind_address": "::", "detected_address": "192.0.2.1"}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
+        (
+            {"secure_port": 1234, "control_plane_endpoints": ["a", "b:5"]},
+            "endpoints",
+            (Endpoint("a", 1234), Endpoint("b", 5)),
+        ),
+        ({"extra_sans": ["A.example", "::0:1"]}, "extra_sans", ("a.example", "::1")),
+        ({"authorization_mode": " RBAC , ,Node"}, "authorization_modes", ("RBAC", "Node")),
+        ({"authorization_mode": "AlwaysAllow"}, "anonymous_auth", False),
+        ({"authorization_mode": "AlwaysAllow", "anonymous_auth": False}, "anonymous_auth", False),
+        ({"anonymous_auth": False}, "anonymous_auth", False),
+        ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay", 3.0),
+        ({"anonymous_requests_per_second": 2.5}, "anonymous_per_second", 2.5),
+    ],
+    ids=str,
+)
+def test_flags_become_values(flags: dict[str, Any], what: str, value: object) -> None:
+    assert getattr(config(**flags), what) == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"data_dir": ""}, "data-dir: give a directory"),
+        ({"secure_port": -1}, "secure-port: -1 is not a port"),
+        ({"secure_port": 65536}, "secure-port: 65536 is not a port"),
+        ({"bind_address": "node"}, 'bind-address: "node" is not an IP address'),
+        ({"anonymous_requests_per_second": -1.0}, "anonymous-requests-per-second: give 0"),
+        ({"anonymous_requests_per_second": float("nan")}, "anonymous-requests-per-second: give 0"),
+        ({"anonymous_requests_per_second": float("inf")}, "anonymous-requests-per-second: give 0"),
+        ({"control_plane_endpoints": ["a b"]}, "control-plane-endpoint: "),
+        ({"extra_sans": ["a b"]}, "apiserver-cert-extra-sans: "),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(**flags)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,101 @@
+"""Errors speak Kubernetes' sentences (reference/kubernetes.md 7.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring import errors
+from mooring.errors import ApiError, Cause, Details, FieldError, InvalidError
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.invalid("spec.a", "x", "must be y"), 'spec.a: Invalid value: "x": must be y'),
+        (errors.invalid("spec.a", 'q"\\\n', "no"), 'spec.a: Invalid value: "q\\"\\\\\\n": no'),
+        (errors.invalid("spec.a", None, "no"), "spec.a: Invalid value: null: no"),
+        (errors.invalid("spec.a", True, ""), "spec.a: Invalid value: true"),
+        (errors.invalid("spec.a", False, ""), "spec.a: Invalid value: false"),
+        (errors.invalid("spec.a", 7, ""), "spec.a: Invalid value: 7"),
+        (errors.invalid("spec.a", 1.5, ""), "spec.a: Invalid value: 1.5"),
+        (errors.invalid("spec.a", ["x", 1], ""), 'spec.a: Invalid value: ["x",1]'),
+        (errors.invalid("spec.a", {"x": "ä"}, ""), 'spec.a: Invalid value: {"x":"ä"}'),
+        (errors.invalid("spec.a", b"x", ""), "spec.a: Invalid value: \"b'x'\""),
+        (errors.required("spec.a"), "spec.a: Required value"),
+        (errors.required("spec.a", "give one"), "spec.a: Required value: give one"),
+        (errors.duplicate("spec.a", "x"), 'spec.a: Duplicate value: "x"'),
+        (errors.not_supported("a", "x", ["y", "z"]), 'a: Unsupported value: "x": supported values: "y", "z"'),
+        (errors.forbidden("spec.a", "no"), "spec.a: Forbidden: no"),
+        (errors.too_long("spec.a", 5), "spec.a: Too long: may not be more than 5 bytes"),
+        (FieldError("FieldValueTooMany", "a", "at most 2", [1]), "a: Too many: at most 2"),
+        (FieldError("FieldValueNotFound", "a", "", "x"), 'a: Not found: "x"'),
+        (FieldError("FieldValueTypeInvalid", "a", "no", "x"), 'a: Invalid value: "x": no'),
+    ],
+    ids=str,
+)
+def test_a_broken_rule_is_one_sentence(error: FieldError, text: str) -> None:
+    assert str(error) == text
+    assert error.body == text.partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "details"),
+    [
+        (
+            errors.NotFoundError.of("", "secrets", "a"),
+            'secrets "a" not found',
+            Details(name="a", kind="secrets"),
+        ),
+        (
+            errors.AlreadyExistsError.of("g.io", "things", "a"),
+            'things.g.io "a" already exists',
+            Details(name="a", group="g.io", kind="things"),
+        ),
+        (
+            errors.ConflictError.of("", "secrets", "a", errors.STALE),
+            f'Operation cannot be fulfilled on secrets "a": {errors.STALE}',
+            Details(name="a", kind="secrets"),
+        ),
+        (
+            errors.ForbiddenError.of("", "secrets", "a", "no"),
+            'secrets "a" is forbidden: no',
+            Details(name="a", kind="secrets"),
+        ),
+        (errors.ForbiddenError.of("", "secrets", "", "no"), "secrets is forbidden: no", Details(kind="secrets")),
+        (
+            InvalidError.of("", "Secret", "a", [errors.required("x")]),
+            'Secret "a" is invalid: x: Required value',
+            Details(name="a", kind="Secret", causes=(Cause("FieldValueRequired", "Required value", "x"),)),
+        ),
+        (errors.UnauthorizedError(), "Unauthorized", Details()),
+        (
+            errors.TooManyRequestsError(retry_after=5),
+            "Too many requests, please try again later.",
+            Details(retry_after=5),
+        ),
+        (errors.BadRequestError("no"), "no", Details()),
+    ],
+    ids=lambda value: value.reason if isinstance(value, ApiError) else "",
+)
+def test_errors_know_the_object_concerned(error: ApiError, message: str, details: Details) -> None:
+    assert (error.message, str(error), error.details) == (message, message, details)
+
+
+def test_several_broken_rules_are_bracketed() -> None:
+    error = InvalidError.of("g", "Thing", "a", [errors.required("x"), errors.forbidden("y", "no")])
+    assert error.message == 'Thing.g "a" is invalid: [x: Required value, y: Forbidden: no]'
+    assert len(error.details.causes) == 2
+
+
+def test_every_error_of_a_caller_has_a_reason_of_its_own() -> None:
+    classes: list[Any] = ApiError.__subclasses__()
+    reasons = [found.reason for found in classes if found.__module__ == "mooring.errors"]
+    assert all(reasons)
+    assert len(set(reasons)) == len(reasons)
+
+
+def test_an_expired_list_may_say_where_to_go_on() -> None:
+    assert errors.ExpiredError("too old", continue_token="abc").continue_token == "abc"
+    assert errors.ExpiredError("too old").continue_token == ""
