@@ -1,0 +1,61 @@
+"""`/openapi/v2`: which form is answered to whom (reference/kubernetes.md 7.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.serverroom import Server, in_server
+
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+OLD = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("accept", "answered"),
+    [
+        pytest.param("", JSON, id="who says nothing gets JSON"),
+        pytest.param("*/*", JSON, id="who takes anything gets JSON"),
+        pytest.param("application/*", JSON, id="who takes any application type gets JSON"),
+        pytest.param(PROTOBUF, PROTOBUF, id="protobuf in the new spelling"),
+        pytest.param(OLD, PROTOBUF, id="protobuf in the old spelling, answered in the new one"),
+        pytest.param(f"{OLD},{PROTOBUF};q=0.8,{JSON};q=0.5", PROTOBUF, id="the preferred one of many"),
+        pytest.param(f"{PROTOBUF};q=0.1,{JSON}", JSON, id="JSON where it is preferred"),
+        pytest.param(f"text/html,{JSON};q=0.1", JSON, id="what nobody has is passed over"),
+    ],
+)
+@in_server
+async def test_the_form_is_the_callers_choice(server: Server, accept: str, answered: str) -> None:
+    reply = await server.get("/openapi/v2", headers=[("Accept", accept)] if accept else [])
+    assert (reply.status, reply.headers["content-type"]) == (200, answered)
+    assert reply.headers["vary"] == "Accept-Encoding, Accept"
+    assert reply.body.startswith(b'{"swagger":"2.0"' if answered == JSON else b"\x0a\x032.0")
+    headers = [("Accept", accept), ("If-None-Match", reply.headers["etag"])]
+    again = await server.get("/openapi/v2", headers=headers if accept else headers[1:])
+    assert (again.status, again.body) == (304, b"")
+
+
+@in_server
+async def test_the_forms_have_tags_of_their_own(server: Server) -> None:
+    as_json = await server.get("/openapi/v2")
+    headers = [("Accept", PROTOBUF), ("If-None-Match", as_json.headers["etag"])]
+    assert (await server.get("/openapi/v2", headers=headers)).status == 200
+
+
+@in_server
+async def test_what_nobody_can_write_is_406(server: Server) -> None:
+    reply = await server.get("/openapi/v2", headers=[("Accept", "text/html")])
+    assert (reply.status, reply.obj["reason"]) == (406, "NotAcceptable")
+    assert reply.message == f"only the following media types are accepted: {JSON}, {PROTOBUF}"
+
+
+@in_server
+async def test_server_side_apply_is_told_to_be_missing(server: Server) -> None:
+    """kubectl asks with `force`; told that the type is not served, it says so instead of blaming the options."""
+    reply = await server.call(
+        "PATCH",
+        "/api/v1/namespaces/default/configmaps/a?fieldManager=kubectl&force=false",
+        body={"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
+        content_type="application/apply-patch+yaml",
+    )
+    assert (reply.status, reply.obj["reason"]) == (415, "UnsupportedMediaType")
