@@ -156,10 +156,9 @@ class Resources:
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
+        # the type first: it decides which options may be said
         patched = _patcher(request.header(b"content-type"), await request.body(), kind)
-        options = parse_write_options(
-            request.query, "PatchOptions"
-        )  # after the type, which decides what may be said there
+        options = parse_write_options(request.query, "PatchOptions")
         before = tuple(context.warnings)
 
         def apply(current: Obj) -> Obj:
