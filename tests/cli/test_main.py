@@ -96,9 +96,12 @@ BAD_INPUT = {
 def test_a_wrong_command_line_is_told_and_ends_with_2(arguments: list[str], message: str, mooring: CommandLine) -> None:
     outcome = mooring(*arguments)
     assert (outcome.code, outcome.out) == (2, "")
-    first, see = outcome.err.splitlines()
-    assert first.replace('"--tll"', "'--tll'") == f"Error: {message}" or first.startswith("Error: No such option")
-    assert see.startswith("See: mooring")
+    (line,) = outcome.err.splitlines()
+    told, _, see = line.rpartition(" (see: mooring")
+    assert told.replace('"--tll"', "'--tll'") == f"Error: {message.rstrip('.')}" or told.startswith(
+        "Error: No such option"
+    )
+    assert see.endswith("--help)")
 
 
 REFUSED = {

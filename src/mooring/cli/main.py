@@ -62,7 +62,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "mooring"
-        return _failed(f"{redacted(error.format_message())}\nSee: {command} --help", EXIT_USAGE)
+        return _failed(f"{_in_one_line(error.format_message())} (see: {command} --help)", EXIT_USAGE)
     except click.ClickException as error:
         return _failed(redacted(error.format_message()), EXIT_FAILED)
     except (click.Abort, KeyboardInterrupt, EOFError):
@@ -79,6 +79,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             f"a fault of mooring itself ({name}); set MOORING_DEBUG=1 to see where, and report it", EXIT_FAULT
         )
     return result if isinstance(result, int) else 0
+
+
+def _in_one_line(message: str) -> str:
+    """What click says, without its line breaks and its full stop, and without anything that looks like a token."""
+    return " ".join(redacted(message).split()).rstrip(".")
 
 
 def _failed(message: str, code: int) -> int:
