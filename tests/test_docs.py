@@ -1,7 +1,7 @@
 """The documentation is true where a machine can tell.
 
 Rules kept here: every relative link leads somewhere, headings included; every `mooring …` line in a fenced block is one that the
-real command line takes; every file and constant that is named exists; decisions are numbered once and listed; README's table of
+real command line takes; every file that is named exists and every limit has its value; decisions are numbered once and listed; README's table of
 clients is the one that `tests/compat/matrix.py` says and its tests show.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -122,15 +123,28 @@ def test_every_file_named_in_the_threat_model_exists() -> None:
     assert missing == []
 
 
-def test_every_constant_named_as_a_limit_exists() -> None:
-    named = _CONSTANT.findall((ROOT / "docs/operate.md").read_text())
-    assert len(named) > 20
-    missing = [
-        (file, constant)
-        for file, constant in named
-        if not re.search(rf"^{constant}\b.*=", (ROOT / "src/mooring" / file).read_text(), re.MULTILINE)
-    ]
-    assert missing == []
+def _limits() -> Iterator[tuple[str, str, str]]:
+    """(value as written, file, constant) of every limit in the table of limits."""
+    for line in (ROOT / "docs/operate.md").read_text().splitlines():
+        for file, constant in _CONSTANT.findall(line):
+            yield line.split("|")[2], file, constant
+
+
+LIMITS = tuple(_limits())
+
+
+@pytest.mark.parametrize(("written", "file", "constant"), LIMITS, ids=[constant for _, _, constant in LIMITS])
+def test_every_limit_in_the_documentation_is_the_one_in_the_code(written: str, file: str, constant: str) -> None:
+    module = import_module("mooring." + file.removesuffix(".py").replace("/", "."))
+    value = float(getattr(module, constant))
+    units = {"MiB": 1 << 20, "KiB": 1 << 10, "minutes": 60}
+    unit = next((factor for name, factor in units.items() if name in written), 1)
+    numbers = [float(number.replace(" ", "")) for number in re.findall(r"\d+(?: \d{3})*(?:\.\d+)?", written)]
+    assert value / unit in numbers
+
+
+def test_the_table_of_limits_is_there() -> None:
+    assert len(LIMITS) > 20
 
 
 def test_every_room_and_file_named_in_the_architecture_exists() -> None:
