@@ -111,6 +111,7 @@ class _Join:
         if known is not None:
             if self.options.dry_run:
                 return known
+            self._write_cluster(known.cluster)
             return await self._register(known)
         trusted = await self._discovered()
         cluster = Cluster(
@@ -322,11 +323,14 @@ class _Join:
             said.append(f"{path}, {self.state.current}, {self.state.kubeconfig}, {self.state.ca}")
 
     def _write_cluster(self, cluster: Cluster) -> None:
-        """A member whose kubelet.conf or ca.crt is missing gets them back."""
-        self.state.write_ca(cluster.ca_pem)
-        if self.state.read_cluster() is None:
-            self.state.write_kubeconfig(cluster)
-        self.state.drop_bootstrap()
+        """A member whose kubelet.conf or ca.crt is missing gets them back; what a crash left undone after them is done."""
+        with self.steps.step(steps.FILES) as said:
+            self.state.write_ca(cluster.ca_pem)
+            if self.state.read_cluster() is None:
+                self.state.write_kubeconfig(cluster)
+            self.state.drop_bootstrap()
+            self.state.drop_pending_key()
+            said.append(f"{self.state.current}, {self.state.kubeconfig}, {self.state.ca}")
 
     async def _register(self, joined: Joined) -> Joined:
         with self.steps.step(steps.NODE) as said:
