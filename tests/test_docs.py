@@ -1,8 +1,8 @@
 """The documentation is true where a machine can tell.
 
 Rules kept here: every relative link leads somewhere, headings included; every `mooring …` line in a fenced block is one that the
-real command line takes; every file that is named exists and every limit has its value; decisions are numbered once and listed; README's table of
-clients is the one that `tests/compat/matrix.py` says and its tests show.
+real command line takes; every file that is named exists and every limit has its value; decisions are numbered once and listed;
+README's table of clients is the one that `tests/compat/matrix.py` says and its tests show.
 """
 
 from __future__ import annotations
