@@ -27,8 +27,8 @@ from mooring.registry.store import Registry
 from mooring.server.http import Frames, Request, Response
 from mooring.server.listener import Connection, TlsTransport
 from mooring.storage.memory import MemoryStorage
-from mooring.trust.tokenrecord import TokenRecord, to_secret
 from mooring.trust.token import parse_token
+from mooring.trust.tokenrecord import TokenRecord, to_secret
 from mooring.wire.schema import Obj
 from tests.support.manualclock import ManualClock, settle
 from tests.support.registryroom import Room, counting_entropy
@@ -217,7 +217,8 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     """A server after its first boot; `flags` are those of `mooring.config.server_config`."""
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
-    config = server_config(**{"data_dir": "/nowhere", "storage": "memory:", "detected_address": "192.0.2.10", **flags})
+    defaults = {"data_dir": "/nowhere", "storage": "memory:", "detected_address": "192.0.2.10", "audit_log_path": ""}
+    config = server_config(**{**defaults, **flags})
     plane = Plane(config, material(ca), clock, counting_entropy(), "here_boot_1_1", lambda identity: False)
     storage = MemoryStorage()
     await storage.open()

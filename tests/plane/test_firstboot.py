@@ -1,0 +1,173 @@
+"""The objects every cluster has: made once, reconciled where asked, left to administrators otherwise (2.7, 6.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mooring.authz.defaultpolicy import default_policy
+from mooring.authz.kubeadmpolicy import kubeadm_policy
+from mooring.config import server_config
+from mooring.plane.firstboot import FirstBoot
+from mooring.trust import clusterinfo
+from mooring.trust.token import parse_token
+from mooring.trust.tokenrecord import TokenRecord
+from tests.support.registryroom import Room, open_room
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA().certificate_pem
+KUBEADM = [
+    ("clusterroles", "", "kubeadm:get-nodes"),
+    ("clusterrolebindings", "", "kubeadm:get-nodes"),
+    ("clusterrolebindings", "", "kubeadm:kubelet-bootstrap"),
+    ("clusterrolebindings", "", "kubeadm:node-autoapprove-bootstrap"),
+    ("clusterrolebindings", "", "kubeadm:node-autoapprove-certificate-rotation"),
+    ("clusterrolebindings", "", "kubeadm:apiserver-kubelet-client"),
+    ("clusterrolebindings", "", "kubeadm:cluster-admins"),
+    ("roles", "kube-public", "kubeadm:bootstrap-signer-clusterinfo"),
+    ("rolebindings", "kube-public", "kubeadm:bootstrap-signer-clusterinfo"),
+    ("roles", "kube-system", "kubeadm:nodes-kubeadm-config"),
+    ("rolebindings", "kube-system", "kubeadm:nodes-kubeadm-config"),
+    ("roles", "kube-system", "kubeadm:kubelet-config"),
+    ("rolebindings", "kube-system", "kubeadm:kubelet-config"),
+]
+
+
+def first_boot(room: Room, ca: bytes = CA, **flags: Any) -> FirstBoot:
+    config = server_config(**{"data_dir": "/d", "detected_address": "192.0.2.1", **flags})
+    return FirstBoot(room.registry, room.clock, config, ca)
+
+
+def in_empty_room(test: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def body() -> None:
+            async with open_room(namespaces=()) as room:
+                await test(room, *args, **kwargs)
+
+        asyncio.run(body())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@in_empty_room
+async def test_the_objects_of_kubeadm_and_the_default_policy_are_there(room: Room) -> None:
+    await first_boot(room).run()
+    for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
+        assert (await room.get("namespaces", name)).name == name
+    for plural, namespace, name in KUBEADM:
+        assert (await room.get(plural, name, namespace)).name == name
+    for wanted in default_policy():
+        plural = wanted["kind"].lower() + "s"
+        found = await room.get(plural, wanted["metadata"]["name"], wanted["metadata"].get("namespace", ""))
+        assert found.name == wanted["metadata"]["name"]
+    info = (await room.get("configmaps", "cluster-info", "kube-public")).obj
+    assert info["data"] == clusterinfo.config_map("https://192.0.2.1:6443", CA)["data"]
+    assert len(KUBEADM) == len(kubeadm_policy())
+
+
+@in_empty_room
+async def test_a_second_boot_writes_nothing(room: Room) -> None:
+    await first_boot(room).run()
+    before = room.registry.revision
+    await first_boot(room).run()
+    assert room.registry.revision == before
+
+
+@in_empty_room
+async def test_two_servers_that_boot_at_once_end_in_the_same_state(room: Room) -> None:
+    async with open_room(room.storage, clock=room.clock) as other:
+        await asyncio.gather(first_boot(room).run(), first_boot(other).run())
+        await other.registry.fresh()
+        await first_boot(other).run()
+        names = [await one.names("clusterroles") for one in (room, other)]
+    assert names[0] == names[1]
+    assert len(set(names[0])) == len(names[0])
+
+
+@in_empty_room
+async def test_what_administrators_change_in_kubeadms_objects_stays(room: Room) -> None:
+    await first_boot(room).run()
+    await room.patch("clusterrolebindings", "kubeadm:cluster-admins", {"subjects": []})
+    await first_boot(room).run()
+    assert not (await room.get("clusterrolebindings", "kubeadm:cluster-admins")).obj.get("subjects")
+
+
+@in_empty_room
+async def test_what_administrators_delete_of_kubeadms_objects_comes_back(room: Room) -> None:
+    await first_boot(room).run()
+    await room.delete("roles", "kubeadm:bootstrap-signer-clusterinfo", "kube-public")
+    await first_boot(room).run()
+    assert (await room.get("roles", "kubeadm:bootstrap-signer-clusterinfo", "kube-public")).obj["rules"]
+
+
+@in_empty_room
+async def test_the_default_policy_is_completed_and_additions_stay(room: Room) -> None:
+    await first_boot(room).run()
+    own = {"apiGroups": ["x.io"], "resources": ["things"], "verbs": ["get"]}
+    await room.patch("clusterroles", "system:basic-user", {"rules": [own]})
+    await first_boot(room).run()
+    rules = (await room.get("clusterroles", "system:basic-user")).obj["rules"]
+    assert own in rules
+    assert any("selfsubjectreviews" in rule["resources"] for rule in rules)
+
+
+@in_empty_room
+async def test_a_role_that_says_hands_off_is_left_alone(room: Room) -> None:
+    await first_boot(room).run()
+    off = {"metadata": {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}}, "rules": []}
+    await room.patch("clusterroles", "system:basic-user", off)
+    await first_boot(room).run()
+    assert not (await room.get("clusterroles", "system:basic-user")).obj.get("rules")
+
+
+@in_empty_room
+async def test_a_default_binding_to_another_role_is_replaced(room: Room) -> None:
+    await first_boot(room).run()
+    name = "system:basic-user"
+    wanted = (await room.get("clusterrolebindings", name)).obj
+    await room.delete("clusterrolebindings", name)
+    other = {**wanted, "metadata": {k: wanted["metadata"][k] for k in ("name", "labels", "annotations")}}
+    other["roleRef"] = {**wanted["roleRef"], "name": "view"}
+    await room.create("clusterrolebindings", other)
+    await first_boot(room).run()
+    assert (await room.get("clusterrolebindings", name)).obj["roleRef"]["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("text", "remade"),
+    [
+        pytest.param(
+            clusterinfo.config_map("https://old.example", CA)["data"]["kubeconfig"], True, id="ours, of another time"
+        ),
+        pytest.param("apiVersion: v1\nkind: Config\n# by hand\n", False, id="made by hand"),
+        pytest.param("not: [yaml", False, id="not readable"),
+        pytest.param("", False, id="empty"),
+    ],
+)
+def test_cluster_info_is_remade_only_while_it_is_ours(text: str, remade: bool) -> None:
+    @in_empty_room
+    async def body(room: Room) -> None:
+        await first_boot(room).run()
+        await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": text, "more": "x"}}, "kube-public")
+        await first_boot(room).run()
+        data = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]
+        assert ("192.0.2.1" in data["kubeconfig"]) is remade
+        assert data["more"] == "x"
+
+    body()
+
+
+@in_empty_room
+async def test_a_token_that_is_there_is_replaced(room: Room) -> None:
+    boot = first_boot(room)
+    await boot.run()
+    token = parse_token("abcdef.0123456789abcdef")
+    for usages in (("signing",), ("signing", "authentication")):
+        expires = room.clock.now() + timedelta(hours=1)
+        await boot.create_token(TokenRecord(token, expires=expires, usages=usages))
+    data = (await room.get("secrets", "bootstrap-token-abcdef", "kube-system")).obj["data"]
+    assert "usage-bootstrap-authentication" in data

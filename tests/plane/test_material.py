@@ -1,0 +1,265 @@
+"""Keys and certificates on disk: made once, never lost by our own hand (reference/kubernetes.md 2.6, 2.7, 3.7)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from mooring.client import files
+from mooring.config import ServerConfig, server_config
+from mooring.errors import ConfigError
+from mooring.pki.keys import private_key_pem
+from mooring.pki.pem import certificates
+from mooring.plane import material
+from mooring.plane.material import Prepared, prepare
+from mooring.trust.kubeconfigtext import parse
+from tests.support.testca import ThrowawayCA
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+EVERYTHING = (
+    "admin.conf",
+    "pki/apiserver.crt",
+    "pki/apiserver.key",
+    "pki/ca.crt",
+    "pki/ca.key",
+    "pki/sa.key",
+    "pki/sa.pub",
+    "super-admin.conf",
+)
+
+
+def config(root: Path, **flags: Any) -> ServerConfig:
+    return server_config(**{"data_dir": str(root), "detected_address": "192.0.2.1", **flags})
+
+
+def prepared(root: Path, now: datetime = NOW, **flags: Any) -> Prepared:
+    return prepare(config(root, **flags), now, secrets.token_bytes)
+
+
+def made(result: Prepared, root: Path) -> Sequence[str]:
+    return sorted(str(Path(path).relative_to(root)) for path in result.made)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {name: (root / name).read_bytes() for name in EVERYTHING}
+
+
+def test_the_first_boot_makes_everything(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    assert made(prepared(root), root) == list(EVERYTHING)
+
+
+def test_the_second_boot_changes_nothing(tmp_path: Path) -> None:
+    first = prepared(tmp_path)
+    before = contents(tmp_path)
+    second = prepared(tmp_path, NOW + timedelta(days=100))
+    assert second.made == ()
+    assert contents(tmp_path) == before
+    assert second.material.authority.certificate == first.material.authority.certificate
+    assert second.material.token_keys == first.material.token_keys
+
+
+def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    before = os.umask(0)
+    try:
+        prepared(root)
+    finally:
+        os.umask(before)
+    modes = {str(path.relative_to(root)): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}
+    assert modes.pop("pki") == 0o700
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_nothing_half_written_stays(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param("pki/ca.key", "restore the key from a backup", id="the key of the authority"),
+    ],
+)
+def test_a_lost_key_is_an_error_and_never_a_new_authority(tmp_path: Path, name: str, message: str) -> None:
+    prepared(tmp_path)
+    (tmp_path / name).unlink()
+    before = (tmp_path / "pki/ca.crt").read_bytes()
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path)
+    assert (tmp_path / "pki/ca.crt").read_bytes() == before
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        pytest.param("pki/ca.crt", b"junk", "restore it from a backup", id="a CA that is none"),
+        pytest.param("pki/ca.key", b"junk", "restore it from a backup", id="a key that is none"),
+        pytest.param("pki/sa.key", b"", "restore it from a backup", id="an empty token key"),
+        pytest.param("pki/sa.pub", b"junk", "restore it from a backup", id="public keys that are none"),
+        pytest.param("pki/apiserver.crt", b"junk", "restore it from a backup", id="a serving certificate that is none"),
+    ],
+)
+def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    prepared(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        prepared(tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+    assert (tmp_path / name).read_bytes() == content, "what we cannot read we do not overwrite"
+
+
+def test_a_key_of_another_authority_is_an_error(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    (tmp_path / "pki/ca.key").write_bytes(ThrowawayCA().server().key_pem)
+    with pytest.raises(ConfigError, match=r"ca\.crt"):
+        prepared(tmp_path)
+
+
+def test_two_certificates_where_one_belongs_are_an_error(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    path = tmp_path / "pki/ca.crt"
+    path.write_bytes(path.read_bytes() + ThrowawayCA().certificate_pem)
+    with pytest.raises(ConfigError, match="exactly one certificate, it holds 2"):
+        prepared(tmp_path)
+
+
+@pytest.mark.parametrize("writes", range(8))
+def test_whenever_the_power_fails_the_next_start_finishes_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    class PowerFailureError(BaseException):
+        pass
+
+    done = 0
+    write = files.write_atomic
+
+    def failing(path: Path, data: bytes) -> None:
+        nonlocal done
+        if done == writes:
+            raise PowerFailureError
+        done += 1
+        write(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(material, "write_atomic", failing)
+        with pytest.raises(PowerFailureError):
+            prepared(tmp_path)
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    finished = prepared(tmp_path)
+    assert {path: path.read_bytes() for path in kept} == kept, "nothing durable is made anew"
+    assert len(finished.made) == len(EVERYTHING) - writes
+    assert prepared(tmp_path).made == ()
+
+
+def names_of(root: Path) -> tuple[set[str], set[str]]:
+    certificate = certificates((root / "pki/apiserver.crt").read_bytes())[0]
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
+    return set(names.get_values_for_type(x509.DNSName)), addresses
+
+
+def test_the_serving_certificate_has_every_name_clients_use(tmp_path: Path) -> None:
+    prepared(tmp_path, control_plane_endpoints=["api.example", "192.0.2.9:443"], extra_sans=["other.example", "::5"])
+    names, addresses = names_of(tmp_path)
+    assert names >= {"localhost", "api.example", "other.example", "kubernetes.default.svc"}
+    assert addresses >= {"127.0.0.1", "::1", "192.0.2.9", "::5"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "days", "remade"),
+    [
+        pytest.param({"extra_sans": ["new.example"]}, 0, {"pki/apiserver.crt"}, id="a new name"),
+        pytest.param({"bind_address": "192.0.2.1"}, 0, set(), id="an address it has already"),
+        pytest.param(
+            {"control_plane_endpoints": ["api.example"]},
+            0,
+            {"pki/apiserver.crt", "admin.conf", "super-admin.conf"},
+            id="a new endpoint",
+        ),
+        pytest.param({}, 200, set(), id="most of its life left"),
+        pytest.param(
+            {}, 300, {"pki/apiserver.crt", "admin.conf", "super-admin.conf"}, id="less than a third of its life left"
+        ),
+    ],
+)
+def test_what_is_remade_and_when(tmp_path: Path, flags: dict[str, Any], days: int, remade: set[str]) -> None:
+    prepared(tmp_path)
+    before = contents(tmp_path)
+    result = prepared(tmp_path, NOW + timedelta(days=days), **flags)
+    assert set(made(result, tmp_path)) == remade
+    changed = {name for name, content in contents(tmp_path).items() if content != before[name]}
+    assert changed == remade
+
+
+def test_another_authority_of_the_same_name_makes_what_hangs_on_it_anew(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    other = ThrowawayCA("kubernetes", NOW)
+    (tmp_path / "pki/ca.crt").write_bytes(other.certificate_pem)
+    (tmp_path / "pki/ca.key").write_bytes(private_key_pem(other.key))
+    result = prepared(tmp_path)
+    assert set(made(result, tmp_path)) == {"pki/apiserver.crt", "admin.conf", "super-admin.conf"}
+    assert (tmp_path / "pki/ca.crt").read_bytes() == other.certificate_pem
+    result.material.serving_chain[0].verify_directly_issued_by(other.certificate)
+
+
+def test_the_administrators_power_can_be_taken_away_and_the_super_administrators_cannot(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    for name, organization in (("admin.conf", "kubeadm:cluster-admins"), ("super-admin.conf", "system:masters")):
+        found = parse((tmp_path / name).read_bytes())
+        certificate = certificates(found.users[0].certificate_pem)[0]
+        organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        assert [attribute.value for attribute in organizations] == [organization]
+        assert found.clusters[0].server == "https://192.0.2.1:6443"
+        assert found.clusters[0].ca_pem == (tmp_path / "pki/ca.crt").read_bytes()
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    (tmp_path / "admin.conf").write_text("a: [")
+    assert made(prepared(tmp_path), tmp_path) == ["admin.conf"]
+
+
+def test_a_token_key_that_was_replaced_still_lets_the_old_tokens_be_read(tmp_path: Path) -> None:
+    old = prepared(tmp_path).material
+    (tmp_path / "pki/sa.key").unlink()
+    new = prepared(tmp_path).material
+    assert new.token_key.public_key() != old.token_key.public_key()
+    assert new.token_key.public_key() in new.token_keys
+    assert old.token_key.public_key() in new.token_keys
+
+
+def prepare_elsewhere(root: str, ready: Any) -> None:
+    ready.wait()
+    prepare(config(Path(root)), NOW, secrets.token_bytes)
+
+
+def test_several_processes_that_start_at_once_agree(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    together = context.Barrier(4)
+    processes = [context.Process(target=prepare_elsewhere, args=(str(tmp_path), together)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert prepared(tmp_path).made == ()
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        prepared(tmp_path / "file" / "data")

@@ -1,0 +1,189 @@
+"""A server process from start to stop, and what it leaves behind when it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.config import server_config
+from mooring.errors import ConfigError
+from mooring.plane import supervise
+from mooring.plane.assemble import Plane
+from mooring.plane.compaction import INTERVAL_SECONDS, compact_forever
+from mooring.plane.material import prepare
+from mooring.plane.supervise import holder_is_gone, process_identity
+from mooring.storage.contract import CompactedError
+from mooring.storage.memory import MemoryStorage
+from tests.support.liveserver import start_server
+from tests.support.manualclock import ManualClock
+
+# -- who holds a lease -------------------------------------------------------------------------------------------
+
+
+def ended() -> int:
+    """The id of a process that was there and is no more."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        return process.pid
+
+
+def other(place: int, value: str) -> str:
+    parts = process_identity().rsplit("_", 3)
+    parts[place] = value
+    return "_".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("identity", "gone"),
+    [
+        pytest.param(process_identity, False, id="this process is there"),
+        pytest.param(lambda: process_identity(os.getppid()), False, id="its parent is there"),
+        pytest.param(lambda: other(2, str(ended())), True, id="one that ended is gone"),
+        pytest.param(lambda: other(3, "1"), True, id="one whose number was given to another is gone"),
+        pytest.param(lambda: other(0, "elsewhere"), False, id="nothing is known of other machines"),
+        pytest.param(lambda: other(1, "earlier"), False, id="nothing is known of another boot or container"),
+        pytest.param(lambda: other(2, "x"), False, id="nothing is known of what is no process"),
+        pytest.param(lambda: "somebody", False, id="nothing is known of another kind of name"),
+        pytest.param(lambda: "", False, id="nothing is known of nobody"),
+    ],
+)
+def test_whether_the_holder_of_a_lease_is_gone(identity: Callable[[], str], gone: bool) -> None:
+    assert holder_is_gone(identity()) is gone
+
+
+def test_a_process_that_ended_and_was_not_collected_is_gone() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = process_identity(process.pid)
+    assert not holder_is_gone(identity)
+    assert process.stdin is not None
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and its entry stays until collected
+    assert holder_is_gone(identity)
+    process.stdin.close()
+    process.wait()
+
+
+def test_identities_differ_between_processes() -> None:
+    assert process_identity() != process_identity(os.getppid())
+    assert process_identity().startswith(f"{socket.gethostname()}_")
+
+
+# -- in process --------------------------------------------------------------------------------------------------
+
+
+def plane(tmp_path: Path, **flags: Any) -> Plane:
+    given = {"data_dir": str(tmp_path), "bind_address": "127.0.0.1", "secure_port": 0, "storage": "memory:", **flags}
+    config = server_config(**given)
+    material = prepare(config, SystemClock().now(), secrets.token_bytes).material
+    return Plane(config, material, SystemClock(), secrets.token_bytes, process_identity(), holder_is_gone)
+
+
+def test_a_plane_starts_serves_and_stops_and_leaves_no_task_behind(tmp_path: Path) -> None:
+    async def body() -> None:
+        server = plane(tmp_path)
+        await server.start()
+        assert server.port
+        with socket.create_connection(("127.0.0.1", server.port)):
+            pass
+        assert server.health.report("livez")[0]
+        await server.stop()
+        await server.stop()
+        assert not server.health.report("readyz")[0]
+        with pytest.raises(ConnectionError):
+            socket.create_connection(("127.0.0.1", server.port))
+        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == []
+
+    asyncio.run(body())
+
+
+def test_a_port_in_use_is_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+    async def body() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            server = plane(tmp_path, secure_port=taken.getsockname()[1])
+            with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: .*--secure-port"):
+                await supervise._run(server, server._config, None)
+        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == []
+
+    asyncio.run(body())
+
+
+def test_an_audit_log_that_cannot_be_opened_is_told_by_its_flag(tmp_path: Path) -> None:
+    async def body() -> None:
+        server = plane(tmp_path, audit_log_path=str(tmp_path / "missing" / "audit.log"))
+        with pytest.raises(ConfigError, match="audit-log-path"):
+            await supervise._run(server, server._config, None)
+
+    asyncio.run(body())
+
+
+def test_the_past_is_forgotten_after_a_while_and_trouble_does_not_end_it() -> None:
+    async def body() -> None:
+        clock, storage = ManualClock(), MemoryStorage()
+        await storage.open()
+        entry = await storage.create("/registry/a", b"1")
+        task = asyncio.ensure_future(compact_forever(storage, clock))
+        await clock.advance(1)
+        await storage.update("/registry/a", b"2", expected=entry.revision)
+        await clock.advance(INTERVAL_SECONDS)
+        await storage.close()
+        await clock.advance(INTERVAL_SECONDS)
+        assert not task.done()
+        await storage.open()
+        await clock.advance(INTERVAL_SECONDS)
+        with pytest.raises(CompactedError):
+            await storage.get("/registry/a", revision=entry.revision)
+        task.cancel()
+
+    asyncio.run(body())
+
+
+# -- as a process ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.crash
+def test_what_a_killed_server_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data")
+    before = {
+        path: path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.suffix in (".crt", ".key", ".conf")
+    }
+    acknowledged: list[str] = []
+
+    async def write(client: ClusterClient) -> None:
+        for number in range(10_000):
+            if number == 100:
+                server.kill()
+            name = f"kept-{number}"
+            with contextlib.suppress(Exception):  # whatever a dead server's client meets
+                await client.create("secrets", {"metadata": {"name": name, "namespace": "default"}})
+                acknowledged.append(name)
+                continue
+            return
+
+    try:
+        server.run(write)
+        server.restart()
+
+        async def read(client: ClusterClient) -> set[str]:
+            return {item["metadata"]["name"] for item in (await client.list("secrets", "default")).items}
+
+        assert len(acknowledged) >= 100
+        assert set(acknowledged) <= server.run(read)
+        assert {path: path.read_bytes() for path in before} == before
+        assert server.stop() == 0
+    finally:
+        server.kill()
