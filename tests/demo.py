@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 
 MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
@@ -33,7 +34,7 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 def fail(text: str) -> NoReturn:
-    console.print(f"[bold red]failed[/]  {text}", soft_wrap=True)
+    console.print(f"[bold red]failed[/]  {escape(text)}", soft_wrap=True)
     raise SystemExit(1)
 
 
@@ -46,7 +47,7 @@ def step(title: str) -> Iterator[list[str]]:
     taken = (time.monotonic() - start) * 1000
     console.print(f"[green]✓[/] [bold]{title}[/] [dim]{taken:,.0f} ms[/]")
     for line in told:
-        console.print(f"    [dim]{line}[/]", soft_wrap=True)
+        console.print(f"    [dim]{escape(line)}[/]", soft_wrap=True)
 
 
 def wait_for(passes: Callable[[], bool], what: str) -> None:
@@ -127,7 +128,7 @@ def server(data: Path, port: int) -> Iterator[Api]:
             process.send_signal(signal.SIGTERM)
             told.append(f"exit code {process.wait(PATIENCE)}")
     except BaseException:
-        console.print(f"[dim]{log.read_text()[-2000:]}[/]", soft_wrap=True)
+        console.print(f"[dim]{escape(log.read_text()[-2000:])}[/]", soft_wrap=True)
         raise
     finally:
         if process.poll() is None:
