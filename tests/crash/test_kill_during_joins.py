@@ -1,0 +1,281 @@
+"""`kill -9` of the server at random moments while machines join (issue 2 part 7.4).
+
+What must hold afterwards: every join that was told it succeeded is there with the certificate it was given; the others retried
+and succeeded; revisions never went back, not even across a restart; no request was answered by two certificates; cluster-info
+is signed; controllers acted at once after each restart, without waiting for the dead process's Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from mooring.agent import request
+from mooring.agent.join import JoinOptions, join
+from mooring.agent.state import NodeState
+from mooring.agent.steps import JoinError, Progress
+from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.follow import follow
+from mooring.client.transport import drive
+from mooring.clock import SystemClock
+from mooring.errors import PeerError
+from mooring.pki import pem
+from mooring.pki.keys import PrivateKey, generate_key
+from mooring.reconcile.leader import LEASE_SECONDS
+from mooring.secret import Secret
+from mooring.trust.discovery import Polling, discover_by_token
+from mooring.trust.joininput import JoinInput, validate_join_input
+from mooring.trust.kubeconfig import Cluster, User
+from mooring.trust.pins import Pin, pins_of
+from mooring.trust.token import BootstrapToken, generate_token
+from mooring.trust.tokenrecord import new_record, to_secret
+from mooring.wire.schema import Obj
+from mooring.wire.watch import BOOKMARK
+from tests.support.killable import KillableServer, controllers_lease, history, lease_held_by, seeded
+
+JOINS = 300
+AGENTS = 20
+"""Of the joins, whole agents with files and Nodes; the others speak only the protocol."""
+SIDE_BY_SIDE = 24
+KILLS = 5
+POLLING = Polling(interval=0.1, total=120.0)
+PAUSE = 0.1
+PATIENCE = 60.0
+
+clock = SystemClock()
+
+
+@dataclass
+class Ledger:
+    """What the server was heard to promise."""
+
+    progress: int = 0
+    """Answered steps, of all joins: the clock by which moments to kill are chosen."""
+    highest: int = 0
+    """The highest revision in any answer so far."""
+    failures: int = 0
+    """Steps that had to be taken again."""
+    requests: dict[str, str] = field(default_factory=dict)
+    """uid of each request whose creation was acknowledged, by name."""
+    told: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    """Request and certificate of each node that was told it is a member."""
+
+    def answered(self, revision: str = "") -> None:
+        self.progress += 1
+        self.highest = max(self.highest, int(revision or 0))
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """What a machine knows."""
+
+    endpoint: str
+    token: BootstrapToken
+    pins: tuple[Pin, ...]
+    ledger: Ledger
+
+    async def by_protocol(self, name: str) -> None:
+        """Discovery, request and certificate, without files, until it is a member. The key stays the same."""
+        key = generate_key()
+        made = request.node_request(key, name)
+        while True:
+            try:
+                trusted = await drive(
+                    discover_by_token((self.endpoint,), self.token, self.pins, polling=POLLING), clock
+                )
+                self.ledger.answered()
+                cluster = Cluster("", trusted.server, trusted.ca_pem)
+                user = User("bootstrap", token=Secret(self.token.reveal()))
+                async with ClusterClient(cluster, user, clock) as client:
+                    issued = await self._certificate(client, made, key)
+                break
+            except PeerError as error:
+                if isinstance(error, request.RequestEndedError | request.ForeignRequestError):
+                    raise  # a crash never ends a request
+                self.ledger.failures += 1
+                await asyncio.sleep(PAUSE)
+        self.ledger.told[name] = (made.name, issued)
+        self.ledger.answered()
+
+    async def _certificate(self, client: ClusterClient, made: request.NodeRequest, key: PrivateKey) -> bytes:
+        before = self.ledger.highest
+        obj, there = await request.ask(client, made, key, clock.now())
+        metadata = obj["metadata"]
+        if not there:
+            assert int(metadata["resourceVersion"]) > before, "a later write has a later revision"
+            self.ledger.requests[made.name] = metadata["uid"]
+        assert self.ledger.requests.setdefault(made.name, metadata["uid"]) == metadata["uid"]
+        self.ledger.answered(metadata["resourceVersion"])
+        return await request.wait(client, obj, PATIENCE)
+
+    async def by_agent(self, name: str, root: Path) -> None:
+        """`mooring join`, again and again until it says that the machine is a member."""
+        token = Secret(self.token.reveal())
+        given = JoinInput(name, (self.endpoint,), token, ca_cert_hashes=tuple(map(str, self.pins)))
+        options = JoinOptions(root=root, polling=POLLING, certificate_timeout=PATIENCE)
+
+        def report(progress: Progress) -> None:
+            if progress.seconds is not None:
+                self.ledger.answered()
+
+        while True:
+            try:
+                joined = await join(validate_join_input(given), options, report=report)
+                break
+            except JoinError as error:
+                if not isinstance(error.__cause__, PeerError):
+                    raise  # only the server may fail
+                self.ledger.failures += 1
+                await asyncio.sleep(PAUSE)
+        assert joined.pair is not None
+        made = request.node_request(joined.pair.key, name)
+        self.ledger.told[name] = (made.name, joined.pair.certificate_pem)
+
+
+class Observer:
+    """A watch over all requests that outlives every server: what it saw of each, and that it never saw time go back."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self.revision = 0
+        self.certificates: dict[str, set[bytes]] = {}
+        self.repeated: list[str] = []
+
+    async def run(self) -> None:
+        async for change in follow(self._client, request.PLURAL):
+            if isinstance(change, Listed):
+                self._at(int(change.resource_version), "list")
+                for item in change.items:
+                    self._saw(item)
+            elif change.type != BOOKMARK:
+                self._at(int(change.object["metadata"]["resourceVersion"]), change.type)
+                self._saw(change.object)
+
+    def _at(self, revision: int, what: str) -> None:
+        if revision < self.revision or (revision == self.revision and what != "list"):
+            self.repeated.append(f"{what}: {revision} after {self.revision}")
+        self.revision = revision
+
+    def _saw(self, obj: Obj) -> None:
+        if issued := request.certificate_of(obj):
+            self.certificates.setdefault(obj["metadata"]["name"], set()).add(issued)
+
+
+async def kill_again_and_again(server: KillableServer, ledger: Ledger, moments: random.Random) -> None:
+    """Kill after so many answered steps and a little; half of the new servers already while they start."""
+    steps_in_all = 3 * JOINS
+    async with server.client() as admin:
+        for step in sorted(moments.sample(range(10, steps_in_all * 9 // 10), KILLS)):
+            while ledger.progress < step:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(moments.random() * 0.03)
+            before = await controllers_lease(admin)
+            server.kill()
+            if moments.random() < 0.5:
+                server.launch()
+                await asyncio.sleep(moments.random())
+                server.kill()
+            server.launch()
+            await server.ready()
+            now = await lease_held_by(admin, server.identity)
+            waited = datetime.fromisoformat(now["acquireTime"]) - datetime.fromisoformat(before["renewTime"])
+            assert waited.total_seconds() < LEASE_SECONDS, "nobody waits for the Lease of a process that is gone"
+            assert int((await admin.list("namespaces")).resource_version) >= ledger.highest
+
+
+@pytest.mark.crash
+def test_every_join_that_was_told_it_succeeded_is_there_and_all_succeed(tmp_path: Path) -> None:
+    moments = seeded()
+    server = KillableServer(tmp_path / "data")
+    ledger = Ledger()
+
+    async def scenario() -> None:
+        server.launch()
+        await server.ready()
+        token = generate_token(moments.randbytes)
+        async with server.client() as admin, asyncio.timeout(110):
+            await admin.create("secrets", to_secret(new_record(token, clock.now())))
+            observer = Observer(admin)
+            watching = asyncio.create_task(observer.run())
+            ca_pem = (server.data_dir / "pki/ca.crt").read_bytes()
+            joiner = Joiner(server.endpoint, token, pins_of(ca_pem), ledger)
+            places = asyncio.Semaphore(SIDE_BY_SIDE)
+            agents = set(moments.sample(range(JOINS), AGENTS))
+
+            async def one(n: int) -> None:
+                async with places:
+                    if n in agents:
+                        await joiner.by_agent(f"m{n}", tmp_path / f"m{n}")
+                    else:
+                        await joiner.by_protocol(f"m{n}")
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(kill_again_and_again(server, ledger, moments))
+                for n in range(JOINS):
+                    group.create_task(one(n))
+
+            await check_promises(admin, ledger, {f"m{n}" for n in agents}, tmp_path)
+            await drive(discover_by_token((server.endpoint,), token, joiner.pins, polling=Polling(attempts=1)), clock)
+            while len(observer.certificates) < JOINS and not watching.done():
+                await asyncio.sleep(0.02)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            assert observer.repeated == []
+            assert all(len(seen) == 1 for seen in observer.certificates.values())
+        assert await server.stop() == 0
+        await check_history(server.data_dir, ledger)
+
+    try:
+        asyncio.run(scenario())
+    except BaseException:
+        sys.stdout.write(server.log[-4000:])
+        raise
+    finally:
+        server.kill()
+    assert ledger.failures, "the kills were noticed"
+
+
+async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str], folder: Path) -> None:
+    assert len(ledger.told) == JOINS
+    requests = {item["metadata"]["name"]: item for item in (await admin.list(request.PLURAL)).items}
+    assert len(requests) == JOINS, "nobody had to ask twice"
+    for node, (name, certificate) in ledger.told.items():
+        kept = requests[name]
+        assert kept["metadata"]["uid"] == ledger.requests.get(name, kept["metadata"]["uid"])
+        assert pem.certificates(request.certificate_of(kept)) == pem.certificates(certificate), node
+    nodes = {item["metadata"]["name"] for item in (await admin.list("nodes")).items}
+    assert nodes == agents
+    for name in agents:
+        state = NodeState(folder / name)
+        pair = state.read_pair()
+        assert pair is not None
+        assert pair.certificate_pem == ledger.told[name][1]
+        assert not state.bootstrap.exists()
+        assert not state.pending_key.exists()
+
+
+async def check_history(data_dir: Path, ledger: Ledger) -> None:
+    """The store's own log: nobody else could have seen more."""
+    changes = await history(data_dir)
+    revisions = [change.revision for change in changes]
+    assert revisions == list(range(revisions[0], revisions[-1] + 1))
+    assert revisions[-1] >= ledger.highest
+    certificates: dict[str, set[str]] = {}
+    for change in changes:
+        if change.key.startswith(f"/registry/{request.PLURAL}/"):
+            assert change.entry is not None, "no request was deleted"
+            issued = json.loads(change.entry.value).get("status", {}).get("certificate")
+            if issued:
+                certificates.setdefault(change.key.rpartition("/")[2], set()).add(issued)
+    assert {name: len(seen) for name, seen in certificates.items()} == dict.fromkeys(certificates, 1)
+    for name, issued in ledger.told.values():
+        (kept,) = certificates[name]
+        assert pem.certificates(base64.b64decode(kept)) == pem.certificates(issued)

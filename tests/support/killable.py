@@ -1,0 +1,164 @@
+"""Servers that tests kill: `mooring server` as processes on one data directory, and who watches over what they promised.
+
+Rules kept here: a moment is chosen by a seed that is printed, so that a failure can be tried again with MOORING_CRASH_SEED; only
+processes started here are killed; readiness is asked, never slept for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mooring.client.cluster import ClusterClient, connect
+from mooring.client.kubeconfigfiles import load
+from mooring.client.transport import fetch
+from mooring.clock import SystemClock
+from mooring.plane.supervise import process_identity
+from mooring.storage.contract import Change
+from mooring.storage.sqlite import SqliteStorage
+from mooring.trust.exchange import Fetch, Fetched
+from mooring.trust.kubeconfig import Cluster, User
+from mooring.wire.schema import Obj
+from tests.support.liveserver import free_port
+
+READY_SECONDS = 60.0
+
+
+def seeded() -> random.Random:
+    """Random moments; the seed is printed."""
+    seed = int(os.environ.get("MOORING_CRASH_SEED", secrets.randbelow(1 << 32)))
+    sys.stdout.write(f"MOORING_CRASH_SEED={seed}\n")
+    return random.Random(seed)
+
+
+@dataclass
+class KillableServer:
+    """`mooring server`, again and again, on one port. `public_port`: the port that clients are told, when several share a store."""
+
+    data_dir: Path
+    port: int = field(default_factory=free_port)
+    public_port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def _log(self) -> Path:
+        return self.data_dir.parent / f"server-{self.port}.log"
+
+    @property
+    def identity(self) -> str:
+        """How the running process names itself in a Lease."""
+        assert self.process is not None
+        return process_identity(self.process.pid)
+
+    def launch(self) -> None:
+        """Start; ready later."""
+        assert self.process is None
+        arguments = (
+            "server", "--data-dir", str(self.data_dir), "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
+            "--control-plane-endpoint", f"127.0.0.1:{self.public_port or self.port}",
+        )  # fmt: skip
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mooring", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    async def ready(self) -> None:
+        """Wait until it is."""
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            answer = await fetch(Fetch(f"https://{self.endpoint}/readyz"), SystemClock())
+            if isinstance(answer, Fetched) and answer.status == 200:
+                return
+            assert self.process is not None
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, f"{answer}\n{self.log}"
+            await asyncio.sleep(0.02)
+
+    def kill(self) -> None:
+        """As a power failure would."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def ask_to_stop(self) -> subprocess.Popen[bytes]:
+        """SIGTERM; the process, to wait for."""
+        process, self.process = self.process, None
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        return process
+
+    async def stop(self) -> int:
+        """Drain; the exit status."""
+        process = self.ask_to_stop()
+        try:
+            return await asyncio.to_thread(process.wait, 30)
+        finally:
+            process.kill()
+
+    def client(self) -> ClusterClient:
+        """As the administrator, through this server."""
+        selected = load(str(self.data_dir / "admin.conf"))
+        return ClusterClient(
+            Cluster(selected.cluster.name, f"https://{self.endpoint}", selected.cluster.ca_pem),
+            selected.user,
+            SystemClock(),
+        )
+
+
+def client_of(server: KillableServer, ca_pem: bytes, user: User) -> ClusterClient:
+    """Somebody's client through one server."""
+    return ClusterClient(Cluster("", f"https://{server.endpoint}", ca_pem), user, SystemClock())
+
+
+async def controllers_lease(client: ClusterClient) -> Obj:
+    """Who runs the controllers, as the Lease's spec tells."""
+    spec: Obj = (await client.get("leases", "mooring-controllers", "kube-system"))["spec"]
+    return spec
+
+
+async def lease_held_by(client: ClusterClient, identity: str) -> Obj:
+    """The Lease once that process holds it."""
+    deadline = time.monotonic() + READY_SECONDS
+    while (spec := await controllers_lease(client))["holderIdentity"] != identity:
+        assert time.monotonic() < deadline, spec
+        await asyncio.sleep(0.02)
+    return spec
+
+
+async def history(data_dir: Path, prefix: str = "") -> list[Change]:
+    """Every write that the store of a stopped server remembers, in order."""
+    store = SqliteStorage(data_dir / "mooring.db", SystemClock())
+    await store.open()
+    try:
+        newest = await store.revision()
+        changes: list[Change] = []
+        # all keys, so that the last one is sure to come; the prefix is looked at here
+        async for batch in store.watch("", after=await store.compacted()):
+            changes += batch
+            if changes[-1].revision >= newest:
+                break
+        return [change for change in changes if change.key.startswith(prefix)]
+    finally:
+        await store.close()
+
+
+def admin_of(data_dir: Path) -> ClusterClient:
+    """The administrator's client as admin.conf says."""
+    return connect(load(str(data_dir / "admin.conf")))
