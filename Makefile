@@ -4,7 +4,6 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-PURE   := wire pki trust kinds authn authz controllers identity secret config errors clock
 DATA   ?= data
 
 .PHONY: help setup demo test check bench up lock format clean
@@ -28,8 +27,7 @@ up: setup ## a server that stays: state in ./data, admin kubeconfig at ./data/ad
 	@$(BIN)/mooring up --data-dir $(DATA)
 
 test: setup ## the whole suite, with the coverage gate of the pure rooms
-	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report=
-	$(BIN)/python -m tests.purecoverage
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --pure-coverage
 
 check: setup ## lint, format, types, layers and purity, generated pages
 	$(BIN)/ruff check .

@@ -1,3 +1,20 @@
-"""Fixtures of every room: `live_server`, a whole server process shared by a session's tests."""
+"""Settings every test shares, and `live_server`, a whole server process shared by a session's tests.
 
-pytest_plugins = ["tests.support.liveserver"]
+Rules kept here: nothing is hidden in fixtures that tests do not ask for. Hypothesis sets no deadline, because machines of
+continuous integration stall; there its examples are the same in each run, so that a red build says something about the change.
+More examples: HYPOTHESIS_PROFILE=thorough.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.support.liveserver", "tests.purecoverage"]
+
+_STALLS = (HealthCheck.too_slow,)
+settings.register_profile("developer", deadline=None, max_examples=50, suppress_health_check=_STALLS)
+settings.register_profile("ci", parent=settings.get_profile("developer"), derandomize=True, database=None)
+settings.register_profile("thorough", parent=settings.get_profile("developer"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer"))
