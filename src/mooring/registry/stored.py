@@ -141,7 +141,7 @@ class Event:
 
     def __init__(
         self,
-        type: EventType,  # noqa: A002 the wire's own name for it
+        type: EventType,  # noqa: A002 - the field's own name on the wire
         resource: Resource,
         revision: int,
         stored: Stored | None = None,

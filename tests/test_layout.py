@@ -1,0 +1,65 @@
+"""The shape of the house: small files that say what they keep, under names that mean something (docs/adr/0001)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src/mooring").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+MAX_LINES = 450
+VAGUE = {"utils", "util", "helpers", "helper", "manager", "common", "misc", "lib", "shared"}
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_no_source_file_is_longer_than_a_reader_can_hold(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", [path for path in (*SOURCES, *TESTS) if path.read_text().strip()], ids=named)
+def test_every_module_opens_by_saying_what_it_is(path: Path) -> None:
+    documented = ast.get_docstring(ast.parse(path.read_text()))
+    assert documented, "a module opens with a docstring"
+    assert documented.splitlines()[0].strip()
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=named)
+def test_no_name_is_vague(path: Path) -> None:
+    parts = {part for name in path.relative_to(ROOT).with_suffix("").parts for part in name.split("_")}
+    assert not parts & VAGUE
+
+
+def classes(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_no_class_is_a_manager_or_a_helper(path: Path) -> None:
+    assert not [name for name in classes(path) if name.endswith(("Manager", "Helper", "Utils", "Util"))]
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=named)
+def test_every_exception_to_a_check_has_a_reason(path: Path) -> None:
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for mark in ("# type: ignore", "# noqa"):
+            if path != Path(__file__) and mark in line:
+                said = line.split(mark, 1)[1]
+                assert said.startswith(("[", ": ")), f"line {number}: {mark} names what it silences"
+                reason = said.partition("]")[2] if said.startswith("[") else said.partition(" - ")[2]
+                assert reason.strip(" #-") or " # " in line.split(mark)[0], f"line {number}: {mark} says why"
+
+
+def test_tests_mirror_the_rooms() -> None:
+    rooms = {path.name for path in (ROOT / "src/mooring").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    tested = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    assert rooms <= tested

@@ -1,0 +1,159 @@
+"""Every extension point is an explicit table, and each table is complete (law 10).
+
+Rules kept here: what a room defines is found by importing all its modules and looking at their values, so that a thing which
+nobody can reach fails the build; and every row of a table is made, or found, once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from mooring.authn import table as authn
+from mooring.authz import table as authz
+from mooring.authz.masters import Masters
+from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.clock import SystemClock
+from mooring.controllers import CONTROLLERS, ControllerSettings
+from mooring.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.kinds.kind import Kind
+from mooring.pki import signers
+from mooring.pki.jwt import VerificationKeys
+from mooring.pki.verify import ClientTrust
+from mooring.registry.admission import ADMISSION
+from mooring.server.endpoints import ENDPOINTS, Endpoint, find
+from mooring.server.endpoints.reviews import REVIEWS
+from mooring.storage import DRIVERS, open_storage
+from tests.support.testca import ThrowawayCA
+
+
+def modules(room: str) -> Iterator[Any]:
+    """Every module of a room, the room itself included."""
+    package = import_module(room)
+    yield package
+    for found in pkgutil.walk_packages(package.__path__, f"{room}."):
+        yield import_module(found.name)
+
+
+def values(room: str) -> Iterator[Any]:
+    """Every value that a module of the room holds under a name."""
+    for module in modules(room):
+        yield from vars(module).values()
+
+
+def classes(room: str, method: str) -> set[type]:
+    """Classes defined in the room that have the method; Protocols, which only promise it, apart."""
+    return {
+        value
+        for value in values(room)
+        if inspect.isclass(value)
+        and value.__module__.startswith(room)
+        and callable(getattr(value, method, None))
+        and not getattr(value, "_is_protocol", False)
+    }
+
+
+CA = ThrowawayCA()
+SETTINGS = authn.Settings(
+    client_trust=ClientTrust([CA.certificate]),
+    issuers=("https://issuer.example",),
+    service_account_keys=VerificationKeys([CA.key.public_key()]),
+    bootstrap_tokens=True,
+    anonymous=True,
+)
+
+
+def test_every_kind_is_in_the_table() -> None:
+    defined = [value for value in values("mooring.kinds") if isinstance(value, Kind)]
+    in_lists = [item for value in values("mooring.kinds") if isinstance(value, tuple) for item in value]
+    assert {id(kind) for kind in defined} | {id(item) for item in in_lists if isinstance(item, Kind)} == set(
+        map(id, KINDS)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.plural)
+def test_every_kind_can_be_found(kind: Kind) -> None:
+    resource = kind.resource
+    assert by_resource(resource.group, resource.version, resource.plural) is kind
+    assert resource in RESOURCES
+    assert (BY_PLURAL.get(resource.plural) is kind) is not kind.virtual
+    assert (resource.plural in REVIEWS) is kind.virtual
+
+
+def test_every_review_is_of_a_virtual_kind() -> None:
+    assert set(REVIEWS) == {kind.resource.plural for kind in KINDS if kind.virtual}
+
+
+def test_every_authenticator_is_in_the_table_under_its_name() -> None:
+    built = authn.build(SETTINGS)
+    assert [authenticator.name for authenticator in built] == [name for name, _ in authn.AUTHENTICATORS]
+    assert {type(authenticator) for authenticator in built} == classes("mooring.authn", "authenticate")
+
+
+def test_every_authorizer_is_in_the_table() -> None:
+    built = {type(make()) for make in authz.AUTHORIZERS.values()}
+    assert built | {Masters} == classes("mooring.authz", "authorize"), "Masters is asked first whatever the mode"
+
+
+def test_every_admission_plugin_is_in_the_table_under_its_name() -> None:
+    assert {make().name for make in ADMISSION.values()} == set(ADMISSION)
+    assert {type(make()) for make in ADMISSION.values()} == classes("mooring.registry.admission", "admit")
+
+
+def test_every_controller_is_in_the_table_under_its_name() -> None:
+    settings = ControllerSettings(authority=CA.authority, root_ca_pem=CA.certificate_pem)
+    built = {name: make(settings) for name, make in CONTROLLERS.items()}
+    assert {name: controller.name for name, controller in built.items()} == {name: name for name in CONTROLLERS}
+    assert {type(controller) for controller in built.values()} == classes("mooring.controllers", "plan")
+    for controller in built.values():
+        assert set(controller.watches) <= set(BY_PLURAL), "a controller watches stored kinds only"
+
+
+def test_every_signer_is_in_the_table_under_its_name() -> None:
+    assert {name: signer.name for name, signer in signers.SIGNERS.items()} == {name: name for name in signers.SIGNERS}
+    named = {
+        value
+        for value in vars(signers).values()
+        if isinstance(value, str) and value.startswith("kubernetes.io/") and "\n" not in value
+    }
+    assert named == set(signers.SIGNERS)
+
+
+def test_every_endpoint_is_in_the_table() -> None:
+    defined = {
+        value
+        for value in values("mooring.server.endpoints")
+        if inspect.iscoroutinefunction(value) and list(inspect.signature(value).parameters) == ["context", "services"]
+    }
+    reached_by_the_router = {"service_account_token"}
+    named = {function for function in defined if function.__name__ not in reached_by_the_router}
+    assert named == {endpoint.serve for endpoint in ENDPOINTS}
+    assert len(defined) == len(named) + len(reached_by_the_router)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+def test_every_endpoint_can_be_reached(endpoint: Endpoint) -> None:
+    found = [find(endpoint.path + rest) for rest in ("", "/", "/deeper/down", "x")]
+    assert found == [endpoint, endpoint, endpoint if endpoint.below else None, None]
+
+
+def test_every_storage_driver_is_in_the_table(tmp_path: Path) -> None:
+    urls = {"memory": "memory:", "sqlite": f"sqlite:{tmp_path}/a.db"}
+    assert set(urls) == set(DRIVERS), "a new driver is made here too"
+    made = {type(open_storage(url, SystemClock())) for url in urls.values()}
+    assert made == classes("mooring.storage", "compact")
+
+
+def test_every_command_is_in_the_table() -> None:
+    defined = [value for value in values("mooring.cli") if isinstance(value, click.Command)]
+    loaded = {name: entry.load() for name, entry in COMMANDS.items()}
+    assert {id(command) for command in defined} == {id(command) for command in loaded.values()}
+    assert {name: command.name for name, command in loaded.items()} == {name: name.split()[-1] for name in COMMANDS}
+    assert {name.partition(" ")[0] for name in COMMANDS if " " in name} == set(GROUPS)
