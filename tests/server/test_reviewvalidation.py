@@ -84,3 +84,21 @@ async def test_bad_questions_are_told(
 async def test_a_local_review_is_about_the_namespace_it_is_posted_to(server: Server, metadata: dict[str, Any]) -> None:
     answer = await server.post(LOCAL, {"metadata": metadata, "spec": {"user": "u", "resourceAttributes": PODS}})
     assert (answer.status, answer.obj["status"]["allowed"]) == (201, False)
+
+
+@in_server
+async def test_a_token_request_passes_admission(server: Server) -> None:
+    """6.7: even a node that RBAC lets ask for tokens gets only those bound to its own pods."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    await server.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "builder"}})
+    rule = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]}
+    await server.post(f"{rbac}/clusterroles", {"metadata": {"name": "tokens"}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tokens"}
+    nodes = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}
+    binding = {"metadata": {"name": "tokens"}, "roleRef": reference, "subjects": [nodes]}
+    assert (await server.post(f"{rbac}/clusterrolebindings", binding)).status == 201
+    target = "/api/v1/namespaces/default/serviceaccounts/builder/token"
+    refused = await server.post(target, {"spec": {}}, via=server.user("system:node:n1", "system:nodes"))
+    assert refused.status == 403
+    assert refused.message.endswith("node requested token not bound to a pod")
+    assert (await server.post(target, {"spec": {}})).status == 201

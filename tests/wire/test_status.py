@@ -224,6 +224,6 @@ def test_a_bad_request_keeps_its_words() -> None:
     assert status_of(BadRequestError("say more"))[1]["message"] == "say more"
 
 
-def test_an_expired_list_says_where_it_may_go_on():
+def test_an_expired_list_says_where_it_may_go_on() -> None:
     code, status = status_of(ExpiredError("too old", continue_token="later"))
     assert (code, status["metadata"]) == (410, {"continue": "later"})

@@ -13,9 +13,10 @@ from mooring.authn.review import review_self, review_token
 from mooring.authn.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
 from mooring.authz import review as access
 from mooring.errors import BadRequestError, FieldError, InvalidError, MethodNotAllowedError
-from mooring.kinds import tokenrequest
+from mooring.kinds import BY_PLURAL, tokenrequest
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.tokenrequest import TOKEN_REQUEST
+from mooring.registry.admission.request import AdmissionRequest
 from mooring.server.http import Response
 from mooring.server.pipeline import Context, uuid4
 from mooring.server.render import object_response
@@ -104,6 +105,20 @@ async def service_account_token(context: Context, services: Services) -> Respons
     request = await read_object(context, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options)
     tokenrequest.default(request)
     _refuse("authentication.k8s.io", "TokenRequest", tokenrequest.validate(request))
+    services.registry.admit(
+        AdmissionRequest(
+            operation="CREATE",
+            kind=BY_PLURAL["serviceaccounts"],
+            namespace=info.namespace,
+            name=info.name,
+            new=request,
+            old=None,
+            change=Change(context.user, context.received),
+            views=services.registry.views,
+            authorize=services.authorize,
+            subresource=info.subresource,
+        )
+    )
     issued = issue(
         request,
         info.namespace,
