@@ -45,10 +45,9 @@ bench: setup ## Mooring's figures beside those of Kubernetes
 
 lock: setup ## renew requirements/*.lock from pyproject.toml
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
-		--no-emit-find-links --no-header --no-annotate --output-file requirements/dev.lock --extra dev pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
-		--no-emit-find-links --no-header --no-annotate --output-file requirements/run.lock pyproject.toml
+	for extra in run dev; do $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-options \
+		--no-header --no-annotate --output-file requirements/$$extra.lock $$([ $$extra = dev ] && echo --extra dev) \
+		pyproject.toml || exit 1; done
 
 clean: ## remove what the targets made (not ./data)
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
