@@ -31,6 +31,28 @@ from tests.support.liveserver import free_port
 
 READY_SECONDS = 60.0
 
+DYING = """
+import os, signal, sys
+
+left = int(sys.argv.pop(1))
+
+def counted(name, function):
+    def call(*args, **kwargs):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return call
+
+for name in ("replace", "rename", "unlink", "symlink", "fsync", "mkdir"):
+    setattr(os, name, counted(name, getattr(os, name)))
+
+from mooring.cli.main import main
+main()
+"""
+"""`mooring` that dies just before its n-th change of a directory or fsync."""
+
 
 def seeded() -> random.Random:
     """Random moments; the seed is printed."""

@@ -1,0 +1,132 @@
+"""`kill -9` of `mooring init` at random moments, and between any two changes of its disk: a second run completes it.
+
+What must hold afterwards: there is one CA, the first that was on disk; everything else was issued by it; the administrator's
+kubeconfig works; nothing is half written and no temporary file stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.client.kubeconfigfiles import load
+from mooring.clock import SystemClock
+from mooring.pki import pem
+from mooring.pki.keys import load_private_key, public_key_der
+from mooring.pki.verify import ClientTrust
+from mooring.trust.clusterinfo import NAME, NAMESPACE
+from mooring.trust.kubeconfig import discovery_cluster
+from mooring.trust.kubeconfigtext import parse
+from tests.support.commandline import CommandLine, mooring
+from tests.support.killable import DYING, KillableServer, history, seeded
+
+__all__ = ["mooring"]
+SEEDS = 20
+FILES = {
+    "pki/ca.crt", "pki/ca.key", "pki/apiserver.crt", "pki/apiserver.key", "pki/sa.key", "pki/sa.pub",
+    "admin.conf", "super-admin.conf", "mooring.db", ".lock",
+}  # fmt: skip
+PATIENCE = 60.0
+
+
+def arguments(data: Path) -> tuple[str, ...]:
+    return ("init", "--data-dir", str(data), "--bind-address", "127.0.0.1")
+
+
+def started(program: tuple[str, ...], data: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *program, *arguments(data)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def check_a_second_run(data: Path, mooring: CommandLine) -> None:
+    before = {name: content(data / name) for name in ("pki/ca.crt", "pki/ca.key", "pki/sa.key", "pki/apiserver.key")}
+    said = mooring.done(*arguments(data))
+    assert "To administrate:" in said
+    for name, found in before.items():
+        assert content(data / name) == (found or content(data / name)), f"{name} was there and is another now"
+    assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} - FILES <= {"audit.log"}
+
+    ca_pem = content(data / "pki/ca.crt")
+    (authority,) = pem.certificates(ca_pem)
+    trust, now = ClientTrust([authority]), SystemClock().now()
+    for kubeconfig in ("admin.conf", "super-admin.conf"):
+        selected = load(str(data / kubeconfig))
+        assert selected.cluster.ca_pem == ca_pem
+        certificate, key = pem.certificates(selected.user.certificate_pem)[0], selected.user.key
+        assert key is not None
+        assert public_key_der(load_private_key(key.reveal())) == public_key_der(certificate.public_key())  # type: ignore[arg-type] # ours are EC keys
+        trust.verify([certificate.public_bytes(Encoding.DER)], now)
+    (serving,) = pem.certificates(content(data / "pki/apiserver.crt"))
+    serving.verify_directly_issued_by(authority)
+
+    infos = [
+        json.loads(change.entry.value)
+        for change in asyncio.run(history(data, f"/registry/configmaps/{NAMESPACE}/{NAME}"))
+        if change.entry is not None
+    ]
+    assert {discovery_cluster(parse(info["data"]["kubeconfig"])).ca_pem for info in infos} == {ca_pem}
+
+
+@pytest.mark.crash
+def test_killed_at_random_moments(tmp_path: Path, mooring: CommandLine) -> None:
+    moments = seeded()
+    began = time.monotonic()
+    started(("-m", "mooring"), tmp_path / "whole").communicate(timeout=PATIENCE)
+    seconds = time.monotonic() - began
+    for n in range(SEEDS):
+        process = started(("-m", "mooring"), tmp_path / str(n))
+        try:
+            process.communicate(timeout=seconds * moments.uniform(0.4, 1.0))  # importing takes the first half
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        check_a_second_run(tmp_path / str(n), mooring)
+
+
+@pytest.mark.crash
+def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, mooring: CommandLine) -> None:
+    for n in range(1, 100):
+        data = tmp_path / str(n)
+        process = started(("-c", DYING, str(n)), data)
+        output, _ = process.communicate(timeout=PATIENCE)
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, output
+            assert n > 20, "there are more changes than that"
+            break
+        check_a_second_run(data, mooring)
+    else:
+        raise AssertionError("init does not change its disk a hundred times")
+
+
+@pytest.mark.crash
+def test_what_was_killed_and_completed_serves(tmp_path: Path, mooring: CommandLine) -> None:
+    server = KillableServer(tmp_path / "data")
+    process = started(("-c", DYING, "12"), server.data_dir)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL
+
+    async def scenario() -> None:
+        server.launch()
+        await server.ready()
+        async with server.client() as admin:
+            assert len((await admin.list("namespaces")).items) == 4
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        server.kill()
+    check_a_second_run(server.data_dir, mooring)

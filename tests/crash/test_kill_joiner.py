@@ -1,0 +1,195 @@
+"""`kill -9` of a joining machine: after each step it tells, at random moments, and between any two changes on its disk.
+
+What must hold afterwards: running it again makes a valid member; the key, and so the request, is the same wherever it was on
+disk; nothing is half written; no temporary file, no token and no pending key stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooring.agent import request, steps
+from mooring.agent.join import JoinOptions, join
+from mooring.agent.state import NodeState
+from mooring.client.cluster import connect
+from mooring.client.files import TEMPORARY
+from mooring.client.kubeconfigfiles import load
+from mooring.clock import SystemClock
+from mooring.pki import names
+from mooring.pki.keys import public_key_fingerprint
+from mooring.pki.requests import parse_request
+from mooring.secret import Secret
+from mooring.trust.joininput import JoinInput, validate_join_input
+from mooring.trust.token import BootstrapToken
+from mooring.wire.schema import Obj
+from tests.support.killable import DYING, seeded
+from tests.support.liveserver import LiveServer, live_server
+
+__all__ = ["live_server"]
+RANDOM_KILLS = 12
+PATIENCE = 60.0
+
+
+def arguments(server: LiveServer, token: BootstrapToken, name: str, root: Path) -> tuple[str, ...]:
+    return (
+        "join", server.endpoint, "--token", token.reveal(), "--discovery-token-ca-cert-hash", server.pin,
+        "--node-name", name, "--root", str(root),
+    )  # fmt: skip
+
+
+def started(program: tuple[str, ...], given: tuple[str, ...]) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, *program, *given],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    )  # fmt: skip
+
+
+def files(root: Path) -> Iterator[Path]:
+    return (path for path in root.rglob("*") if path.is_symlink() or path.is_file())
+
+
+def check_nothing_is_half_written(root: Path) -> None:
+    """Whatever is there under its own name is whole and for its owner alone."""
+    state = NodeState(root)
+    for path in files(root):
+        if path.name.endswith(TEMPORARY) or path.is_symlink():
+            continue
+        data = path.read_bytes()
+        assert data.endswith(b"\n"), path
+        assert path.stat().st_mode & 0o777 == 0o600, path
+    if state.pending_key.exists():
+        assert state.read_pending_key() is not None
+    if state.kubeconfig.exists():
+        assert state.read_cluster() is not None
+    for link in (state.current, state.updated):
+        assert not link.is_symlink() or link.exists(), "a link never leads nowhere"
+    for pair in state.certificates.glob("kubelet-client-2*.pem"):
+        text = pair.read_text()
+        assert text.count("-----BEGIN ") == text.count("-----END ") == 2, "a certificate and its key"
+
+
+def requests_of(server: LiveServer, name: str) -> list[Obj]:
+    """The requests that were made for a node, whoever made them."""
+
+    async def ask() -> list[Obj]:
+        async with server.client() as client:
+            return [
+                item
+                for item in (await client.list(request.PLURAL)).items
+                if _common_name(item) == f"system:node:{name}"
+            ]
+
+    return asyncio.run(ask())
+
+
+def _common_name(item: Obj) -> str:
+    return names.common_name(parse_request(base64.b64decode(item["spec"]["request"])).subject)
+
+
+def key_on_disk(root: Path) -> str:
+    """Fingerprint of the key that a former run left; empty when there is none."""
+    state = NodeState(root)
+    key = state.read_pending_key()
+    if key is None:
+        pair = state.read_pair()
+        key = pair.key if pair is not None else None
+    return public_key_fingerprint(key) if key is not None else ""
+
+
+def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str, root: Path) -> None:
+    """What a second run, let alone, makes of it."""
+    check_nothing_is_half_written(root)
+    left = key_on_disk(root)
+    asked = len(requests_of(server, name))
+    assert asked <= (1 if left else 0), "a request is made only with a key that is on disk"
+
+    given = JoinInput(name, (server.endpoint,), Secret(token.reveal()), ca_cert_hashes=(server.pin,))
+    asyncio.run(join(validate_join_input(given), JoinOptions(root=root, certificate_timeout=PATIENCE)))
+
+    state = NodeState(root)
+    pair = state.read_pair()
+    assert pair is not None
+    assert pair.valid_at(SystemClock().now())
+    if left:
+        assert public_key_fingerprint(pair.key) == left
+    assert len(requests_of(server, name)) == 1
+    check_nothing_is_half_written(root)
+    found = {str(path.relative_to(root)) for path in files(root)}
+    kept = {path for path in found if path.startswith("var/lib/kubelet/pki/kubelet-client-2")}
+    assert kept
+    assert found - kept == {
+        "etc/kubernetes/pki/ca.crt",
+        "etc/kubernetes/kubelet.conf",
+        "var/lib/kubelet/pki/kubelet-client-current.pem",
+    }
+
+    async def as_the_node() -> Obj:
+        async with connect(load(str(state.kubeconfig))) as client:
+            return await client.get("nodes", name)
+
+    assert asyncio.run(as_the_node())["metadata"]["name"] == name
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("step", steps.STEPS)
+def test_killed_when_it_has_told_a_step(live_server: LiveServer, tmp_path: Path, step: str) -> None:
+    token, name = live_server.create_token(), f"told-{step}"
+    process = started(("-m", "mooring"), arguments(live_server, token, name, tmp_path))
+    assert process.stdout is not None
+    with process.stdout as output:
+        for line in output:
+            if line.startswith(f"[{step}]"):
+                process.kill()
+                break
+        else:
+            raise AssertionError(f"the step {step} was not told")
+    process.wait()
+    check_running_it_again(live_server, token, name, tmp_path)
+
+
+@pytest.mark.crash
+def test_killed_at_random_moments(live_server: LiveServer, tmp_path: Path) -> None:
+    moments = seeded()
+    token = live_server.create_token()
+    began = time.monotonic()
+    whole = started(("-m", "mooring"), arguments(live_server, token, "whole", tmp_path / "whole"))
+    whole.communicate(timeout=PATIENCE)
+    seconds = time.monotonic() - began
+    for n in range(RANDOM_KILLS):
+        name, root = f"random-{n}", tmp_path / str(n)
+        root.mkdir()
+        process = started(("-m", "mooring"), arguments(live_server, token, name, root))
+        try:
+            process.communicate(timeout=seconds * moments.uniform(0.3, 1.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        check_running_it_again(live_server, token, name, root)
+
+
+@pytest.mark.crash
+def test_killed_between_any_two_changes_of_its_disk(live_server: LiveServer, tmp_path: Path) -> None:
+    """The same machine dies once at every change, a change later each time, until it lives: nothing is left of all of that."""
+    token = live_server.create_token()
+    for n in range(1, 100):
+        name, root = f"change-{n}", tmp_path / str(n)
+        root.mkdir()
+        process = started(("-c", DYING, str(n)), arguments(live_server, token, name, root))
+        output, _ = process.communicate(timeout=PATIENCE)
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, output
+            assert n > 20, "there are more changes than that"
+            return
+        check_running_it_again(live_server, token, name, root)
+    raise AssertionError("a join does not change its disk a hundred times")
