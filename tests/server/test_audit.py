@@ -96,6 +96,17 @@ def bob(server: Server) -> Any:
             id="a watch",
         ),
         pytest.param(
+            "POST",
+            SECRETS,
+            {"body": {"metadata": {"name": "made"}}},
+            {
+                "verb": "create",
+                "objectRef": {"resource": "secrets", "namespace": "default", "name": "made", "apiVersion": "v1"},
+                "responseStatus": {"metadata": {}, "code": 201},
+            },
+            id="a create names what it made",
+        ),
+        pytest.param(
             "GET",
             "/apis/authorization.k8s.io/v1/nowhere",
             {},

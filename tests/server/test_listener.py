@@ -11,11 +11,13 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from mooring.pki import pem
 from mooring.server import http, listener
 from mooring.server.http import Request, Response
 from tests.support.testca import Pair, ThrowawayCA
@@ -60,6 +62,17 @@ def server(ca: ThrowawayCA) -> Iterator[Served]:
         yield served
 
 
+@dataclass(frozen=True)
+class OddPair(Pair):
+    """A pair whose certificate is presented as other bytes."""
+
+    presented: bytes
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return pem.encode(pem.CERTIFICATE, self.presented)
+
+
 def digest(pair: Pair) -> str:
     return hashlib.sha256(pair.der).hexdigest()
 
@@ -100,6 +113,15 @@ class TestPeer:
         stranger = ThrowawayCA("stranger").client("ann")
         with server.client(tmp_path, stranger, version=version) as peer:
             assert asked(peer)["chain"] == [digest(stranger)]
+
+    def test_a_certificate_that_only_openssl_can_parse_reaches_authentication_as_it_is(
+        self, server: Served, tmp_path: Path, version: ssl.TLSVersion
+    ) -> None:
+        ann = ThrowawayCA("stranger").client("ann")
+        odd = ann.der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020105"), 1)  # X.509 version 6
+        ann_odd = OddPair(ann.certificate, ann.key, odd)
+        with server.client(tmp_path, ann_odd, version=version) as peer:
+            assert asked(peer)["chain"] == [hashlib.sha256(odd).hexdigest()]
 
     def test_the_leaf_is_the_certificate_whose_key_was_proved_whatever_else_is_sent(
         self, server: Served, ca: ThrowawayCA, tmp_path: Path, version: ssl.TLSVersion

@@ -78,6 +78,8 @@ class Context:
     impersonator: UserInfo | None = None
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    """Name of the object that a create was about: it is not in the path."""
     routed: bool = False
     """Somebody serves what was asked for, so that verb and resource are names of ours and may become metric labels."""
 
@@ -314,7 +316,7 @@ class Pipeline:
             for key, value in (
                 ("resource", info.resource),
                 ("namespace", info.namespace),
-                ("name", info.name),
+                ("name", info.name or context.created),
                 ("apiGroup", info.group),
                 ("apiVersion", info.version),
                 ("subresource", info.subresource),

@@ -128,7 +128,9 @@ class Resources:
     async def _create(self, context: Context, kind: Kind) -> Response:
         options = parse_write_options(context.request.query)
         obj = await self._body(context, kind.resource.schema, kind, options)
+        context.created = (obj.get("metadata") or {}).get("name", "")
         stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
+        context.created = stored.name
         return stored_response(context.request, stored, context.received, 201)
 
     async def _update(self, context: Context, kind: Kind) -> Response:

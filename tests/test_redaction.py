@@ -1,0 +1,246 @@
+"""No minted secret comes out anywhere but where it was asked for (law 9).
+
+A real server with everything logged and audited is used rightly and wrongly; then everything that came out is searched:
+log, audit file, metrics, every reply, the command line in /proc.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.trust.kubeconfigtext import parse
+from tests.support.liveserver import LiveServer, _await_ready, free_port
+
+PASSWORD = "correct-horse-battery-staple-42"
+TOKEN_ID, TOKEN_SECRET = "a1b2c3", "s3cr3tpartoftok0"
+WRONG_SECRET = "wr0ngpartoftok3n"
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+@dataclass
+class Story:
+    """What was told the server, and what came back."""
+
+    server: LiveServer
+    minted: dict[str, str] = field(default_factory=dict)
+    replies: list[bytes] = field(default_factory=list)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        admin: bool = True,
+        kept: bool = True,
+        **headers: str,
+    ) -> tuple[int, bytes]:
+        """One request on a connection of its own. `kept`: its reply is searched (not so where the secret was asked for)."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=self.context(admin), timeout=30)
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        sent = {
+            "Content-Type": "application/json",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        connection.request(method, path, data, sent)
+        answer = connection.getresponse()
+        content = answer.read()
+        if kept:
+            self.replies.append(str(answer.getheaders()).encode() + content)
+        connection.close()
+        return answer.status, content
+
+    def context(self, admin: bool) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.server.ca_pem.decode())
+        if admin:
+            directory = self.server.data_dir.parent
+            context.load_cert_chain(directory / "admin.crt", directory / "admin.key")
+        return context
+
+    def mint(self, name: str, secret: str) -> str:
+        self.minted[name] = secret
+        return secret
+
+
+def bearer(token: str) -> str:
+    return f"Bearer {token}"
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def started(root: Path) -> LiveServer:
+    port = free_port()
+    data, log = root / "data", (root / "data.log").open("ab")
+    command = [sys.executable, "-m", "mooring", "server", "-v", "-v", "--data-dir", str(data)]
+    command += ["--bind-address", "127.0.0.1", "--secure-port", str(port), "--audit-log-path", str(root / "audit.log")]
+    with log:
+        server = LiveServer(data, port, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+    try:
+        _await_ready(server)
+    except BaseException:
+        server.kill()
+        raise
+    user = parse(server.kubeconfig.read_bytes()).users[0]
+    assert user.key is not None
+    (root / "admin.crt").write_bytes(user.certificate_pem)
+    (root / "admin.key").write_bytes(user.key.reveal())
+    return server
+
+
+def key_body(pem: str) -> str:
+    """A line from the middle of a key: enough to recognise it in any wrapping."""
+    return pem.splitlines()[1]
+
+
+def mint_keys(story: Story) -> None:
+    for name in ("ca.key", "sa.key", "apiserver.key"):
+        story.mint(name, key_body((story.server.data_dir / "pki" / name).read_text()))
+    for name in ("admin.conf", "super-admin.conf"):
+        user = parse((story.server.data_dir / name).read_bytes()).users[0]
+        assert user.key is not None
+        story.mint(name, key_body(user.key.reveal().decode()))
+        story.mint(f"{name} as written", b64(user.key.reveal().decode())[100:160])
+
+
+def use_bootstrap_tokens(story: Story) -> None:
+    token = f"{TOKEN_ID}.{story.mint('bootstrap token', TOKEN_SECRET)}"
+    story.mint("bootstrap token as data", b64(TOKEN_SECRET).rstrip("="))
+    data = {
+        "token-id": TOKEN_ID,
+        "token-secret": TOKEN_SECRET,
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+    }
+    secret = {
+        "metadata": {"name": f"bootstrap-token-{TOKEN_ID}"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": data,
+    }
+    assert story.call("POST", "/api/v1/namespaces/kube-system/secrets", secret, kept=False)[0] == 201
+    story.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
+    assert story.call("GET", "/version", admin=False, Authorization=bearer(token))[0] == 200
+    assert story.call("GET", SECRETS, admin=False, Authorization=bearer(token))[0] == 403
+    wrong = f"{TOKEN_ID}.{story.mint('wrong bootstrap token', WRONG_SECRET)}"
+    for value in (
+        bearer(wrong),
+        bearer(wrong.upper()),
+        bearer(token + "x"),
+        bearer(f"{token} "),
+        f"Basic {b64(token)}",
+    ):
+        story.call("GET", "/api", admin=False, Authorization=value)
+    for given in (token, wrong, token[:-1], f"{token}\n"):
+        story.call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": given}}, kept=False)
+    bad = {**secret, "stringData": {**data, "expiration": "soon", "auth-extra-groups": "nobody"}}
+    bad["metadata"] = {"name": "Not A Name"}
+    assert story.call("POST", "/api/v1/namespaces/kube-system/secrets", bad)[0] == 422
+
+
+def use_service_account_tokens(story: Story) -> None:
+    story.call("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
+    target = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    status, body = story.call("POST", target, {"spec": {}}, kept=False)
+    assert status == 201
+    token = json.loads(body)["status"]["token"]
+    header, claims, signature = token.split(".")
+    story.mint("signature of a service account token", signature[:40])
+    story.mint("claims of a service account token", claims[:60])
+    assert story.call("GET", "/version", admin=False, Authorization=bearer(token))[0] == 200
+    flipped = ("B" if signature[10] == "A" else "A").join((signature[:10], signature[11:]))
+    story.mint("signature of a forged token", flipped[:40])
+    for wrong in (
+        f"{header}.{claims}.{flipped}",
+        f"{header}.{claims}.",
+        f"{header}.{claims[:-2]}.{signature}",
+        token[:-20],
+    ):
+        assert story.call("GET", "/version", admin=False, Authorization=bearer(wrong))[0] in (401, 429)
+    story.call("DELETE", "/api/v1/namespaces/default/serviceaccounts/robot")
+    assert story.call("GET", "/version", admin=False, Authorization=bearer(token))[0] in (401, 429)
+
+
+def use_passwords(story: Story) -> None:
+    story.mint("password", PASSWORD)
+    story.mint("password as data", b64(PASSWORD).rstrip("="))
+    secret = {"metadata": {"name": "db"}, "stringData": {"password": PASSWORD}}
+    assert story.call("POST", SECRETS, secret, kept=False)[0] == 201
+    assert story.call("POST", SECRETS, secret)[0] == 409
+    broken = [
+        {"metadata": {"name": "x"}, "data": {"password": PASSWORD}},  # not base64
+        {"metadata": {"name": "x"}, "data": {"password": [PASSWORD]}},
+        {"metadata": {"name": "x"}, "data": PASSWORD},
+        {"metadata": {"name": "Not A Name"}, "stringData": {"password": PASSWORD}},
+        {"metadata": {"name": "x"}, "type": "kubernetes.io/tls", "stringData": {"tls.crt": PASSWORD}},
+        {
+            "metadata": {"name": "x"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": PASSWORD},
+        },
+    ]
+    for body in broken:
+        assert story.call("POST", SECRETS, body)[0] in (400, 422), body
+    story.call("POST", SECRETS, b'{"metadata":{"name":"x"},"stringData":{"p":"' + PASSWORD.encode() + b'"')
+    story.call("POST", SECRETS, PASSWORD.encode())
+    story.call("POST", SECRETS, b"a: [" + PASSWORD.encode(), Content_Type="application/yaml")
+    test = [{"op": "test", "path": "/data/password", "value": b64(PASSWORD) + "x"}]
+    story.call("PATCH", f"{SECRETS}/db", test, Content_Type="application/json-patch+json")
+    story.call("PATCH", f"{SECRETS}/db", {"data": {"password": PASSWORD}}, Content_Type="application/merge-patch+json")
+    story.call("PUT", f"{SECRETS}/db", {"metadata": {"name": "other"}, "stringData": {"password": PASSWORD}})
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    assert story.call("GET", SECRETS, Accept=accept)[0] == 200
+    assert story.call("GET", SECRETS, Accept=accept.replace("Table", "PartialObjectMetadataList"))[0] == 200
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    root = tmp_path_factory.mktemp("redaction")
+    server = started(root)
+    try:
+        told = Story(server)
+        mint_keys(told)
+        use_bootstrap_tokens(told)
+        use_service_account_tokens(told)
+        use_passwords(told)
+        told.call("GET", "/metrics")
+        told.call("GET", "/nowhere", admin=False)
+        told.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())
+        assert server.stop() == 0
+        yield told
+    finally:
+        server.kill()
+
+
+def outlets(story: Story) -> dict[str, bytes]:
+    root = story.server.data_dir.parent
+    return {
+        "the log": (root / "data.log").read_bytes(),
+        "the audit file": (root / "audit.log").read_bytes(),
+        "the replies": b"\n".join(story.replies),
+    }
+
+
+@pytest.mark.parametrize("outlet", ["the log", "the audit file", "the replies"])
+def test_no_secret_comes_out(story: Story, outlet: str) -> None:
+    came_out = outlets(story)[outlet]
+    assert came_out, f"{outlet} must not be empty, or nothing was shown"
+    assert [name for name, secret in story.minted.items() if secret.encode() in came_out] == []
+
+
+def test_the_search_would_find_a_secret_that_came_out(story: Story) -> None:
+    body = outlets(story)["the audit file"]
+    assert len(story.minted) >= 15
+    assert b"bootstrap-token-a1b2c3" in body, "names, the public half of a token among them, are told"
+    assert b"authentication.mooring.dev/refused" in body, "refusals are told with their reason"
