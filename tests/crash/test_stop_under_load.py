@@ -1,0 +1,184 @@
+"""SIGTERM while clients work (`mooring.plane.supervise`, `mooring.plane.assemble`).
+
+What must hold: requests under way are answered, watches end as if their time were over, the process exits with 0, the Lease is
+released so that the next start leads at once; a second SIGTERM ends a drain that waits for somebody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from mooring.client import tls
+from mooring.client.cluster import ClusterClient
+from mooring.client.kubeconfigfiles import load
+from mooring.errors import PeerError
+from mooring.wire.schema import Obj
+from tests.support.killable import KillableServer, controllers_lease, history, lease_held_by
+
+WRITERS = 8
+WATCHES = 5
+PATIENCE = 30.0
+ASKED_TWICE = 130
+"""Exit status after a second signal."""
+
+
+def config_map(name: str) -> Obj:
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}}
+
+
+@contextmanager
+def fresh(folder: Path) -> Iterator[KillableServer]:
+    server = KillableServer(folder / "data")
+    try:
+        yield server
+    except BaseException:
+        print(server.log[-4000:])  # noqa: T201 - shown with the failure
+        raise
+    finally:
+        server.kill()
+
+
+class SlowRequest:
+    """A create whose body is sent in two halves."""
+
+    def __init__(self, name: str) -> None:
+        self._body = json.dumps(config_map(name)).encode()
+
+    async def begin(self, server: KillableServer) -> None:
+        selected = load(str(server.data_dir / "admin.conf"))
+        context: ssl.SSLContext = tls.trusting(selected.cluster.ca_pem)
+        assert selected.user.key is not None
+        tls.present(context, selected.user.certificate_pem, selected.user.key)
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        self._writer.write(
+            b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n%b" % (len(self._body), self._body[:10])
+        )
+        await self._writer.drain()
+
+    async def finish(self) -> bytes:
+        """The whole answer: the server closes after it."""
+        self._writer.write(self._body[10:])
+        return await self._reader.read()
+
+    async def close(self) -> None:
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+class Load:
+    """Writers that write until the server is gone, and what was acknowledged to them; watches that follow."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self.acknowledged: dict[str, str] = {}
+        self.seen: list[list[str]] = [[] for _ in range(WATCHES)]
+
+    async def write(self, writer: int) -> None:
+        with suppress(PeerError):
+            for n in itertools.count():
+                made = await self._client.create("configmaps", config_map(f"w{writer}-{n}"))
+                self.acknowledged[made["metadata"]["name"]] = made["metadata"]["resourceVersion"]
+
+    async def watch(self, seen: list[str], revision: str) -> None:
+        """Ends without an error when the watch ends cleanly."""
+        async for event in self._client.watch("configmaps", "default", resource_version=revision):
+            if event.type == "ADDED":
+                seen += [event.object["metadata"]["name"]]
+
+    async def until(self, count: int) -> None:
+        while len(self.acknowledged) < count:
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.crash
+def test_sigterm_under_load_finishes_what_is_under_way_and_hands_over(tmp_path: Path) -> None:
+    async def scenario(server: KillableServer) -> None:
+        server.launch()
+        await server.ready()
+        slow = SlowRequest("slow")
+        async with server.client() as writing, server.client() as watching:
+            load = Load(writing)
+            load_watching = Load(watching)
+            revision = (await writing.list("configmaps", "default")).resource_version
+            watches = [asyncio.create_task(load_watching.watch(seen, revision)) for seen in load_watching.seen]
+            writers = [asyncio.create_task(load.write(n)) for n in range(WRITERS)]
+            await lease_held_by(watching, server.identity)
+            await slow.begin(server)
+            await load.until(200)
+            process = server.ask_to_stop()
+            while "draining" not in server.log:
+                await asyncio.sleep(0.01)
+            assert process.poll() is None, "it waits for the request under way"
+            answer = await slow.finish()
+            assert answer.startswith(b"HTTP/1.1 201 "), answer[:300]
+            await slow.close()
+            assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+            await asyncio.gather(*watches)
+            await asyncio.gather(*writers)
+            assert "Traceback" not in server.log
+
+        changes = await history(server.data_dir)
+        stored = {change.key.rpartition("/")[2]: str(change.revision) for change in changes if change.previous is None}
+        assert "slow" in stored
+        written = {name: revision for name, revision in stored.items() if name.startswith("w")}
+        assert load.acknowledged == written, "what was done was acknowledged, what was acknowledged was done"
+        order = [change.key.rpartition("/")[2] for change in changes if "/configmaps/default/" in change.key]
+        for seen in load_watching.seen:
+            assert len(seen) > 100
+            events = [name for name in seen if name != "kube-root-ca.crt"]
+            assert events == [name for name in order if name != "kube-root-ca.crt"][: len(events)], "in order, no gap"
+        lease = [change.entry for change in changes if change.key.endswith("/mooring-controllers")][-1]
+        assert lease is not None
+        released = json.loads(lease.value)["spec"]
+        assert released["holderIdentity"] == ""
+
+        server.launch()
+        await server.ready()
+        async with server.client() as admin:
+            spec = await lease_held_by(admin, server.identity)
+            assert spec["leaseTransitions"] == released["leaseTransitions"] + 1
+        assert await server.stop() == 0
+
+    with fresh(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+@pytest.mark.crash
+def test_a_second_sigterm_ends_a_drain_that_waits(tmp_path: Path) -> None:
+    async def scenario(server: KillableServer) -> None:
+        server.launch()
+        await server.ready()
+        async with server.client() as admin:
+            made = await admin.create("configmaps", config_map("kept"))
+        slow = SlowRequest("never-finished")
+        await slow.begin(server)
+        process = server.ask_to_stop()
+        while "draining" not in server.log:
+            await asyncio.sleep(0.01)
+        with pytest.raises(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, 0.3)  # it would wait for the body much longer
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, PATIENCE / 6) == ASKED_TWICE
+        await slow.close()
+
+        server.launch()
+        await server.ready()
+        async with server.client() as admin:
+            assert (await admin.get("configmaps", "kept", "default"))["metadata"] == made["metadata"]
+            assert (await controllers_lease(admin))["holderIdentity"]
+            await lease_held_by(admin, server.identity)
+        assert await server.stop() == 0
+
+    with fresh(tmp_path) as server:
+        asyncio.run(scenario(server))
