@@ -374,6 +374,20 @@ def test_a_maze_of_look_alikes_is_left_after_a_fixed_number_of_checks(monkeypatc
     assert len(checked) == verify.MAX_SIGNATURE_CHECKS
 
 
+def test_a_weak_or_huge_key_of_an_intermediate_is_refused_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Anybody may present a CA with a 16384-bit key; one verification with it takes as long as a hundred of ours.
+    used: list[x509.Certificate] = []
+    check = verify._check_signature
+
+    def watch(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
+        used.append(issuer)
+        check(certificate, issuer)
+
+    monkeypatch.setattr(verify, "_check_signature", watch)
+    assert refused([pair.der for pair in below(WEAK_MIDDLE)]).code == "weak-key"
+    assert used == []
+
+
 @given(st.lists(st.binary(max_size=200), max_size=3))
 def test_junk_never_crashes(chain: list[bytes]) -> None:
     assert refused(chain).code == "malformed"

@@ -157,6 +157,10 @@ class _Search:
             return False
         self._checks_left -= 1
         try:
+            if not is_root:
+                _check_strength(
+                    issuer
+                )  # before its key is used: a 16384-bit key makes one check a hundred times as dear
             _check_signature(path[-1], issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
         except PeerCertificateError as refusal:
@@ -249,8 +253,6 @@ def _check_signature(certificate: x509.Certificate, issuer: x509.Certificate) ->
 
 def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: datetime, *, is_root: bool) -> None:
     """Whether `issuer` may have issued `path[-1]`, on the way to the leaf `path[0]`."""
-    if not is_root:
-        _check_strength(issuer)
     _check_critical_extensions(issuer)
     constraints = _value(issuer, x509.BasicConstraints)
     if constraints is None and is_root and issuer.version is x509.Version.v1:
