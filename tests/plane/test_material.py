@@ -84,7 +84,7 @@ def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> No
 
 def test_nothing_half_written_stays(tmp_path: Path) -> None:
     prepared(tmp_path)
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob(f"*{files.TEMPORARY}"))
 
 
 @pytest.mark.parametrize(

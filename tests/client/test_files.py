@@ -1,0 +1,173 @@
+"""Files that must not be half there, and must not be read by others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.client import files
+from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.errors import ConfigError
+
+
+@pytest.fixture
+def _no_umask() -> Any:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_no_umask")
+def test_a_file_is_for_its_owner_only_from_its_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    sync = os.fsync
+
+    def look(descriptor: int) -> None:
+        seen.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    write_atomic(tmp_path / "a", b"x")
+    assert seen[0] == 0o600
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("_no_umask")
+def test_another_mode_may_be_asked_for(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", b"x", 0o644)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", b"old" * 1000)
+    write_atomic(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
+def test_content_is_durable_before_its_name_and_the_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        steps.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "content")
+        sync(descriptor)
+
+    def replaced(path: Path, target: Path) -> Path:
+        steps.append("name")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    write_atomic(tmp_path / "a", b"x")
+    assert steps == ["content", "name", "directory"]
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "free some space"),
+        (errno.EROFS, "mounted read-only"),
+        (errno.EACCES, "give this user access"),
+        (errno.EPERM, "give this user access"),
+        (errno.EIO, "input/output error"),
+    ],
+    ids=lambda value: errno.errorcode[value] if isinstance(value, int) else "",
+)
+def test_a_disk_that_fails_leaves_the_old_file_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    path = tmp_path / "a"
+    write_atomic(path, b"old")
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ConfigError, match=hint) as caught:
+        write_atomic(path, b"new-and-secret")
+    assert str(path) in str(caught.value)
+    assert "new-and-secret" not in str(caught.value)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupted_write_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(tmp_path / "a", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        pytest.param(
+            lambda root: write_atomic(root / "no" / "a", b""), "check the path", id="writing into no directory"
+        ),
+        pytest.param(lambda root: write_atomic(root / "d", b""), "name a file", id="writing over a directory"),
+        pytest.param(lambda root: read_limited(root / "no"), "check the path", id="reading what is not there"),
+        pytest.param(lambda root: read_limited(root / "d"), "name a file", id="reading a directory"),
+        pytest.param(lambda root: read_limited(root / "f", 2), "larger than 2 bytes", id="reading too much"),
+        pytest.param(lambda root: read_limited(Path("/dev/zero"), 10), "larger than 10 bytes", id="reading a device"),
+        pytest.param(lambda root: make_directory(root / "f"), "cannot be made", id="a directory where a file is"),
+        pytest.param(lambda root: make_directory(root / "f" / "x"), "cannot be made", id="a directory below a file"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_the_path(tmp_path: Path, act: Callable[[Path], object], message: str) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").write_bytes(b"abc")
+    with pytest.raises(ConfigError, match=message):
+        act(tmp_path)
+
+
+def test_a_file_of_just_the_limit_is_read(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    assert read_limited(tmp_path / "f", 3) == b"abc"
+
+
+@pytest.mark.usefixtures("_no_umask")
+def test_directories_are_private_and_durable_and_old_ones_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_directory", synced.append)
+    make_directory(tmp_path / "a" / "b")
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+    assert synced == [tmp_path / "a", tmp_path]
+    (tmp_path / "open").mkdir(0o755)
+    make_directory(tmp_path / "open")
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o755
+    assert synced == [tmp_path / "a", tmp_path]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    abandoned = tmp_path / f".key.000000000000{files.TEMPORARY}"
+    abandoned.write_bytes(b"half a key")
+    busy, descriptor = files._temporary(tmp_path / "b", 0o600)
+    write_atomic(tmp_path / "a", b"x")
+    assert not abandoned.exists()
+    assert busy.exists()
+    os.close(descriptor)
+    write_atomic(tmp_path / "a", b"y")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
+def test_a_link_that_looks_like_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"kept")
+    link = tmp_path / f".x{files.TEMPORARY}"
+    link.symlink_to(tmp_path / "elsewhere")
+    write_atomic(tmp_path / "a", b"x")
+    assert (tmp_path / "elsewhere").read_bytes() == b"kept"
