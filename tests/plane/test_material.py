@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import secrets
 import stat
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from mooring.client import files
+from mooring.clock import SystemClock
 from mooring.config import ServerConfig, server_config
 from mooring.errors import ConfigError
 from mooring.pki.keys import private_key_pem
@@ -242,21 +244,28 @@ def test_a_token_key_that_was_replaced_still_lets_the_old_tokens_be_read(tmp_pat
     assert old.token_key.public_key() in new.token_keys
 
 
-def prepare_elsewhere(root: str, ready: Any) -> None:
-    ready.wait()
-    prepare(config(Path(root)), NOW, secrets.token_bytes)
+PROGRAM = """
+import secrets, sys
+from mooring.clock import SystemClock
+from mooring.config import server_config
+from mooring.plane.material import prepare
+sys.stdin.read()
+prepare(server_config(data_dir=sys.argv[1], detected_address="192.0.2.1"), SystemClock().now(), secrets.token_bytes)
+"""
 
 
 def test_several_processes_that_start_at_once_agree(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    together = context.Barrier(4)
-    processes = [context.Process(target=prepare_elsewhere, args=(str(tmp_path), together)) for _ in range(4)]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
     for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0] * 4
-    assert prepared(tmp_path).made == ()
+        assert process.stdin is not None
+        process.stdin.close()  # all have started: now go
+        process.stdin = None
+    ends = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, ends
+    made = (tmp_path / "pki/ca.crt").read_bytes()
+    assert prepared(tmp_path, SystemClock().now()).made == ()
+    assert (tmp_path / "pki/ca.crt").read_bytes() == made
 
 
 def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
