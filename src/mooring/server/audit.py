@@ -6,6 +6,7 @@ Rules kept here:
 * Writing never delays a request: lines are gathered and written together by a thread. When the disk cannot keep up the
   oldest waiting lines are counted and dropped, and the operator is told in the log and in the metrics.
 * The file is 0600 and is rotated by size, so that it never fills the disk.
+* A line that a killed process left unfinished is ended at the next start: it costs one record, not two.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 import sys
 from collections import deque
 from datetime import datetime
@@ -116,6 +118,8 @@ class AuditLog:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = os.fstat(descriptor).st_size
+        if self._size and stat.S_ISREG(os.fstat(descriptor).st_mode) and not _ends_a_line(self._path):
+            self._size += self._file.write(b"\n")
 
     def _write(self, data: bytes) -> None:
         if not data:
@@ -147,6 +151,15 @@ class AuditLog:
         full = self._file
         self._open()
         full.close()
+
+
+def _ends_a_line(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except OSError:
+        return True  # it may be ours to write and not to read; then nobody can tell
 
 
 def user_record(user: UserInfo) -> dict[str, Any]:
