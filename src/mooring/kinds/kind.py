@@ -48,6 +48,10 @@ def _no_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
 
+def _no_grace(obj: Obj, asked: int | None) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubresourcePolicy:
     """How PUT/PATCH of one subresource changes the stored object (`/status`, `/approval`, `/finalize`).
@@ -89,6 +93,9 @@ class Kind:
     """PUT without resourceVersion allowed (7.13)."""
     create_on_update: bool = False
     """PUT to a missing name creates (7.13)."""
+    grace_seconds: Callable[[Obj, int | None], int] = _no_grace
+    """How long an object stays after its first delete, for whoever has to finish with it; `asked` is the caller's
+    gracePeriodSeconds. 0: it goes at once, finalizers permitting."""
 
     @property
     def virtual(self) -> bool:

@@ -4,6 +4,8 @@ Rules kept here (reference/kubernetes.md 6.6, 6.7, 7.9, 7.11; defaults and valid
 * A new Pod is Pending, whatever status its author gave it, and has the class of service that its resources make.
 * A Pod that waits for gates says so in a condition. Ephemeral containers are never there from the start.
 * The main resource changes all but status; `/status` changes status only, leaves owner references alone and the class as it is.
+* A Pod on a node stays, when deleted, until its time to stop is over and the node deletes it with no time left. One without a
+  node, or that has ended, goes at once.
 * No binding, eviction, log or exec: a Pod gets its node when it is created, or not at all.
 """
 
@@ -15,7 +17,7 @@ from mooring.errors import FieldError, InvalidError, forbidden, invalid
 from mooring.kinds import poddefaults, podvalidation
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.parts import restore
-from mooring.kinds.podcolumns import COLUMNS
+from mooring.kinds.podcolumns import COLUMNS, ENDED
 from mooring.kinds.podresources import qos_class
 from mooring.kinds.podschema import POD
 from mooring.wire.names import dns1123_subdomain_errors
@@ -61,6 +63,14 @@ def _validate_status(new: Obj, old: Obj) -> list[FieldError]:
     if status.get("qosClass") != kept.get("qosClass"):
         errors.append(invalid("status.qosClass", status.get("qosClass"), "field is immutable"))
     return errors
+
+
+def _grace_seconds(obj: Obj, asked: int | None) -> int:
+    spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ENDED:
+        return 0
+    seconds: int = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+    return seconds if seconds >= 0 else 1
 
 
 def _fields(obj: Obj) -> Mapping[str, str]:
@@ -113,4 +123,5 @@ KIND = Kind(
     ),
     subresources={"status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=_validate_status)},
     has_generation=True,
+    grace_seconds=_grace_seconds,
 )

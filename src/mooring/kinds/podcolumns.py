@@ -16,7 +16,8 @@ from mooring.kinds.columns import AGE, NAME, NONE, since
 from mooring.wire.resource import Column
 from mooring.wire.schema import Obj
 
-_ENDED = ("Failed", "Succeeded")
+ENDED = ("Failed", "Succeeded")
+"""Phases that a Pod does not leave."""
 
 
 def _spec(obj: Obj) -> Obj:
@@ -91,7 +92,7 @@ def _word(obj: Obj, now: datetime) -> str:
     if obj["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        if status.get("phase") not in _ENDED:
+        if status.get("phase") not in ENDED:
             return "Terminating"
     return word
 

@@ -2,6 +2,9 @@
 
 Rules kept here (reference/kubernetes.md 7.5, 7.12-7.14):
 * An object with finalizers is only marked: deletionTimestamp, deletionGracePeriodSeconds 0. It goes with the last finalizer.
+* A kind may grant a time of grace: deletionTimestamp is then when that is over, deletionGracePeriodSeconds how long it is, and the
+  object stays until a delete leaves none. Later deletes shorten the time and never prolong it. Nothing here waits for its
+  end: whoever the time is for (a Pod's node) deletes again, with 0.
 * propagationPolicy Orphan and Foreground add a finalizer that the garbage collector removes; Background removes both; no policy
   keeps whichever is there.
 * A namespace is also kept by spec.finalizers, and is Terminating from the first delete on.
@@ -10,10 +13,10 @@ Rules kept here (reference/kubernetes.md 7.5, 7.12-7.14):
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from mooring.clock import rfc3339
+from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConflictError
 from mooring.kinds.kind import Kind
 from mooring.registry.stored import Stored, copied
@@ -22,6 +25,8 @@ from mooring.wire.schema import Obj
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 TERMINATING = "Terminating"
+MAX_GRACE = 100 * 365 * 24 * 3600
+"""Seconds: a century, so that every time of grace ends within the calendar."""
 _POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 
 
@@ -31,7 +36,8 @@ def is_namespace(kind: Kind) -> bool:
 
 def held(kind: Kind, obj: Obj) -> bool:
     """Whether something must still happen before `obj` may go."""
-    if obj["metadata"].get("finalizers"):
+    metadata = obj["metadata"]
+    if metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
         return True
     return is_namespace(kind) and bool((obj.get("spec") or {}).get("finalizers"))
 
@@ -50,8 +56,8 @@ def finalizers_after(present: list[str], propagation: str) -> list[str]:
     return [*kept, added] if added else kept
 
 
-def marked(kind: Kind, obj: Obj, propagation: str, now: datetime) -> Obj:
-    """A copy of `obj` as a delete leaves it: equal to `obj` when it was marked like this before."""
+def marked(kind: Kind, obj: Obj, propagation: str, now: datetime, asked: int | None = None) -> Obj:
+    """A copy of `obj` as a delete leaves it: equal to `obj` when it was marked like this before. `asked`: gracePeriodSeconds."""
     new = copied(obj)
     metadata: dict[str, Any] = new["metadata"]
     finalizers = finalizers_after(metadata.get("finalizers") or [], propagation)
@@ -60,10 +66,15 @@ def marked(kind: Kind, obj: Obj, propagation: str, now: datetime) -> Obj:
     else:
         metadata.pop("finalizers", None)
     if not metadata.get("deletionTimestamp"):
-        metadata["deletionTimestamp"] = rfc3339(now)
-        metadata["deletionGracePeriodSeconds"] = 0
+        seconds = min(kind.grace_seconds(obj, asked), MAX_GRACE)
+        metadata["deletionTimestamp"] = rfc3339(now + timedelta(seconds=seconds))
+        metadata["deletionGracePeriodSeconds"] = seconds
         if metadata.get("generation"):
             metadata["generation"] += 1
+    elif asked is not None and asked < (granted := metadata.get("deletionGracePeriodSeconds") or 0):
+        begun = parse_rfc3339(metadata["deletionTimestamp"]) - timedelta(seconds=granted)
+        metadata["deletionTimestamp"] = rfc3339(begun + timedelta(seconds=asked))
+        metadata["deletionGracePeriodSeconds"] = asked
     if is_namespace(kind):
         new["status"] = {**(new.get("status") or {}), "phase": TERMINATING}
     return new

@@ -293,7 +293,7 @@ class Writer:
 
     async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
         """None when `old` is no longer what is stored."""
-        new = lifecycle.marked(kind, old.obj, options.propagation, change.now)
+        new = lifecycle.marked(kind, old.obj, options.propagation, change.now, options.grace_period_seconds)
         gone = not lifecycle.held(kind, new)
         if not gone and new == old.obj:
             return Deleted(old, False)
