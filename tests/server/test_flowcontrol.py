@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
+from mooring.server.http import Request
+from mooring.server.listener import Connection
+from mooring.server.pipeline import Pipeline
 from tests.support.manualclock import ManualClock, settle
+from tests.support.serverroom import Server, in_server
 
 
 class Crowd:
@@ -241,3 +245,30 @@ def test_no_history_loses_a_seat_or_makes_one(history: list[tuple[str, str]]) ->
             task.cancel()
 
     asyncio.run(body())
+
+
+@in_server
+async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_to(server: Server) -> None:
+    handler = server.plane._application._handler
+    flow = cast(Pipeline, handler)._flow
+    free = flow._free
+    arrived = asyncio.Event()
+    asked = 0
+
+    async def slowly() -> Any:
+        nonlocal asked
+        asked += 1
+        await arrived.wait()
+        return {"type": "http.request", "body": b'{"metadata":{"name":"late"}}', "more_body": False}
+
+    def post(via: Connection) -> Request:
+        sent = [(b"content-type", b"application/json")]
+        return Request("POST", "/api/v1/namespaces/default/configmaps", b"", sent, via, slowly)
+
+    sending = asyncio.ensure_future(handler(post(server.user("admin", "kubeadm:cluster-admins"))))
+    await settle()
+    assert (asked, flow._free) == (1, free)
+    refused = await handler(post(server.user("nobody")))
+    assert (refused.status, asked) == (403, 1)
+    arrived.set()
+    assert (await sending).status == 201

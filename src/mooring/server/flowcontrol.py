@@ -85,19 +85,23 @@ class FlowControl:
         self._free += 1
         self._serve_anonymous()
 
-    async def enter_anonymous(self) -> None:
-        """Wait until nobody else does. Raises TooManyRequestsError beyond the configured rate or a full queue."""
+    async def enter_anonymous(self) -> bool:
+        """Wait until nobody else does; whether there was anything to wait for.
+
+        Raises TooManyRequestsError beyond the configured rate or a full queue.
+        """
         if self._rate and not self._within_rate():
             self.rejected += 1
             raise TooManyRequestsError
         if not self._anonymous_waiting and self._anonymous_may_run():
             self._take_anonymous()
-            return
+            return False
         if len(self._anonymous_waiting) >= ANONYMOUS_QUEUE:
             self.rejected += 1
             raise TooManyRequestsError
         self.queued += 1
         await self._wait(self._anonymous_waiting, self.leave_anonymous)
+        return True
 
     def leave_anonymous(self) -> None:
         """Give the seat back, to users first."""

@@ -38,6 +38,8 @@ BODY_SECONDS = 60.0
 """kube-apiserver's default request timeout."""
 IDLE_SECONDS = 120
 """Go clients drop idle connections after 90 s; being later than them avoids the race on a reused connection."""
+END_SECONDS = 5.0
+"""A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
 MAX_FRAME_BACKLOG = 8 << 20
 """A watcher with this much unsent is ended; it will list again, as after any lost watch."""
 
@@ -61,7 +63,7 @@ def _query(raw: bytes) -> dict[str, list[str]]:
 class Request:
     """One HTTP request. Header names are lower-case bytes as HTTP carries them."""
 
-    __slots__ = ("_query", "_receive", "connection", "headers", "method", "path", "query_string")
+    __slots__ = ("_body", "_receive", "connection", "headers", "method", "path", "query_string")
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class Request:
         self.headers = headers
         self.connection = connection
         self._receive = receive
+        self._body: bytes | None = None
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -104,8 +107,20 @@ class Request:
     def header_values(self, name: bytes) -> list[str]:
         return [value.decode("latin-1") for key, value in self.headers if key == name]
 
-    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body. Raises RequestEntityTooLargeError beyond `limit`, BadRequestError when the client went away."""
+    async def load(self) -> bool:
+        """Receive the whole body now; False for a method that has none. Raises what `body` raises."""
+        if self.method in ("GET", "HEAD"):
+            return False
+        if self._body is None:
+            self._body = await self._received(MAX_BODY_BYTES)
+        return True
+
+    async def body(self) -> bytes:
+        """The whole body. Raises RequestEntityTooLargeError beyond the limit, BadRequestError when the client went away."""
+        await self.load()
+        return self._body or b""
+
+    async def _received(self, limit: int) -> bytes:
         declared = self.header(b"content-length")
         if declared and int(declared) > limit:  # httptools has checked that it is a number
             raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
@@ -307,7 +322,11 @@ class Application:
             finally:
                 protocol.frames.end()
                 protocol.frames = None
-            await send({"type": "http.response.body", "body": b""})
+            late = asyncio.get_running_loop().call_later(END_SECONDS, transport.abort)
+            try:
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                late.cancel()
             return
         pieces = (body,) if isinstance(body, bytes) else body
         length = sum(map(len, pieces))

@@ -2,12 +2,13 @@
 
  1. an Audit-Id and one `now`                    2. request info from method and path
  3. credentials → authenticators → 401           4. impersonation, each part authorized
- 5. flow control: a seat, or a queue, or 429     6. authorizers → 403
+ 5. authorizers → 403; then the body             6. flow control: a seat, or a queue, or 429
  7. dispatch to a resource or an endpoint        8. reply headers, metrics, one audit record
 
 Rules kept here:
-* Between reading the credentials and the decision of the authorizers there is no `await` but the wait for a seat (law 2);
-  the decision is made after the wait, on the views of that moment.
+* Between reading the credentials and the decision of the authorizers there is no `await` (law 2). A body is received only
+  from who may send it, and before a seat is taken, so that slow senders hold nobody up; whoever had to wait, for the body
+  or for a seat, is authorized again on the views of that moment.
 * The caller learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of ours says `InternalError` and
   the Audit-Id. The operator finds everything under the same id (law 11).
 * Failed authentications are limited per source: beyond the budget each one is answered late and with 429. Whoever proves
@@ -171,25 +172,31 @@ class Pipeline:
         context.warnings.extend(credentials.warnings)
         self._metrics.attempt(outcome.authenticator).inc()
         self._impersonate(context)
+        attributes = self._attributes(context)
+        self._require(context, attributes)
+        if await request.load():  # before a seat is taken: a slow sender holds nobody up
+            self._require(context, attributes)
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
             return await self._run(context)
         if context.user.username == ANONYMOUS:
-            await self._flow.enter_anonymous()
+            if await self._flow.enter_anonymous():
+                self._require(context, attributes)
             try:
                 return await self._run(context)
             finally:
                 self._flow.leave_anonymous()
         if not self._flow.try_enter():
             await self._flow.enter(context.user.username)
+            self._require(context, attributes)
         try:
             return await self._run(context)
         finally:
             self._flow.leave()
 
-    async def _run(self, context: Context) -> Response:
+    def _attributes(self, context: Context) -> Attributes:
         info = context.info
         query = context.request.query if context.request.query_string else {}
-        attributes = Attributes(
+        return Attributes(
             user=context.user,
             verb=info.verb,
             group=info.group,
@@ -202,7 +209,10 @@ class Pipeline:
             field_selector=query.get("fieldSelector", ("",))[0],
             label_selector=query.get("labelSelector", ("",))[0],
         )
-        self._require(context, attributes)
+
+    async def _run(self, context: Context) -> Response:
+        info = context.info
+        query = context.request.query if context.request.query_string else {}
         if info.verb in ("get", "watch") and "timeout" not in query:
             return await self._dispatch(context)
         seconds = parse_timeout(query).total_seconds()

@@ -1,7 +1,8 @@
 """Questions answered at once and never stored: who is this, may they do that, give me a token.
 
 Each handler translates one POST into a call of a pure room and back; the table `REVIEWS` says which kind asks which. What
-was posted is first defaulted and validated by its kind, as the registry does with what it stores.
+was posted is first defaulted and validated by its kind, as the registry does with what it stores. A token is asked of
+admission too: NodeRestriction says which tokens a node may have, whatever RBAC grants (reference/kubernetes.md 6.7).
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ async def service_account_token(context: Context, services: Services) -> Respons
         AdmissionRequest(
             operation="CREATE",
             kind=BY_PLURAL["serviceaccounts"],
+            subresource="token",
             namespace=info.namespace,
             name=info.name,
             new=request,
@@ -116,7 +118,7 @@ async def service_account_token(context: Context, services: Services) -> Respons
             change=Change(context.user, context.received),
             views=services.registry.views,
             authorize=services.authorize,
-            subresource=info.subresource,
+            dry_run=options.dry_run,
         )
     )
     issued = issue(
