@@ -11,12 +11,14 @@ from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
 from mooring.registry.admission.noderestriction import NodeRestriction
 from mooring.registry.admission.rbacescalation import RbacEscalation
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
+from mooring.registry.admission.serviceaccount import ServiceAccount
 
 __all__ = ["ADMISSION", "Admission", "AdmissionRequest", "Authorize", "build"]
 
 ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
     {
         "NamespaceLifecycle": NamespaceLifecycle,
+        "ServiceAccount": ServiceAccount,
         "NodeRestriction": NodeRestriction,
         "CertificateApproval": CertificateApproval,
         "CertificateSigning": CertificateSigning,
