@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,8 @@ from tests.support.killable import KillableServer, controllers_lease, history, l
 
 WRITERS = 8
 WATCHES = 5
+LARGE = 20
+"""Objects of nearly a megabyte in one list: more than the kernel takes for a client that has not read yet."""
 PATIENCE = 30.0
 ASKED_TWICE = 130
 """Exit status after a second signal."""
@@ -47,6 +48,15 @@ def fresh(folder: Path) -> Iterator[KillableServer]:
         server.kill()
 
 
+async def connected(server: KillableServer, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection as the administrator; beyond `limit` nothing is read unless it is asked for."""
+    selected = load(str(server.data_dir / "admin.conf"))
+    context = tls.trusting(selected.cluster.ca_pem)
+    assert selected.user.key is not None
+    tls.present(context, selected.user.certificate_pem, selected.user.key)
+    return await asyncio.open_connection("127.0.0.1", server.port, ssl=context, limit=limit)
+
+
 class SlowRequest:
     """A create whose body is sent in two halves."""
 
@@ -54,11 +64,7 @@ class SlowRequest:
         self._body = json.dumps(config_map(name)).encode()
 
     async def begin(self, server: KillableServer) -> None:
-        selected = load(str(server.data_dir / "admin.conf"))
-        context: ssl.SSLContext = tls.trusting(selected.cluster.ca_pem)
-        assert selected.user.key is not None
-        tls.present(context, selected.user.certificate_pem, selected.user.key)
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        self._reader, self._writer = await connected(server)
         self._writer.write(
             b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\n\r\n%b" % (len(self._body), self._body[:10])
@@ -149,6 +155,66 @@ def test_sigterm_under_load_finishes_what_is_under_way_and_hands_over(tmp_path: 
             spec = await lease_held_by(admin, server.identity)
             assert spec["leaseTransitions"] == released["leaseTransitions"] + 1
         assert await server.stop() == 0
+
+    with fresh(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+@pytest.mark.crash
+def test_a_large_answer_under_way_arrives_whole(tmp_path: Path) -> None:
+    async def scenario(server: KillableServer) -> None:
+        server.launch()
+        await server.ready()
+        async with server.client() as admin:
+            for n in range(LARGE):
+                await admin.create("configmaps", config_map(f"large-{n}") | {"data": {"text": "x" * 900_000}})
+        reader, writer = await connected(server)
+        writer.write(b"GET /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        process = server.ask_to_stop()
+        while "draining" not in server.log:
+            await asyncio.sleep(0.01)
+        body = await reader.read()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        assert b"content-length: %d\r\n" % len(body) in head
+        assert len(body) > LARGE * 900_000
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+
+    with fresh(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+class StalledWatch:
+    """A client that asks for a watch and never reads."""
+
+    async def begin(self, server: KillableServer) -> None:
+        self._reader, self._writer = await connected(server, limit=1)
+        self._writer.write(b"GET /api/v1/namespaces/default/configmaps?watch=true HTTP/1.1\r\nhost: x\r\n\r\n")
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        self._writer.transport.abort()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+@pytest.mark.crash
+def test_a_watch_whose_client_does_not_read_does_not_hold_the_stop_up(tmp_path: Path) -> None:
+    async def scenario(server: KillableServer) -> None:
+        server.launch()
+        await server.ready()
+        stalled = StalledWatch()
+        await stalled.begin(server)
+        async with server.client() as admin:
+            large = config_map("large") | {"data": {"text": "x" * 900_000}}
+            await admin.create("configmaps", large)
+            for n in range(12):  # more than the kernel takes for a client that does not read
+                await admin.patch("configmaps", "large", {"data": {"n": str(n)}}, "default")
+        process = server.ask_to_stop()
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+        await stalled.close()
 
     with fresh(tmp_path) as server:
         asyncio.run(scenario(server))

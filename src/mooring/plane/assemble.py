@@ -52,6 +52,8 @@ log = logging.getLogger("mooring.plane")
 
 DRAIN_SECONDS = 60.0
 """kube-apiserver drains in-flight requests for up to its request timeout (reference/kubernetes.md 7.19)."""
+FLUSH_SECONDS = 5.0
+"""How long clients may then take to read what was answered: 60 MB over a network of 100 Mbit/s."""
 
 
 class Plane:
@@ -187,6 +189,7 @@ class Plane:
 
     async def _drain(self) -> None:
         await self._application.drain(DRAIN_SECONDS)
+        await self._listener.flushed(FLUSH_SECONDS)
         self._listener.abort_all()
 
     async def stop(self) -> None:

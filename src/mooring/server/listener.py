@@ -6,7 +6,7 @@ certificate does not verify (see `mooring.server.tls`, docs/adr/0003).
 Rules kept here:
 * Bounded: connections, the time a handshake may take, what may wait unsent for one client.
 * All plain bytes written during one turn of the loop leave as one TLS record run and one system call.
-* Drain: stop accepting, let the inner protocols finish, then close what is left.
+* Drain: stop accepting, let the inner protocols finish, let the clients take what was answered, then close what is left.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ WRITE_PIECE = 262_144
 """Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
 MAX_UNSENT = 64 << 20
 """A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
+FLUSH_LOOK_SECONDS = 0.01
+"""How often to look whether clients have taken what was sent; only while the server stops."""
 
 MAX_CHAIN = 10
 """OpenSSL itself refuses deeper chains than 100; no real PKI needs ten."""
@@ -303,6 +305,12 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+    async def flushed(self, seconds: float) -> None:
+        """Wait until the kernel has taken everything that was answered, or that long."""
+        deadline = self.loop.time() + seconds
+        while self.loop.time() < deadline and any(one.tcp.get_write_buffer_size() for one in self.connections):  # noqa: ASYNC110 - transports tell no event when they are empty
+            await asyncio.sleep(FLUSH_LOOK_SECONDS)
 
     def abort_all(self) -> None:
         """Cut what is left after the drain."""
