@@ -95,8 +95,11 @@ def test_joining_again_is_safe_even_when_the_token_is_gone(live_server: LiveServ
 
 
 def test_a_dry_run_writes_nothing_and_asks_for_nothing(live_server: LiveServer, tmp_path: Path) -> None:
-    result = joined(plan_for(live_server, live_server.create_token(), "m3"), tmp_path, dry_run=True)
+    told: list[Progress] = []
+    plan = plan_for(live_server, live_server.create_token(), "m3")
+    result = joined(plan, tmp_path, told, dry_run=True)
     assert any("kubelet.conf" in line for line in result.planned)
+    assert [one.message for one in told if one.kept] == [f"would {line}" for line in result.planned]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -199,7 +199,7 @@ def test_a_dry_run_writes_nothing(live_server: LiveServer, mooring: CommandLine,
         "--root", str(root), "--node-name", "dry", "--dry-run",
     )  # fmt: skip
     assert output.endswith("Nothing was written: this was a dry run.\n")
-    assert f"would write {root}/etc/kubernetes/kubelet.conf" in output
+    assert f"[files] would write {root}/etc/kubernetes/kubelet.conf\n" in output
     assert not root.exists()
 
 

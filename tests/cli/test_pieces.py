@@ -425,5 +425,9 @@ def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with progress.told() as tell:
         tell(Progress("discovery", "asking [bold] one"))
+        tell(Progress("discovery", "host a is down", kept=True))
         tell(Progress("discovery", "trusted [by] token", 0.001))
-    assert "[discovery] trusted [by] token (1 ms)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "[discovery] trusted [by] token (1 ms)" in shown
+    assert "[discovery] host a is down\n" in shown
+    assert "[discovery] asking" not in shown

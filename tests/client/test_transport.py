@@ -214,7 +214,7 @@ def test_a_generator_is_driven_to_its_result() -> None:
         assert isinstance(answer, FetchFailed)
         return answer.kind
 
-    port, told = free_port(), list[str]()
+    port, told = free_port(), list[Told]()
 
     async def run() -> str:
         clock = ManualClock()
@@ -225,7 +225,7 @@ def test_a_generator_is_driven_to_its_result() -> None:
         return await driving
 
     assert asyncio.run(run()) == UNREACHABLE
-    assert told == ["hello"]
+    assert told == [Told("hello")]
 
 
 def test_an_error_of_the_generator_is_the_drivers() -> None:

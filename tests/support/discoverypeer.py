@@ -90,6 +90,7 @@ class Network:
 
     servers: dict[str, Server]
     told: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     on_wait: Callable[[int], None] = lambda count: None
 
@@ -102,6 +103,7 @@ class Network:
                 reply = None
                 if isinstance(step, Told):
                     self.told.append(step.message)
+                    self.kept += [step.message] if step.kept else []
                 elif isinstance(step, Wait):
                     self.waited.append(step.seconds)
                     self.on_wait(len(self.waited))

@@ -199,9 +199,11 @@ def test_another_answer_is_polled_on_and_then_raised(
     reply: Fetched | FetchFailed, error: type[failures.DiscoveryError]
 ) -> None:
     net = network(reply=reply)
-    with pytest.raises(error, match=r"^fetching cluster-info from https://cluster.test:6443 \(step 2\): "):
+    with pytest.raises(error, match=r"^fetching cluster-info from https://cluster.test:6443 \(step 2\): ") as caught:
         discover(net, PLAIN, polling=Polling(attempts=3))
     assert net.waited == [5.0, 5.0]
+    assert net.told.count(str(caught.value)) == 2
+    assert net.kept == [str(caught.value)]
 
 
 def test_a_server_that_starts_late_is_waited_for() -> None:

@@ -181,9 +181,11 @@ class _Join:
 
     async def _discovered(self) -> TrustedCluster:
         with self.steps.step(steps.DISCOVERY) as said:
-            trusted = await drive(self._discovery(), self.clock, self.steps.say)
+            trusted = await drive(
+                self._discovery(), self.clock, lambda told: self.steps.say(told.message, kept=told.kept)
+            )
             for warning in trusted.warnings:
-                self.steps.say(f"warning: {warning}")
+                self.steps.say(f"warning: {warning}", kept=True)
             self.state.check_ca(trusted.ca_pem)
             said.append(f"{trusted.server} is trusted, by {trusted.via}")
             return trusted
@@ -256,7 +258,7 @@ class _Join:
             try:
                 obj, there = await self._asked(client, made, key)
             except request.ForeignRequestError as error:
-                self.steps.say(f"{error}; asking with a new key")
+                self.steps.say(f"{error}; asking with a new key", kept=True)
                 key = self._key(fresh=True)
                 made = request.node_request(key, self.plan.node_name)
                 obj, there = await self._asked(client, made, key)
@@ -343,16 +345,17 @@ class _Join:
     def _planned(self, cluster: Cluster, trusted: TrustedCluster) -> Joined:
         state = self.state
         planned = (
-            f"ask {cluster.server} for a certificate of {self.user}",
-            *(() if state.ca.exists() or not cluster.ca_pem else (f"write {state.ca}",)),
-            f"write {state.certificates}/kubelet-client-<time>.pem",
-            f"link {state.current}",
-            f"write {state.kubeconfig}",
-            f"register the node {self.plan.node_name}",
+            (steps.REQUEST, f"ask {cluster.server} for a certificate of {self.user}"),
+            *(() if state.ca.exists() or not cluster.ca_pem else ((steps.FILES, f"write {state.ca}"),)),
+            (steps.FILES, f"write {state.certificates}/kubelet-client-<time>.pem"),
+            (steps.FILES, f"link {state.current}"),
+            (steps.FILES, f"write {state.kubeconfig}"),
+            (steps.NODE, f"register the node {self.plan.node_name}"),
         )
-        for line in planned:
-            self.steps.say(f"would {line}")
-        return replace(Joined(self.plan.node_name, cluster, state, None, "", trusted.warnings), planned=planned)
+        for step, line in planned:
+            self.steps.say(f"would {line}", kept=True, step=step)
+        joined = Joined(self.plan.node_name, cluster, state, None, "", trusted.warnings)
+        return replace(joined, planned=tuple(line for _, line in planned))
 
 
 def machine_of(joined: Joined) -> node.Machine:

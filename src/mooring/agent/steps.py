@@ -37,11 +37,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One line of progress. `seconds` is given once, when the step is done."""
+    """One line of progress. `seconds` is given once, when the step is done; `kept`: to be read afterwards as well."""
 
     step: str
     message: str
     seconds: float | None = None
+    kept: bool = False
+
+    @property
+    def passing(self) -> bool:
+        """Whether only who watches this very moment needs it."""
+        return self.seconds is None and not self.kept
 
 
 Report = Callable[[Progress], None]
@@ -64,9 +70,9 @@ class Steps:
         self._report = report
         self._name = ""
 
-    def say(self, message: str) -> None:
-        """Progress within the present step."""
-        self._report(Progress(self._name, message))
+    def say(self, message: str, *, kept: bool = False, step: str = "") -> None:
+        """Progress within the present step, or about another one."""
+        self._report(Progress(step or self._name, message, kept=kept))
 
     @contextmanager
     def step(self, name: str) -> Iterator[list[str]]:

@@ -31,7 +31,7 @@ def agent(verbose: int, **flags: Any) -> None:
     logs.configure(verbose)
 
     def tell(progress: Progress) -> None:
-        if progress.seconds is not None:
+        if not progress.passing:
             click.echo(line(progress), err=True)
 
     asyncio.run(daemon.run(plan, options, report=tell))

@@ -1,7 +1,8 @@
 """How a join tells what it does.
 
 Rules kept here: one line a finished step, `[step] text (12 ms)`, on standard output, the same on a terminal and in a log; a
-terminal also sees what is being waited for. The names of steps are an interface (`mooring.agent.steps`).
+terminal also sees what is being waited for, and keeps of it what is to be read afterwards (warnings, failures, plans). The names
+of steps are an interface (`mooring.agent.steps`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def told() -> Iterator[Tell]:
     with console.status("joining") as status:
 
         def tell(progress: Progress) -> None:
-            if progress.seconds is None:
+            if progress.passing:
                 status.update(f"{progress.step}: {clean(redacted(progress.message))}".replace("[", "\\["))
             else:
                 console.print(line(progress), markup=False)

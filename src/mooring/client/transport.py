@@ -68,7 +68,7 @@ def _context(request: Fetch, shown: Shown) -> ssl.SSLContext:
 
 
 async def drive(
-    generator: Generator[Step, Reply, R], clock: Clock, on_told: Callable[[str], None] = lambda message: None
+    generator: Generator[Step, Reply, R], clock: Clock, on_told: Callable[[Told], None] = lambda told: None
 ) -> R:
     """Run a generator to its end: its result, or the error it raises."""
     reply: Reply = None
@@ -81,7 +81,7 @@ async def drive(
                 return result
             reply = None
             if isinstance(step, Told):
-                on_told(step.message)
+                on_told(step)
             elif isinstance(step, Wait):
                 await clock.sleep(step.seconds)
             else:
@@ -90,6 +90,6 @@ async def drive(
         generator.close()
 
 
-def drive_now(generator: Generator[Step, Reply, R], on_told: Callable[[str], None] = lambda message: None) -> R:
+def drive_now(generator: Generator[Step, Reply, R], on_told: Callable[[Told], None] = lambda told: None) -> R:
     """`drive` for callers without an event loop."""
     return asyncio.run(drive(generator, SystemClock(), on_told))

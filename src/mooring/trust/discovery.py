@@ -14,8 +14,9 @@ By file or HTTPS URL:
  2. fetch cluster-info with the document's trust: 403 is success (TLS proved the server), the document's own data wins.
 
 A refusal that cannot heal ends a server's turn; the others are polled on. When none is left or the budget is spent, the last
-error is raised. Step 5 trusts only pinned certificates: kubeadm trusts the whole bundle there, which lets a thief of the
-token put a CA of his own beside the pinned one. The server used afterwards is the one cluster-info names.
+error is raised; every error before it is told, to be kept where it is a new one. Step 5 trusts only pinned certificates:
+kubeadm trusts the whole bundle there, which lets a thief of the token put a CA of his own beside the pinned one. The server
+used afterwards is the one cluster-info names.
 """
 
 from __future__ import annotations
@@ -130,19 +131,32 @@ def discover_by_token(
         raise ValueError("discovery by token needs pins, or the flag unsafe_skip_ca_verification")
     budget = _Budget(polling)
     left = list(dict.fromkeys(endpoints))
+    told: set[str] = set()
     while True:
+        last: DiscoveryError | None = None
         for endpoint in tuple(left):
+            if last is not None:
+                yield _told(last, told)
             try:
                 return (yield from _try_endpoint(endpoint, token, pins, budget))
             except DiscoveryError as error:
                 last = error
-                yield Told(str(error))
             if last.final:
                 left.remove(endpoint)
+        assert last is not None  # there was an endpoint, and none passed
         wait = budget.next_round() if left else None
         if wait is None:
             raise last
+        yield _told(last, told)
         yield wait
+
+
+def _told(error: DiscoveryError, told: set[str]) -> Told:
+    """A failure that something follows; the same one again is not worth a line of its own."""
+    message = str(error)
+    new = message not in told
+    told.add(message)
+    return Told(message, kept=new)
 
 
 def _try_endpoint(endpoint: str, token: BootstrapToken, pins: Collection[Pin], budget: _Budget) -> Discovery:
@@ -247,6 +261,7 @@ def discover_by_file(
         proxy_url=cluster.proxy_url,
     )
     budget = _Budget(polling)
+    told: set[str] = set()
     while True:
         reply = yield from fetch(request)
         budget.charge(reply)
@@ -256,10 +271,10 @@ def discover_by_file(
             yield Told("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
             return found
         except DiscoveryError as error:
-            yield Told(str(error))
             wait = budget.next_round()
             if wait is None:
                 raise
+            yield _told(error, told)
         yield wait
 
 

@@ -86,9 +86,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Progress for whoever watches; one line without secrets."""
+    """Progress for whoever watches; one line without secrets. `kept`: to be read afterwards as well, as a failure is."""
 
     message: str
+    kept: bool = False
 
 
 Step = Fetch | Wait | Told
