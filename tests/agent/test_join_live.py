@@ -120,6 +120,23 @@ def test_a_document_and_a_token_join_too(live_server: LiveServer, tmp_path: Path
     assert second.already_member
 
 
+def test_files_that_a_document_names_are_looked_for_beside_it(live_server: LiveServer, tmp_path: Path) -> None:
+    path = tmp_path / "discovery.conf"
+    config = for_user(live_server.url, b"", User("bootstrap"))
+    path.write_text(dump(replace(config, clusters=(replace(config.clusters[0], ca_file="ca.crt"),))))
+    plan = validate_join_input(
+        JoinInput("f0", token=Secret(live_server.create_token().reveal()), discovery_file=str(path))
+    )
+    with pytest.raises(JoinError) as caught:
+        joined(plan, tmp_path / "root")
+    assert str(caught.value) == (
+        'join failed at step discovery: reading the discovery document (step 1): certificate-authority "ca.crt" cannot be '
+        f"read: No such file or directory ({tmp_path}/ca.crt); correct the discovery document, or give another"
+    )
+    (tmp_path / "ca.crt").write_bytes(live_server.ca_pem)
+    assert joined(plan, tmp_path / "root").request_name
+
+
 def test_credentials_of_a_document_ask_only_when_they_were_allowed(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token()
     given = JoinInput("f2", discovery_file="-", allow_discovery_credentials=True)

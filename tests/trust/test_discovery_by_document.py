@@ -137,7 +137,7 @@ def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() 
     assert (request.tls_server_name, request.proxy_url) == ("inner.test", "http://proxy.test")
 
 
-USABLE = "; give a kubeconfig that names one cluster"
+USABLE = "; correct the discovery document, or give another"
 REPAIR = "; ask the cluster's administrator to repair it"
 
 
@@ -230,6 +230,17 @@ def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None
     found = net.drive(discover_by_url(URL, polling=ONCE))
     assert found == TrustedCluster(SERVER, CA, "", PLAIN, None, (), "url")
     assert net.servers["www.test"].requests == [Fetch(URL, roots="system")]
+
+
+def test_what_a_url_may_carry_in_secret_is_sent_and_not_told() -> None:
+    url = "https://jane:hush@www.test/cluster.yaml?signature=hush"
+    net = with_page(Fetched(404, b"gone"))
+    net.servers["jane:hush@www.test"] = net.servers["www.test"]
+    with pytest.raises(failures.RefusedAnswerError, match=f"^fetching the discovery document {URL} ") as caught:
+        net.drive(discover_by_url(url, polling=ONCE))
+    assert net.servers["www.test"].requests == [Fetch(url, roots="system")]
+    assert net.told == [f"Fetching the discovery document {URL}"]
+    assert "hush" not in str(caught.value)
 
 
 def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:

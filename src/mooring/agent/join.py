@@ -41,6 +41,7 @@ from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.requests import parse_request
 from mooring.pki.verify import ClientTrust
 from mooring.secret import Secret
+from mooring.trust import kubeconfig
 from mooring.trust.discovery import (
     Discovery,
     Polling,
@@ -203,7 +204,10 @@ class _Join:
         allow = self.plan.allow_credentials
         if isinstance(discovery, ByFile):
             return discover_by_file(
-                self._document(discovery.path), allow_credentials=allow, polling=polling, read=_read_named
+                self._document(discovery.path),
+                allow_credentials=allow,
+                polling=polling,
+                read=_files_named_by(discovery.path),
             )
         return discover_by_url(discovery.url, allow_credentials=allow, polling=polling)
 
@@ -375,13 +379,20 @@ def _verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
     trust.verify([one.public_bytes(Encoding.DER) for one in pair.chain], now)
 
 
-def _read_named(path: str) -> bytes:
-    """For files that a discovery document names; its rules want OSError."""
-    try:
-        return read_limited(Path(path))
-    except ConfigError as error:
-        cause = error.__cause__
-        raise cause if isinstance(cause, OSError) else OSError(0, str(error)) from None
+def _files_named_by(document: str) -> kubeconfig.Read:
+    """Reads files that a discovery document names, relative ones from its own directory. Its rules want OSError."""
+    directory = Path() if document == STDIN else Path(document).parent
+
+    def read(path: str) -> bytes:
+        found = directory.absolute() / path
+        try:
+            return read_limited(found)
+        except ConfigError as error:
+            cause = error.__cause__
+            why = cause.strerror if isinstance(cause, OSError) else str(error)
+            raise OSError(0, why if str(found) == path else f"{why} ({found})") from None
+
+    return read
 
 
 @contextmanager

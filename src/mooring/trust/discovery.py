@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
@@ -245,7 +246,7 @@ def discover_by_file(
         config = kubeconfigtext.parse(text)
         cluster, user = _document(step, config, allow_credentials, read or _no_files)
     except KubeconfigError as error:
-        raise UnusableClusterInfoError(step, str(error), "give a kubeconfig that names one cluster") from None
+        raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
     raw = text if isinstance(text, str) else text.decode("utf-8-sig")
     found = TrustedCluster(
         cluster.server, cluster.ca_pem, cluster.name, raw, user, (), via, cluster.tls_server_name, cluster.proxy_url
@@ -319,11 +320,18 @@ def _compared(found: TrustedCluster, published: str | None) -> TrustedCluster:
 
 def discover_by_url(url: str, *, allow_credentials: bool = False, polling: Polling = Polling()) -> Discovery:
     """Discovery by a document behind an https URL, verified with the machine's own roots, fetched once. Raises DiscoveryError."""
-    yield Told(f"Fetching the discovery document {url}")
-    step = f"fetching the discovery document {url} (step 1)"
+    shown = _public(url)
+    yield Told(f"Fetching the discovery document {shown}")
+    step = f"fetching the discovery document {shown} (step 1)"
     reply = yield from fetch(Fetch(url, roots=SYSTEM_ROOTS))
     if isinstance(reply, FetchFailed):
         raise failure(step, reply)
     if reply.status != 200:
         raise RefusedAnswerError(step, reply.status)
     return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
+
+
+def _public(url: str) -> str:
+    """The URL without what may be a password: whoever is named before the host, and the query, which signs some URLs."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
