@@ -89,6 +89,19 @@ def test_several_broken_rules_are_bracketed() -> None:
     assert len(error.details.causes) == 2
 
 
+def test_of_very_many_broken_rules_the_first_are_told() -> None:
+    error = InvalidError.of("g", "Thing", "a", [errors.required(f"x{number}") for number in range(errors.MAX_TOLD + 3)])
+    assert error.message.startswith('Thing.g "a" is invalid: [x0: Required value, x1: Required value, ')
+    assert error.message.endswith(f"x{errors.MAX_TOLD - 1}: Required value, and 3 more]")
+    assert len(error.details.causes) == errors.MAX_TOLD
+
+
+def test_a_very_long_value_is_cut_where_an_error_quotes_it() -> None:
+    body = errors.invalid("x", ["y" * errors.MAX_QUOTED], "is too much").body
+    assert body.endswith("yyy...: is too much")
+    assert len(body) < errors.MAX_QUOTED + 100
+
+
 def test_every_error_of_a_caller_has_a_reason_of_its_own() -> None:
     classes: list[Any] = ApiError.__subclasses__()
     reasons = [found.reason for found in classes if found.__module__ == "mooring.errors"]

@@ -62,11 +62,15 @@ class FieldError:
         """The message without the field path, as `causes[].message` carries it."""
         title = self._TITLES[self.reason]
         if self.reason not in self._WITHOUT_VALUE:
-            title = f"{title}: {_printed(self.value)}"
+            title = f"{title}: {_cut(_printed(self.value))}"
         return f"{title}: {self.detail}" if self.detail else title
 
     def __str__(self) -> str:
         return f"{self.field}: {self.body}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "..."
 
 
 def _printed(value: Any) -> str:
@@ -200,15 +204,24 @@ class ConflictError(ApiError):
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+MAX_TOLD = 100
+"""Broken rules one answer names: a body of 3 MiB can break a hundred thousand, and each quotes what was sent."""
+MAX_QUOTED = 16_384
+"""Characters of a value that an error quotes; the largest that somebody wants to read is a long list of names."""
+
+
 class InvalidError(ApiError):
     reason = "Invalid"
 
     @classmethod
     def of(cls, group: str, kind: str, name: str, errors: Sequence[FieldError]) -> InvalidError:
-        """422 for one or more broken rules; several are bracketed (7.5)."""
-        texts = [str(error) for error in errors]
+        """422 for one or more broken rules; several are bracketed (7.5), and of very many the first are told."""
+        told = errors[:MAX_TOLD]
+        texts = [str(error) for error in told]
+        if len(errors) > MAX_TOLD:
+            texts.append(f"and {len(errors) - MAX_TOLD} more")
         body = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-        causes = tuple(Cause(error.reason, error.body, error.field) for error in errors)
+        causes = tuple(Cause(error.reason, error.body, error.field) for error in told)
         return cls(
             f'{qualified(kind, group)} "{name}" is invalid: {body}',
             Details(name=name, group=group, kind=kind, causes=causes),

@@ -189,7 +189,7 @@ def _annotation_errors(annotations: dict[str, str]) -> list[FieldError]:
 def _owner_errors(references: list[Obj]) -> list[FieldError]:
     path = "metadata.ownerReferences"
     errors: list[FieldError] = []
-    controller = ""
+    controller, told = "", False
     for index, reference in enumerate(references):
         at = f"{path}[{index}]"
         if not reference.get("apiVersion"):
@@ -203,14 +203,15 @@ def _owner_errors(references: list[Obj]) -> list[FieldError]:
             errors.append(invalid(at, reference, "/v1, Kind=Event is disallowed from being an owner"))
         if reference.get("controller"):
             this = f"{reference.get('kind', '')}/{reference.get('name', '')}"
-            if controller:
+            if not controller:
+                controller = this
+            elif not told:  # once: the error shows all references, and saying so for each multiplies megabytes
+                told = True
                 why = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {this}"
                 )
                 errors.append(invalid(path, references, why))
-            else:
-                controller = this
     return errors
 
 
