@@ -38,11 +38,13 @@ def spec_errors(spec: Obj) -> list[FieldError]:
     usages = spec.get("usages") or []
     if not usages:
         errors.append(required("spec.usages"))
+    seen: set[str] = set()
     for index, usage in enumerate(usages):
         if usage not in _KNOWN_USAGES:
             errors.append(not_supported(f"spec.usages[{index}]", usage, USAGES))
-        if usage in usages[:index]:
+        if usage in seen:
             errors.append(duplicate(f"spec.usages[{index}]", usage))
+        seen.add(usage)
     signer = spec.get("signerName", "")
     if signer == LEGACY_UNKNOWN:
         errors.append(invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version"))

@@ -10,7 +10,7 @@ Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.11; wording as kube-apiserv
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
@@ -100,8 +100,19 @@ def _cidr_errors(cidrs: list[str]) -> list[FieldError]:
             errors.append(invalid(f"{path}[{index}]", cidr, "must be valid CIDR"))
     if not errors and len(families) != len(set(families)):
         errors.append(invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
-    errors += [duplicate(f"{path}[{index}]", cidr) for index, cidr in enumerate(cidrs) if cidr in cidrs[:index]]
+    errors += [duplicate(f"{path}[{index}]", cidrs[index]) for index in _repeats(cidrs)]
     return errors
+
+
+def _repeats(values: Iterable[Hashable]) -> list[int]:
+    """Where a value stands that stood before. Linear: a node chooses how long its lists are, and everybody waits."""
+    seen: set[Hashable] = set()
+    found = []
+    for index, value in enumerate(values):
+        if value in seen:
+            found.append(index)
+        seen.add(value)
+    return found
 
 
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
@@ -118,11 +129,8 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
 
 def _address_errors(new: Obj) -> list[FieldError]:
     addresses = (new.get("status") or {}).get("addresses") or []
-    return [
-        duplicate(f"status.addresses[{index}]", address)
-        for index, address in enumerate(addresses)
-        if address in addresses[:index]
-    ]
+    told = ((address.get("type"), address.get("address")) for address in addresses)
+    return [duplicate(f"status.addresses[{index}]", addresses[index]) for index in _repeats(told)]
 
 
 KIND = Kind(

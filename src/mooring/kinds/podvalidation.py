@@ -75,11 +75,13 @@ def _name_errors(spec: Obj) -> list[FieldError]:
         if value := spec.get(name):
             errors += [invalid(f"spec.{name}", value, why) for why in rule(value)]
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
+    seen: set[str] = set()
     for index, gate in enumerate(gates):
         path = f"spec.schedulingGates[{index}]"
         errors += [invalid(path, gate, why) for why in qualified_name_errors(gate)]
-        if gate in gates[:index]:
+        if gate in seen:
             errors.append(duplicate(path, gate))
+        seen.add(gate)
     return errors
 
 
