@@ -16,8 +16,11 @@ from pathlib import Path
 import click
 import pytest
 
+from mooring.authz.table import AUTHORIZERS
 from mooring.cli.commands import COMMANDS
 from mooring.cli.main import program
+from mooring.pki.signers import SIGNERS
+from mooring.registry.admission import ADMISSION
 from tests.compat.matrix import KUBECTL, LIGHTKUBE, OPENSSL, PYTHON, ROWS, Row
 
 ROOT = Path(__file__).parent.parent
@@ -145,6 +148,23 @@ def test_every_limit_in_the_documentation_is_the_one_in_the_code(written: str, f
 
 def test_the_table_of_limits_is_there() -> None:
     assert len(LIMITS) > 20
+
+
+def _flags_of_the_server() -> Iterator[str]:
+    for parameter in COMMANDS["server"].load().params:
+        yield from (name for name in parameter.opts if name.startswith("--") and name != "--verbose")
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        *(("docs/access.md", name) for name in [*ADMISSION, *AUTHORIZERS]),
+        *(("docs/certificates.md", name) for name in SIGNERS),
+        *(("docs/operate.md", name) for name in _flags_of_the_server()),
+    ],
+)
+def test_every_row_of_a_table_that_users_meet_is_described(page: str, name: str) -> None:
+    assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", (ROOT / page).read_text())
 
 
 def test_every_room_and_file_named_in_the_architecture_exists() -> None:
