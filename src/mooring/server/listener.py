@@ -309,8 +309,11 @@ class Listener:
     async def flushed(self, seconds: float) -> None:
         """Wait until the kernel has taken everything that was answered, or that long."""
         deadline = self.loop.time() + seconds
-        while self.loop.time() < deadline and any(one.tcp.get_write_buffer_size() for one in self.connections):  # noqa: ASYNC110 - transports tell no event when they are empty
+        while self.loop.time() < deadline and self._unsent():  # noqa: ASYNC110 - transports do not tell when they are empty
             await asyncio.sleep(FLUSH_LOOK_SECONDS)
+
+    def _unsent(self) -> bool:
+        return any(protocol.tcp.get_write_buffer_size() for protocol in self.connections)
 
     def abort_all(self) -> None:
         """Cut what is left after the drain."""
