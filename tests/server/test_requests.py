@@ -126,6 +126,8 @@ async def test_bad_input_is_told_apart(
         "/apis/nobody.example/v1",
         "/apis/nobody.example/v1/things",
         "/apis/certificates.k8s.io/v9/certificatesigningrequests",
+        "/api/v1//secrets",
+        "/apis/certificates.k8s.io//v1",
         "/openapi/v3/api/v9",
         "/livez/nothing",
         f"{SECRETS}/a/status/deeper",
