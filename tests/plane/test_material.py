@@ -84,6 +84,23 @@ def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> No
     assert set(modes.values()) == {0o600}, modes
 
 
+def test_a_directory_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    """Somebody could have put a CA of theirs there, or a link where we write."""
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConfigError, match="can be written by everybody"), material.exclusive(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(material, "ROOT", -1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(ConfigError, match="belongs to another user"), material.exclusive(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_half_written_stays(tmp_path: Path) -> None:
     prepared(tmp_path)
     assert not list(tmp_path.rglob(f"*{files.TEMPORARY}"))

@@ -12,6 +12,7 @@ Rules kept here:
   start either finds both or finishes the work. A certificate whose key is lost is an error that says so, never a new CA.
 * Everything is 0600 and written atomically (`mooring.client.files`).
 * One process at a time does this: a lock file in the data directory.
+* The data directory belongs to this user or to root, and not everybody may write there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +53,7 @@ from mooring.trust.kubeconfigtext import parse as parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
 """The serving certificate and the admin's are remade when less than this is left: a third of their year."""
+ROOT = 0
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
 Loaded = TypeVar("Loaded")
@@ -83,12 +86,22 @@ class Prepared:
 def exclusive(data_dir: Path) -> Iterator[None]:
     """Hold the data directory's lock; wait for whoever has it."""
     make_directory(data_dir)
+    _refuse_strangers(data_dir)
     descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _refuse_strangers(data_dir: Path) -> None:
+    """A directory in which somebody else may put files could hold a CA of theirs. Raises ConfigError."""
+    found = data_dir.stat()
+    if found.st_uid not in (os.geteuid(), ROOT):
+        raise ConfigError(f"{data_dir} belongs to another user; give it to this one with chown, or choose another")
+    if found.st_mode & stat.S_IWOTH:
+        raise ConfigError(f"{data_dir} can be written by everybody; run chmod 700 on it, or choose another directory")
 
 
 def prepare(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]) -> Prepared:
