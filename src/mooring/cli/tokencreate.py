@@ -4,7 +4,8 @@ Rules kept here:
 * A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as
   kubeadm does. Everything typed is checked before the server is asked: unlike kubeadm, `--certificate-key` without
   `--print-join-command` is refused before a token is made, and so is a token beside `--config`.
-* The output is the token, or one join line. kubeadm's line keeps the trailing space that scripts know.
+* The output is the token, or one join line, as soon as it is made: what was made before a failure is told. kubeadm's line keeps
+  the trailing space that scripts know.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -128,12 +130,11 @@ def create(
         for record in records
     ]
     if dry_run:
-        for record in records:
+        for record, line in zip(records, lines, strict=True):
             click.echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
+            click.echo(line)
     else:
-        cluster.run(chosen, clock, lambda client: _create_all(client, records, clock, timeout))
-    for line in lines:
-        click.echo(line)
+        cluster.run(chosen, clock, lambda client: create_all(client, records, lines, clock, timeout))
 
 
 def _check_certificate_key(key: str, print_join_command: bool) -> None:
@@ -169,23 +170,26 @@ def _join_command(chosen: Selected, record: TokenRecord, program: str, certifica
     return f"{line}--control-plane --certificate-key {certificate_key}" if certificate_key else line
 
 
-async def _create_all(client: ClusterClient, records: Sequence[TokenRecord], clock: Clock, limit: timedelta) -> None:
-    for record in records:
+async def create_all(
+    client: ClusterClient, records: Sequence[TokenRecord], lines: Sequence[str], clock: Clock, limit: timedelta
+) -> None:
+    """Store every token, and print its line as soon as it is there. Raises ConfigError, ApiError, PeerError."""
+    for record, line in zip(records, lines, strict=True):
+        await cluster.patiently(partial(_refuse_existing, client, record), clock, limit)
+        # not asked again from the start: an answer that was lost must not make the token look like somebody else's
+        await cluster.patiently(partial(_store, client, record), clock, limit)
+        click.echo(line)
 
-        async def create_one(record: TokenRecord = record) -> None:
-            await _create(client, record)
 
-        await cluster.patiently(create_one, clock, limit)
-
-
-async def _create(client: ClusterClient, record: TokenRecord) -> None:
-    name = secret_name(record.token.id)
+async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:
     try:
-        await client.get("secrets", name, NAMESPACE)
+        await client.get("secrets", secret_name(record.token.id), NAMESPACE)
     except (NotFoundError, ForbiddenError):
-        pass  # whoever may create but not read is told by the server below
-    else:
-        raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
+        return  # whoever may create but not read is told by the server
+    raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
+
+
+async def _store(client: ClusterClient, record: TokenRecord) -> None:
     secret = to_secret(record)
     try:
         await client.create("secrets", secret)

@@ -1,0 +1,54 @@
+"""`token create` where answers get lost: what was stored is the caller's own, and is told."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from mooring.cli.tokencreate import create_all
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
+from mooring.trust.failures import EndpointDownError
+from mooring.trust.token import parse_token
+from mooring.trust.tokenrecord import TokenRecord, new_record
+from mooring.wire.schema import Obj
+
+
+class Losing:
+    """A cluster that keeps what it is sent, and whose first answer to a POST gets lost."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Obj] = {}
+
+    async def get(self, target: str, name: str, namespace: str) -> Obj:
+        if name not in self.stored:
+            raise NotFoundError.of("", target, name)
+        return self.stored[name]
+
+    async def create(self, target: str, obj: Obj) -> Obj:
+        name = obj["metadata"]["name"]
+        if name in self.stored:
+            raise AlreadyExistsError.of("", target, name)
+        self.stored[name] = obj
+        raise EndpointDownError("asking", "connection reset")
+
+    async def update(self, target: str, obj: Obj) -> Obj:
+        return self.stored.setdefault(obj["metadata"]["name"], obj)
+
+
+def stored(cluster: Losing, record: TokenRecord) -> None:
+    client = cast("ClusterClient", cluster)
+    asyncio.run(create_all(client, [record], [record.token.id], SystemClock(), timedelta(seconds=10)))
+
+
+def test_a_lost_answer_does_not_make_the_token_somebody_elses(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster, record = Losing(), new_record(parse_token("lostan.0123456789abcdef"), SystemClock().now())
+    stored(cluster, record)
+    assert list(cluster.stored) == ["bootstrap-token-lostan"]
+    assert capsys.readouterr().out == "lostan\n"
+    with pytest.raises(ConfigError, match='a token with id "lostan" already exists'):
+        stored(cluster, record)
