@@ -170,7 +170,7 @@ REFUSED = {
     ),
     "a pin that is none": (
         ["csr", "approve", "x", "--fingerprint", "md5:00"],
-        'invalid CA hash "md5:00": unknown algorithm "md5", only sha256 is known',
+        "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it",
     ),
 }
 

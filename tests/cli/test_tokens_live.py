@@ -114,6 +114,18 @@ def test_a_configuration_file_may_ask_for_several_tokens(tokens: CommandLine, tm
     assert shown["confi2"]["expires"] == "2099-01-02T03:04:05Z"
 
 
+def test_what_a_configuration_file_made_before_a_failure_is_told(tokens: CommandLine, tmp_path: Path) -> None:
+    tokens.done("token", "create", "confi4.0123456789abcdef")
+    file = tmp_path / "init.yaml"
+    file.write_text(
+        "apiVersion: kubeadm.k8s.io/v1beta3\nkind: InitConfiguration\nbootstrapTokens:\n"
+        "- token: confi3.0123456789abcdef\n  expires: 2099-01-02T03:04:05Z\n- token: confi4.0123456789abcdef\n"
+    )
+    outcome = tokens("token", "create", "--config", str(file))
+    assert (outcome.code, outcome.out) == (1, "confi3.0123456789abcdef\n")
+    assert outcome.err == 'Error: a token with id "confi4" already exists; delete it, or choose another\n'
+
+
 def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
     tokens.done("token", "create", "listed.0123456789abcdef", "--description", "shown")
     ids = tokens.done("token", "list", "-o", "name").split()
@@ -202,4 +214,8 @@ def test_a_token_of_a_stranger_is_refused_by_the_server(
     file = tmp_path / "stranger.conf"
     file.write_text(yaml.safe_dump(config))
     outcome = tokens("token", "list", "--kubeconfig", str(file))
-    assert (outcome.code, outcome.err) == (1, "Error: Unauthorized\n")
+    assert (outcome.code, outcome.err) == (
+        1,
+        f'Error: {live_server.url} does not accept the credentials of user "{config["users"][0]["name"]}" in the kubeconfig: '
+        "they may have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one\n",
+    )

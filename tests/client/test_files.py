@@ -122,8 +122,16 @@ def test_an_interrupted_write_leaves_no_litter(tmp_path: Path, monkeypatch: pyte
         pytest.param(lambda root: read_limited(root / "d"), "name a file", id="reading a directory"),
         pytest.param(lambda root: read_limited(root / "f", 2), "larger than 2 bytes", id="reading too much"),
         pytest.param(lambda root: read_limited(Path("/dev/zero"), 10), "larger than 10 bytes", id="reading a device"),
-        pytest.param(lambda root: make_directory(root / "f"), "cannot be made", id="a directory where a file is"),
-        pytest.param(lambda root: make_directory(root / "f" / "x"), "cannot be made", id="a directory below a file"),
+        pytest.param(
+            lambda root: make_directory(root / "f"),
+            "cannot be made: file exists; something else has that name",
+            id="a directory where a file is",
+        ),
+        pytest.param(
+            lambda root: make_directory(root / "f" / "x"),
+            "a part of the path is a file; move it",
+            id="a directory below a file",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_told_with_the_path(tmp_path: Path, act: Callable[[Path], object], message: str) -> None:

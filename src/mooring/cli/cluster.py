@@ -20,7 +20,14 @@ from mooring.cli.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
 from mooring.clock import Clock
-from mooring.errors import InternalServerError, MooringError, PeerError, RequestTimeoutError, ServiceUnavailableError
+from mooring.errors import (
+    InternalServerError,
+    MooringError,
+    PeerError,
+    RequestTimeoutError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
 from mooring.trust.failures import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
 from mooring.trust.kubeconfig import Selected
 from mooring.wire.duration import format_duration
@@ -57,7 +64,13 @@ def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitabl
         async with connect(chosen, clock) as client:
             return await work(client)
 
-    return asyncio.run(session())
+    try:
+        return asyncio.run(session())
+    except UnauthorizedError:
+        raise PeerError(
+            f'{chosen.cluster.server} does not accept the credentials of user "{chosen.user.name}" in the kubeconfig: they may '
+            "have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one"
+        ) from None
 
 
 def passing(error: MooringError) -> bool:

@@ -24,7 +24,7 @@ from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
 from mooring.pki.requests import parse_request
-from mooring.trust.pins import parse_pin
+from mooring.trust.pins import PinError, parse_pin
 from mooring.wire.schema import Obj
 
 MAX_CONFLICTS = 10
@@ -78,7 +78,12 @@ def approve(
     """
     if fingerprint and len(name) != 1:
         raise click.UsageError("--fingerprint needs exactly one NAME")
-    wanted = str(parse_pin(fingerprint)) if fingerprint else ""
+    try:
+        wanted = str(parse_pin(fingerprint)) if fingerprint else ""
+    except PinError:
+        raise ConfigError(
+            "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
+        ) from None
     decision = Decision(condition="Approved", message=message, force=force, dry_run=dry_run, fingerprint=wanted)
     _decide_all(name, decision, output, kubeconfig, context_name, timeout)
 

@@ -109,6 +109,8 @@ def _why(error: OSError) -> str:
         errno.EDQUOT: "free some space and run the command again",
         errno.ENOENT: "check the path",
         errno.EISDIR: "name a file, not a directory",
+        errno.EEXIST: "something else has that name; move it away or choose another directory",
+        errno.ENOTDIR: "a part of the path is a file; move it away or choose another directory",
     }
     hint = hints.get(error.errno or 0)
     return f"{text}; {hint}" if hint else text
