@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mooring.clock import rfc3339, rfc3339_micro
-from mooring.wire.conform import keeps_zero
+from mooring.wire.conform import keeps_zero, shown_when_missing
 from mooring.wire.metav1 import OBJECT_META
 from mooring.wire.resource import Column, Resource, Subresource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
@@ -146,7 +146,7 @@ def values(kind: Type) -> st.SearchStrategy[Any]:
 
 @st.composite
 def objects(draw: st.DrawFn, schema: Message) -> Obj:
-    """Objects of a schema in normal form: zeros only where they say something."""
+    """Objects of a schema in normal form: zeros only where they say something or every object shows them."""
     obj: Obj = {}
     for field in schema.fields:
         if field.number and draw(st.booleans()):
@@ -154,7 +154,7 @@ def objects(draw: st.DrawFn, schema: Message) -> Obj:
             listed = isinstance(field.type, ListOf | MapOf)
             if value or (keeps_zero(field) and not listed):
                 obj[field.name] = value
-    return obj
+    return dict(shown_when_missing(schema)) | obj if obj else obj
 
 
 @st.composite

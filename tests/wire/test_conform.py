@@ -33,6 +33,10 @@ def _nested(levels: int) -> Any:
         pytest.param({"sure": False, "spare": {}}, None, id="unless the field is a pointer"),
         pytest.param({"part": {"id": ""}}, None, id="or required"),
         pytest.param(
+            {"part": {"size": 1}}, {"part": {"size": 1, "id": ""}}, id="what is required is shown beside anything else"
+        ),
+        pytest.param({"part": {"size": 0}, "spare": {}}, {"spare": {}}, id="yet never makes a part of nothing"),
+        pytest.param(
             {"words": [None], "numbers": [None]}, {"words": [""], "numbers": [0]}, id="null in a list is a zero"
         ),
         pytest.param({"parts": [None], "switches": [None]}, {"parts": [{}], "switches": [False]}, id="of its own type"),

@@ -6,6 +6,9 @@ Rules kept here:
   never echoed, except numbers: a body may hold secrets.
 * null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`): objects look the
   same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go.
+* In a part that says anything, a `required` text, number or truth value that was not given is there with its zero, as Go
+  writes a field without omitempty: typed clients refuse objects without it (lightkube, and the Python client from 36 on).
+  In protobuf such fields are always sent.
 * Base64, times and quantities are rewritten in their one normal form.
 * Field names match exactly, letter case included.
 
@@ -39,6 +42,8 @@ MAX_QUANTITY = 128
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time, 0001-01-01T00:00:00Z: it means that no time was given."""
+_ALWAYS_SHOWN = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
+"""Types whose required fields Go always writes and whose zero every client reads."""
 _GO_TYPES = {
     Scalar.STRING: "string",
     Scalar.BOOL: "bool",
@@ -59,6 +64,15 @@ _GO_TYPES = {
 def keeps_zero(field: Field) -> bool:
     """Whether a zero value of this field says something that absence does not."""
     return field.pointer or field.required
+
+
+def shown_when_missing(schema: Message) -> tuple[tuple[str, Any], ...]:
+    """The fields of `schema` that whatever is not empty shows, with the zero value that stands for nothing given."""
+    return tuple(
+        (field.name, zero(field.type))
+        for field in schema.fields
+        if field.required and isinstance(field.type, Scalar) and field.type in _ALWAYS_SHOWN
+    )
 
 
 def conform(obj: Any, schema: Message) -> list[str]:
@@ -118,6 +132,7 @@ def _message(schema: Message, root: bool = False) -> Check:
     for field in schema.fields:
         always = keeps_zero(field) or (root and field.name == "metadata")
         rules[field.name] = (_check(field.type, owner), always)
+    shown = shown_when_missing(schema)
     find = rules.get
     go_type = _go_type(schema)
 
@@ -141,6 +156,9 @@ def _message(schema: Message, root: bool = False) -> Check:
                     drop.append(key)
         for key in drop:
             del value[key]
+        if value:
+            for key, nothing in shown:
+                value.setdefault(key, nothing)
         return value
 
     return check
