@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.errors import BadRequestError, ConflictError
+from mooring.errors import MAX_TOLD, BadRequestError, ConflictError
 from mooring.kinds import BY_PLURAL
 from mooring.kinds.kind import Kind
 from mooring.kinds.meta import (
@@ -357,6 +357,11 @@ def test_many_controllers_are_told_once() -> None:
     references = [{**OWNER, "controller": True}] * 5
     errors = validate_meta({"metadata": {"name": "a", "ownerReferences": references}}, NODE)
     assert [error.field for error in errors] == ["metadata.ownerReferences"]
+
+
+def test_of_very_many_bad_labels_no_more_are_judged_than_are_told() -> None:
+    labels = {f"!{number}": "" for number in range(MAX_TOLD * 5)}
+    assert len(validate_meta({"metadata": {"name": "a", "labels": labels}}, NODE)) == MAX_TOLD + 1
 
 
 DELETING: Obj = changed(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a.example/f"])

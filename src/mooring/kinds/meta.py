@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from mooring.clock import rfc3339
-from mooring.errors import BadRequestError, ConflictError, FieldError, forbidden, invalid, required, too_long
+from mooring.errors import MAX_TOLD, BadRequestError, ConflictError, FieldError, forbidden, invalid, required, too_long
 from mooring.kinds.kind import Kind
 from mooring.wire.metav1 import LIST_META, OBJECT_META
 from mooring.wire.names import dns1123_label_errors, generate_name, label_value_errors, qualified_name_errors
@@ -175,6 +175,8 @@ def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
     for key, value in labels.items():
         errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
         errors += [invalid(path, value, why) for why in label_value_errors(value)]
+        if len(errors) > MAX_TOLD:
+            break  # no more are told, and a body holds a hundred thousand labels
     return errors
 
 
