@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,6 +32,8 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.trust.failures import EndpointDownError, NotTlsError
+from mooring.trust.kubeconfig import User, for_user
+from mooring.trust.kubeconfigtext import dump
 from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -431,3 +434,23 @@ def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monk
     assert "[discovery] trusted [by] token (1 ms)" in shown
     assert "[discovery] host a is down\n" in shown
     assert "[discovery] asking" not in shown
+
+
+@pytest.mark.parametrize(
+    ("server", "kept"),
+    [
+        pytest.param("https://lb.example:443", ("lb.example:443",), id="a balancer's name is kept with its port"),
+        pytest.param("https://192.0.2.7:6443", (), id="the machine's own address follows the flags"),
+        pytest.param("not a url", (), id="nothing that cannot be read is kept"),
+    ],
+)
+def test_a_restart_without_the_flag_keeps_what_was_published(
+    tmp_path: Path, server: str, kept: tuple[str, ...]
+) -> None:
+    config = for_user(server, b"", User("admin"))
+    (tmp_path / "admin.conf").write_text(dump(config))
+    assert options.published_before(tmp_path, {"192.0.2.7"}) == kept
+
+
+def test_a_first_start_has_published_nothing_before(tmp_path: Path) -> None:
+    assert options.published_before(tmp_path, ()) == ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -24,6 +24,7 @@ from mooring.config import (
     ServerConfig,
     server_config,
 )
+from mooring.errors import MooringError
 from mooring.wire.duration import parse_duration
 
 P = ParamSpec("P")
@@ -78,6 +79,23 @@ def detected_address() -> str:
     return "127.0.0.1"
 
 
+def published_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
+    """The `host:port` this control plane was published under, so that a restart without the flag keeps it.
+
+    Empty when there is none, and when the host is one of the machine's own addresses: those follow the flags of this start.
+    """
+    from urllib.parse import urlsplit
+
+    from mooring.client.files import read_limited  # loaded here: commands that start no server do without
+    from mooring.trust.kubeconfigtext import parse
+
+    try:
+        server = urlsplit(parse(read_limited(data_dir / "admin.conf")).clusters[0].server)
+    except (MooringError, IndexError, ValueError):
+        return ()
+    return () if not server.netloc or server.hostname in local else (server.netloc,)
+
+
 def free_port(address: str) -> int:
     """A TCP port nobody listens on at `address` right now, for `--secure-port 0`. DEFAULT_PORT when the address is not ours."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -112,7 +130,7 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
     _flag(
         "--control-plane-endpoint",
         "host[:port] under which clients reach the control plane; repeatable, the first is published. "
-        "[default: this machine's address]",
+        "[default: as on the last start, else this machine's address]",
         multiple=True,
         metavar="HOST[:PORT]",
     ),
@@ -200,12 +218,14 @@ def server_configuration(
     shutdown_delay_duration: timedelta,
 ) -> ServerConfig:
     """The checked configuration that server flags mean. Raises ConfigError."""
+    root, address = Path(data_dir or default_data_dir()).absolute(), detected_address()
+    endpoints = listed(control_plane_endpoint) or published_before(root, {address, bind_address, "127.0.0.1", "::1"})
     return server_config(
-        data_dir=str(Path(data_dir or default_data_dir()).absolute()),
+        data_dir=str(root),
         bind_address=bind_address,
         secure_port=secure_port or free_port(bind_address),
-        control_plane_endpoints=listed(control_plane_endpoint),
-        detected_address=detected_address(),
+        control_plane_endpoints=endpoints,
+        detected_address=address,
         extra_sans=listed(apiserver_cert_extra_sans),
         storage=storage,
         authorization_mode=authorization_mode,

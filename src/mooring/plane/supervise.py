@@ -69,6 +69,11 @@ def serve(config: ServerConfig, on_ready: Callable[[Plane], None] | None = None)
     uvloop.run(_run(plane, config, on_ready))
 
 
+def _reason(error: OSError) -> str:
+    """The system's own words: asyncio's repeat the address, which our sentence names already."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
 async def _run(plane: Plane, config: ServerConfig, on_ready: Callable[[Plane], None] | None) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -84,7 +89,7 @@ async def _run(plane: Plane, config: ServerConfig, on_ready: Callable[[Plane], N
         await plane.start()
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.bind_address}:{config.secure_port}: {(error.strerror or str(error)).lower()}; "
+            f"cannot listen on {config.bind_address}:{config.secure_port}: {_reason(error)}; "
             "stop what uses the port or choose another with --secure-port"
         ) from error
     log.info("serving on %s:%d, reached as %s", config.bind_address, plane.port, config.endpoints[0].url)

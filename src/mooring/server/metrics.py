@@ -38,7 +38,7 @@ class Metrics:
         )
         self.refused_guesses = Counter(
             "mooring_refused_guesses",
-            "Bearer tokens not looked at because their source had guessed wrong too often.",
+            "Failed authentications answered late and with 429, because their source had failed too often.",
             registry=self.registry,
         )
         # a child look-up hashes and checks every label; the hot path asks for the same few children
