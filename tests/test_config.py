@@ -103,6 +103,8 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ({"anonymous_auth": False}, "anonymous_auth", False),
         ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay", 3.0),
         ({"anonymous_requests_per_second": 2.5}, "anonymous_per_second", 2.5),
+        ({"service_account_issuer": "kubernetes/serviceaccount"}, "issuer", "kubernetes/serviceaccount"),
+        ({"service_account_issuer": "https://a.example:6443"}, "issuer", "https://a.example:6443"),
     ],
     ids=str,
 )
@@ -122,6 +124,9 @@ def test_flags_become_values(flags: dict[str, Any], what: str, value: object) ->
         ({"anonymous_requests_per_second": float("inf")}, "anonymous-requests-per-second: give 0"),
         ({"control_plane_endpoints": ["a b"]}, "control-plane-endpoint: "),
         ({"extra_sans": ["a b"]}, "apiserver-cert-extra-sans: "),
+        ({"service_account_issuer": ""}, 'service-account-issuer: "" is no issuer; give an https URL'),
+        ({"service_account_issuer": "a b"}, 'service-account-issuer: "a b" is no issuer'),
+        ({"service_account_issuer": "127.0.0.1:6443"}, 'service-account-issuer: "127.0.0.1:6443" is no issuer'),
     ],
     ids=str,
 )

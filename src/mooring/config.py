@@ -23,6 +23,8 @@ MAX_SERVICE_ACCOUNT_TOKEN = timedelta(days=365)
 """A token bound to nothing but a ServiceAccount should not outlive a certificate."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+_ISSUER = re.compile(r"[^\s:]+|[A-Za-z][A-Za-z0-9+.-]*:\S+")
+"""What a claim `iss` may be (RFC 7519 2, StringOrURI): with a colon in it, a URI."""
 MAX_HOST = 253
 """RFC 1035 2.3.4: characters of a DNS name as text."""
 
@@ -129,6 +131,10 @@ def server_config(
         ) from None
     if not 0 <= anonymous_requests_per_second < math.inf:
         raise ConfigError("anonymous-requests-per-second: give 0 (no fixed rate) or a positive number")
+    if _ISSUER.fullmatch(service_account_issuer) is None:
+        raise ConfigError(
+            f'service-account-issuer: "{service_account_issuer}" is no issuer; give an https URL, such as {DEFAULT_ISSUER}'
+        )
     modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
     if "AlwaysAllow" in modes and anonymous_auth:
         anonymous_auth = False  # reference/kubernetes.md 5.12: forced off, or everybody would be allowed everything

@@ -185,6 +185,16 @@ def test_what_cannot_be_done_is_one_line_and_ends_with_1(
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["init", "up", "server"])
+def test_a_storage_nobody_knows_is_refused_before_anything_is_made(
+    command: str, mooring: CommandLine, tmp_path: Path
+) -> None:
+    outcome = mooring(command, "--data-dir", str(tmp_path / "data"), "--storage", "etcd:x")
+    assert outcome.code == 1
+    assert outcome.err.startswith("Error: the storage URL must start with one of memory:, sqlite: ")
+    assert not (tmp_path / "data").exists()
+
+
 MISPLACED = {
     "as an address": ["join", TOKEN, "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN],
     "after generate": ["token", "generate", TOKEN],

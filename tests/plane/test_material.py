@@ -129,7 +129,10 @@ def test_a_lost_key_is_an_error_and_never_a_new_authority(tmp_path: Path, name: 
         pytest.param("pki/ca.key", b"junk", "restore it from a backup", id="a key that is none"),
         pytest.param("pki/sa.key", b"", "restore it from a backup", id="an empty token key"),
         pytest.param("pki/sa.pub", b"junk", "restore it from a backup", id="public keys that are none"),
-        pytest.param("pki/apiserver.crt", b"junk", "restore it from a backup", id="a serving certificate that is none"),
+        pytest.param(
+            "pki/apiserver.crt", b"junk", "remove it, and it is made anew", id="a serving certificate that is none"
+        ),
+        pytest.param("pki/apiserver.key", b"junk", "remove it, and it is made anew", id="a serving key that is none"),
     ],
 )
 def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -47,7 +47,8 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
     config = server_configuration(**flags)
     if config.storage_url.startswith("memory:"):
         raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
-    authz.build(config.authorization_modes)
+    authz.build(config.authorization_modes)  # this and the storage are refused before anything is made
+    open_storage(config.storage_url, clock)
     wish = FirstToken(text=token, ttl=token_ttl, withheld=skip_token_print)
     wish.check(clock)
     prepared = prepare(config, clock.now(), secrets.token_bytes)

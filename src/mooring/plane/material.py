@@ -150,7 +150,9 @@ class _Preparation:
         except ConfigError:
             raise
         except MooringError as error:
-            raise ConfigError(f"{path}: {error}; restore it from a backup") from error
+            derived = path.name.startswith("apiserver.")  # nobody keeps it but this server
+            remedy = "remove it, and it is made anew" if derived else "restore it from a backup"
+            raise ConfigError(f"{path}: {error}; {remedy}") from error
 
     def _certificates(self, path: Path) -> tuple[x509.Certificate, ...]:
         return self._load(path, certificates)
