@@ -73,7 +73,17 @@ def test_nothing_is_done_to(seen: Views) -> None:
     assert plan(CONTROLLER, KEY, seen) == []
 
 
-def test_everything_but_rights_is_deleted_first() -> None:
+def test_pods_are_deleted_before_what_they_use() -> None:
+    seen = views(namespaces=[GOING], pods=[thing("p", "a")], secrets=[thing("s", "a")])
+    assert plan(CONTROLLER, KEY, seen) == [Delete("pods", "a", "p", "uid-of-p")]
+
+
+def test_nothing_else_goes_while_a_pod_is_ending() -> None:
+    seen = views(namespaces=[GOING], pods=[held("p", "example.com/f")], secrets=[thing("s", "a")])
+    assert not any(isinstance(action, Delete) for action in plan(CONTROLLER, KEY, seen))
+
+
+def test_everything_but_rights_is_deleted_after_the_pods() -> None:
     seen = views(
         namespaces=[GOING],
         secrets=[thing("s1", "a"), thing("s2", "a"), thing("other", "b")],

@@ -3,6 +3,7 @@
 Rules kept here (reference/kubernetes.md 7.14):
 * Once deletion was asked for, everything of every namespaced kind is deleted; what finalizers hold keeps the namespace waiting,
   and each event about it plans again. When nothing is left, `/finalize` takes `kubernetes` out of spec.finalizers.
+* Pods go first, and everything else waits until they are gone: a Pod that is ending still needs its Secrets and ConfigMaps.
 * Roles, RoleBindings and ServiceAccounts go last: whoever has to finish the rest may hold its right through them.
 * Who waits can read why: conditions NamespaceContentRemaining and NamespaceFinalizersRemaining, as upstream's; they are
   written only when nothing else can be done.
@@ -24,9 +25,10 @@ from mooring.kinds.namespace import FINALIZER, TERMINATING
 from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
 
+PODS = ("pods",)
 RIGHTS = ("rolebindings", "roles", "serviceaccounts")
 CONTENT = tuple(sorted(plural for plural, kind in BY_PLURAL.items() if kind.resource.namespaced))
-STAGES = (tuple(plural for plural in CONTENT if plural not in RIGHTS), RIGHTS)
+STAGES = (PODS, tuple(plural for plural in CONTENT if plural not in (*PODS, *RIGHTS)), RIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
