@@ -1,0 +1,77 @@
+"""What every upstream e2e test gets before it starts (test/e2e/framework; reference/kubernetes.md 8.1, 8.2).
+
+Rules kept here: the client of a test comes in each wire form in which client-go may speak; the test's namespace is made,
+awaited and deleted as the framework does it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from mooring.wire.schema import Obj
+from tests.support.liveserver import LiveServer
+from tests.support.typedclient import DYNAMIC, WIRES, Client
+
+NODE = "conformance-node"
+
+
+def unique(base: str) -> str:
+    return f"{base}-{secrets.token_hex(4)}"
+
+
+def framework_namespace(client: Client, base: str) -> str:
+    """A namespace as the framework makes it, awaited: its default ServiceAccount and its kube-root-ca.crt."""
+    labels = {
+        "e2e-framework": base,
+        "e2e-run": "conformance",
+        "pod-security.kubernetes.io/enforce": "restricted",
+    }
+    made = client.create("namespaces", "", {"metadata": {"name": unique(base), "labels": labels}})
+    name = str(made["metadata"]["name"])
+    client.await_object("serviceaccounts", name, "default")
+    client.await_object("configmaps", name, "kube-root-ca.crt")
+    return name
+
+
+@pytest.fixture(params=WIRES.values(), ids=WIRES)
+def client(request: pytest.FixtureRequest, live_server: LiveServer) -> Iterator[Client]:
+    """The administrator's, in each wire form."""
+    client = Client(live_server, request.param)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def dynamic(live_server: LiveServer) -> Iterator[Client]:
+    """The administrator's dynamic client: JSON."""
+    client = Client(live_server, DYNAMIC)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def space(client: Client) -> Iterator[str]:
+    """The test's namespace."""
+    name = framework_namespace(client, "e2e-test")
+    yield name
+    client.delete("namespaces", "", name)
+
+
+@pytest.fixture
+def node(dynamic: Client) -> str:
+    """A Ready Node: e2e wants at least one, stored by whoever prepares the run (8.1 step 4)."""
+    path = "/api/v1/nodes"
+    if dynamic.refusal("GET", f"{path}/{NODE}") != 404:
+        return NODE
+    made = dynamic.create("nodes", "", {"metadata": {"name": NODE}})
+    made["status"] = {"conditions": [_ready(made)]}
+    dynamic.update("nodes", "", made, "status")
+    return NODE
+
+
+def _ready(node: Obj) -> Obj:
+    at = node["metadata"]["creationTimestamp"]
+    return {"type": "Ready", "status": "True", "lastHeartbeatTime": at, "lastTransitionTime": at}
