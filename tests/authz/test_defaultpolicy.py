@@ -48,6 +48,7 @@ def account(name: str) -> UserInfo:
 CERTIFICATES = account("certificate-controller")
 SIGNER = account("bootstrap-signer")
 CLEANER = account("token-cleaner")
+KUBE_PROXY = account("kube-proxy")
 RBAC = Rbac()
 VIEWS = rbac_views(EVERYTHING)
 
@@ -120,6 +121,14 @@ VIEWS = rbac_views(EVERYTHING)
             True,
             id="a joiner reads kubeadm-config",
         ),
+        pytest.param(
+            JOINER,
+            "get",
+            {"resource": "configmaps", "namespace": "kube-system", "name": "kube-proxy"},
+            True,
+            id="a joiner reads kube-proxy's configuration",
+        ),
+        pytest.param(KUBE_PROXY, "list", {"resource": "nodes"}, True, id="kube-proxy's ServiceAccount lists Nodes"),
         pytest.param(
             JOINER, "get", {"resource": "secrets", "namespace": "kube-system"}, False, id="a joiner reads no Secret"
         ),

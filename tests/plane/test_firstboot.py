@@ -33,6 +33,9 @@ KUBEADM = [
     ("rolebindings", "kube-system", "kubeadm:nodes-kubeadm-config"),
     ("roles", "kube-system", "kubeadm:kubelet-config"),
     ("rolebindings", "kube-system", "kubeadm:kubelet-config"),
+    ("clusterrolebindings", "", "kubeadm:node-proxier"),
+    ("roles", "kube-system", "kube-proxy"),
+    ("rolebindings", "kube-system", "kube-proxy"),
 ]
 
 

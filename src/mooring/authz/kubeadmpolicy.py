@@ -10,7 +10,7 @@ from copy import deepcopy
 
 from mooring.authz.componentroles import PUBLIC, SYSTEM
 from mooring.authz.defaultpolicy import NODE_CLIENT, SELF_NODE_CLIENT
-from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, user
+from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, service_account, user
 from mooring.authz.rules import rule
 from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, NODES
 from mooring.wire.schema import Obj
@@ -24,6 +24,7 @@ _MEMBERS = group(NODES)
 _CLUSTER_INFO = "kubeadm:bootstrap-signer-clusterinfo"
 _KUBEADM_CONFIG = "kubeadm:nodes-kubeadm-config"
 _KUBELET_CONFIG = "kubeadm:kubelet-config"
+_KUBE_PROXY = "kube-proxy"
 
 _OBJECTS: tuple[Obj, ...] = (
     cluster_role("kubeadm:get-nodes", rule("get", "", "nodes")),
@@ -39,6 +40,9 @@ _OBJECTS: tuple[Obj, ...] = (
     binding(SYSTEM, _KUBEADM_CONFIG, _KUBEADM_CONFIG, _JOINERS, _MEMBERS),
     role(SYSTEM, _KUBELET_CONFIG, rule("get", "", "configmaps", "kubelet-config")),
     binding(SYSTEM, _KUBELET_CONFIG, _KUBELET_CONFIG, _JOINERS, _MEMBERS),
+    cluster_binding("kubeadm:node-proxier", "system:node-proxier", service_account(SYSTEM, _KUBE_PROXY)),
+    role(SYSTEM, _KUBE_PROXY, rule("get", "", "configmaps", "kube-proxy")),
+    binding(SYSTEM, _KUBE_PROXY, _KUBE_PROXY, _JOINERS),
 )
 
 
