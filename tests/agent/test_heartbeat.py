@@ -132,6 +132,17 @@ def test_a_lease_or_node_that_was_deleted_is_made_again() -> None:
     beating(scenario)
 
 
+def test_a_lease_that_went_with_its_node_comes_back_with_a_new_one() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        old = cluster.objects["nodes", "m1"]["metadata"]["uid"]
+        cluster.objects.clear()
+        await clock.advance(10)
+        (owner,) = cluster.objects["leases", "m1"]["metadata"]["ownerReferences"]
+        assert owner["uid"] == cluster.objects["nodes", "m1"]["metadata"]["uid"] != old
+
+    beating(scenario)
+
+
 def test_a_lease_that_somebody_changed_is_renewed_all_the_same() -> None:
     async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
         cluster._kept("leases", cluster.objects["leases", "m1"])

@@ -2,7 +2,8 @@
 
 Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`):
 * The Lease is named after the node, renewed every 10 s, lasts 40 s, and is owned by the Node, so that it goes with it.
-* The Node's status is refreshed every 5 minutes; a Node or Lease that somebody deleted is made again.
+* The Node's status is refreshed every 5 minutes; a Node or Lease that somebody deleted is made again, both at once when the
+  Lease went with its Node.
 * A server that is away is asked again after 0.2 s doubled up to 7 s (kubelet's back-off); nothing is lost, as a renewal is a
   state, not an event. Every failure is told once, and so is the recovery.
 """
@@ -74,8 +75,12 @@ class Heartbeat:
         """Renew the Lease; make it if it is not there. Raises ApiError, PeerError."""
         try:
             self._lease = await self._written()
-        except (ConflictError, NotFoundError, AlreadyExistsError):
-            self._lease = None  # changed or deleted by somebody: read it anew
+        except NotFoundError:
+            self._lease = None
+            await self.refresh()  # it may have gone with its Node: a new one owned by the old Node would go too
+            self._lease = await self._written()
+        except (ConflictError, AlreadyExistsError):
+            self._lease = None  # changed by somebody: read it anew
             self._lease = await self._written()
         self.renewals += 1
 
