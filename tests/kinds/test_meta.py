@@ -429,8 +429,10 @@ def test_a_created_object_can_be_updated_as_it_is() -> None:
             "certificatesigningrequests",
             "rolebindings",
             "clusterrolebindings",
+            "endpointslices",
             "events",
             "pods",
+            "services",
         ):
             obj, errors = created(kind, {"metadata": {"name": "x"}})
             assert (kind.resource.plural, errors) == (kind.resource.plural, [])

@@ -17,6 +17,7 @@ from mooring.kinds.tokenrequest import TOKEN_REQUEST
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Type
 from tests.support.podnumbers import POD_NUMBERS
+from tests.support.servicenumbers import SERVICE_NUMBERS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STORAGE = {
@@ -24,6 +25,8 @@ STORAGE = {
     "clusterrolebindings": "/registry/clusterrolebindings",
     "clusterroles": "/registry/clusterroles",
     "configmaps": "/registry/configmaps",
+    "endpoints": "/registry/services/endpoints",
+    "endpointslices": "/registry/endpointslices",
     "events": "/registry/events",
     "leases": "/registry/leases",
     "namespaces": "/registry/namespaces",
@@ -33,6 +36,7 @@ STORAGE = {
     "roles": "/registry/roles",
     "secrets": "/registry/secrets",
     "serviceaccounts": "/registry/serviceaccounts",
+    "services": "/registry/services/specs",
 }
 """kube-apiserver's layout, so that an etcd can change hands."""
 
@@ -107,11 +111,13 @@ def test_short_names_are_those_of_kubernetes() -> None:
     assert {r.plural: r.short_names for r in RESOURCES if r.short_names} == {
         "certificatesigningrequests": ("csr",),
         "configmaps": ("cm",),
+        "endpoints": ("ep",),
         "events": ("ev",),
         "namespaces": ("ns",),
         "nodes": ("no",),
         "pods": ("po",),
         "serviceaccounts": ("sa",),
+        "services": ("svc",),
     }
 
 
@@ -125,6 +131,7 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "nodes/status": "get patch update",
         "pods/status": "get patch update",
         "serviceaccounts/token": "create",
+        "services/status": "get patch update",
     }
 
 
@@ -137,7 +144,7 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
 def test_what_kubernetes_allows_put_to_do() -> None:
     assert [plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update] == ["leases"]
     assert {plural for plural, kind in BY_PLURAL.items() if kind.create_on_update} == {
-        "leases", "events", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
+        "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
     }  # fmt: skip
 
 
@@ -149,6 +156,9 @@ COLUMNS = {
     "secrets": "Name Type Data Age",
     "configmaps": "Name Data Age",
     "serviceaccounts": "Name Age",
+    "services": "Name Type Cluster-IP External-IP Port(s) Age | Selector",
+    "endpoints": "Name Endpoints Age",
+    "endpointslices": "Name AddressType Ports Endpoints Age",
     "namespaces": "Name Status Age",
     "pods": "Name Ready Status Restarts Age | IP Node Nominated·Node Readiness·Gates",
     "nodes": "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime",
@@ -184,6 +194,7 @@ SELECTABLE = {
     "secrets": "type",
     "namespaces": "name status.phase",
     "nodes": "spec.unschedulable",
+    "services": "spec.clusterIP spec.type",
     "pods": "spec.hostNetwork spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName "
     "status.nominatedNodeName status.phase status.podIP status.podIPs",
     "certificatesigningrequests": "spec.signerName",
@@ -235,6 +246,7 @@ NUMBERS = {
     "kubeletVersion7 kubeProxyVersion8 operatingSystem9 architecture10 swap11",
     "core.v1.DaemonEndpoint": "Port1",
     "core.v1.Taint": "key1 value2 effect3 timeAdded4",
+    **SERVICE_NUMBERS,
     "coordination.v1.LeaseSpec": "holderIdentity1 leaseDurationSeconds2 acquireTime3 renewTime4 leaseTransitions5 "
     "strategy6 preferredHolder7",
     "certificates.v1.CertificateSigningRequest": "metadata1 spec2 status3",
@@ -295,6 +307,8 @@ PATCH_KEYS = {
         }
         for container in ("Container", "EphemeralContainer")
     },
+    "core.v1.ServiceSpec": {"ports": "port"},
+    "core.v1.ServiceStatus": {"conditions": "type"},
     "core.v1.ContainerStatus": {"allocatedResourcesStatus": "name", "volumeMounts": "mountPath"},
     "core.v1.PodStatus": {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"},
 }

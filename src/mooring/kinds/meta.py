@@ -106,8 +106,13 @@ def prepare_update_meta(new: Obj, old: Obj, kind: Kind) -> None:
             meta[name] = kept[name]
         else:
             meta.pop(name, None)
-    if kind.has_generation and new.get("spec") != old.get("spec"):
+    if kind.has_generation and _wanted(new) != _wanted(old):
         meta["generation"] = kept.get("generation", 0) + 1
+
+
+def _wanted(obj: Obj) -> Obj:
+    """What generation counts the changes of: all but metadata and status."""
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata", "status")}
 
 
 def validate_meta(obj: Obj, kind: Kind) -> list[FieldError]:

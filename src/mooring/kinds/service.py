@@ -1,0 +1,193 @@
+"""Service: a name and an address for a set of Pods. Nothing here routes traffic: who does reads Services and EndpointSlices.
+
+Rules kept here (Kubernetes API reference, core/v1 Service; documentation "Service", "IPv4/IPv6 dual-stack"; 7.9, 7.13):
+* Type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods, unless said otherwise. This cluster
+  has IPv4 addresses only; a headless Service without selector may say more, since nobody here keeps its endpoints.
+* clusterIP and the first of clusterIPs are one thing with two names. Addresses and node ports are given out by admission.
+* An update that leaves out what was given out keeps it; one to a type that has no use for it gives it back, unless it asks for
+  something else at the same time, which validation judges.
+* The main resource changes all but status, `/status` status only. PUT to a missing name creates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.kinds import servicevalidation
+from mooring.kinds.kind import Change, Kind, SubresourcePolicy
+from mooring.kinds.parts import restore
+from mooring.kinds.servicecolumns import COLUMNS
+from mooring.kinds.serviceschema import SERVICE
+from mooring.kinds.servicetypes import (
+    BALANCER,
+    CLIENT_SECONDS,
+    EXTERNAL_NAME,
+    FAMILIES,
+    checks_health,
+    has_cluster_ip,
+    has_node_ports,
+    is_external,
+    is_headless,
+)
+from mooring.wire.names import dns1035_label_errors
+from mooring.wire.resource import Resource, Subresource
+from mooring.wire.schema import Obj
+
+_CLUSTER_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+
+
+def _default(obj: Obj) -> None:
+    spec = obj.setdefault("spec", {})
+    _fill(spec, "sessionAffinity", "None")
+    _fill(spec, "type", "ClusterIP")
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP":
+        config = spec.setdefault("sessionAffinityConfig", {})
+        config.setdefault("clientIP", {}).setdefault("timeoutSeconds", CLIENT_SECONDS)
+    for port in spec.get("ports") or ():
+        _fill(port, "protocol", "TCP")
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    if has_cluster_ip(spec):
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if is_external(spec):
+        _fill(spec, "externalTrafficPolicy", "Cluster")
+    if spec["type"] == BALANCER:
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+        for way in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+            if way.get("ip"):
+                way.setdefault("ipMode", "VIP")
+
+
+def _fill(obj: Obj, name: str, value: str) -> None:
+    if not obj.get(name):
+        obj[name] = value
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    spec = obj["spec"]
+    obj["status"] = {"loadBalancer": {}}
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    _families(spec)
+
+
+def _families(spec: Obj) -> None:
+    if spec["type"] == EXTERNAL_NAME:
+        return
+    elsewhere = is_headless(spec) and not spec.get("selector")
+    policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if elsewhere else "SingleStack")
+    families = spec.get("ipFamilies") or [FAMILIES[0]]
+    if elsewhere and policy != "SingleStack" and len(families) == 1:
+        families = [*families, *(family for family in FAMILIES if family not in families)]
+    spec["ipFamilies"] = families
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "status")
+    spec, kept = new["spec"], old.get("spec") or {}
+    _keep_cluster_ip(spec, kept)
+    _keep_node_ports(spec, kept)
+    _give_back(spec, kept)
+    if has_cluster_ip(kept) and has_cluster_ip(spec):
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(name) and name in kept:
+                spec[name] = kept[name]
+    _families(spec)
+
+
+def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
+    given, before = spec.get("clusterIP", ""), kept.get("clusterIP", "")
+    same_list = (spec.get("clusterIPs") or []) == (kept.get("clusterIPs") or [])
+    if not (has_cluster_ip(spec) and has_cluster_ip(kept)):
+        if given and given != before and same_list:
+            spec["clusterIPs"] = [given]
+    elif not given and not spec.get("clusterIPs"):
+        restore(spec, kept, "clusterIP", "clusterIPs")
+    elif given == before and not spec.get("clusterIPs"):
+        restore(spec, kept, "clusterIPs")
+    elif given != before and same_list:
+        spec["clusterIPs"] = [given] if given else []
+
+
+def _keep_node_ports(spec: Obj, kept: Obj) -> None:
+    """The same port of the same protocol keeps its node port."""
+    if has_node_ports(spec) and has_node_ports(kept):
+        known = {_identity(port): port["nodePort"] for port in kept.get("ports") or () if port.get("nodePort")}
+        wanted = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+        for port in spec.get("ports") or ():
+            before = known.get(_identity(port))
+            if before and not port.get("nodePort") and before not in wanted:
+                port["nodePort"] = before
+    if checks_health(spec) and checks_health(kept) and not spec.get("healthCheckNodePort"):
+        restore(spec, kept, "healthCheckNodePort")
+
+
+def _identity(port: Obj) -> tuple[str, int]:
+    return port.get("protocol", ""), port.get("port", 0)
+
+
+def _give_back(spec: Obj, kept: Obj) -> None:
+    """Take out what belonged to the type that the Service no longer has."""
+    if has_cluster_ip(kept) and not has_cluster_ip(spec) and _same(spec, kept, "clusterIP", "clusterIPs"):
+        for name in _CLUSTER_FIELDS:
+            spec.pop(name, None)
+    if has_node_ports(kept) and not has_node_ports(spec):
+        before = {port.get("nodePort") for port in kept.get("ports") or ()}
+        if all(port.get("nodePort") in before for port in spec.get("ports") or () if port.get("nodePort")):
+            for port in spec.get("ports") or ():
+                port.pop("nodePort", None)
+    for name, applies in (
+        ("healthCheckNodePort", checks_health),
+        ("externalTrafficPolicy", is_external),
+        ("allocateLoadBalancerNodePorts", _is_balancer),
+        ("loadBalancerClass", _is_balancer),
+    ):
+        if applies(kept) and not applies(spec) and _same(spec, kept, name):
+            spec.pop(name, None)
+
+
+def _is_balancer(spec: Obj) -> bool:
+    return spec.get("type") == BALANCER
+
+
+def _same(spec: Obj, kept: Obj, *names: str) -> bool:
+    return all(spec.get(name) == kept.get(name) for name in names)
+
+
+def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "spec")
+
+
+def _fields(obj: Obj) -> Mapping[str, str]:
+    spec = obj.get("spec") or {}
+    return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Service",
+        plural="services",
+        singular="service",
+        namespaced=True,
+        schema=SERVICE,
+        short_names=("svc",),
+        categories=("all",),
+        subresources=(Subresource("status", ("get", "patch", "update")),),
+        columns=COLUMNS,
+    ),
+    storage="/registry/services/specs",
+    name_errors=dns1035_label_errors,
+    default=_default,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=servicevalidation.validate,
+    validate_update=servicevalidation.validate_update,
+    fields=_fields,
+    selectable=("spec.clusterIP", "spec.type"),
+    subresources={"status": SubresourcePolicy(prepare_update=_prepare_status)},
+    create_on_update=True,
+)

@@ -1,0 +1,58 @@
+"""How a Service prints (kubectl get services): type, addresses and ports; wide also whom it selects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.kinds.columns import AGE, NAME, NONE, UNKNOWN
+from mooring.wire.resource import Column
+from mooring.wire.schema import Obj
+
+
+def _spec(obj: Obj) -> Obj:
+    spec: Obj = obj.get("spec") or {}
+    return spec
+
+
+def _cluster_ip(obj: Obj, now: datetime) -> str:
+    addresses = _spec(obj).get("clusterIPs")
+    return str(addresses[0]) if addresses else NONE
+
+
+def _external_ip(obj: Obj, now: datetime) -> str:
+    spec = _spec(obj)
+    own = spec.get("externalIPs") or []
+    match spec.get("type"):
+        case "ClusterIP" | "NodePort":
+            return ",".join(own) or NONE
+        case "LoadBalancer":
+            ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+            given = sorted({way.get("ip") or way.get("hostname", "") for way in ingress} - {""})
+            return ",".join([*given, *own]) or "<pending>"
+        case "ExternalName":
+            return str(spec.get("externalName", ""))
+    return UNKNOWN
+
+
+def _ports(obj: Obj, now: datetime) -> str:
+    return ",".join(_port(port) for port in _spec(obj).get("ports") or ()) or NONE
+
+
+def _port(port: Obj) -> str:
+    outside = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port.get('port', 0)}{outside}/{port.get('protocol', '')}"
+
+
+def _selector(obj: Obj, now: datetime) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted((_spec(obj).get("selector") or {}).items())) or NONE
+
+
+COLUMNS = (
+    NAME,
+    Column("Type", lambda obj, now: _spec(obj).get("type", ""), description="How it is reached."),
+    Column("Cluster-IP", _cluster_ip, description="Its address in the cluster."),
+    Column("External-IP", _external_ip, description="Its addresses outside the cluster."),
+    Column("Port(s)", _ports, description="Its ports, with those of the nodes that lead to them."),
+    AGE,
+    Column("Selector", _selector, description="Labels of the Pods behind it.", priority=1),
+)

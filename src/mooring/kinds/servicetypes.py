@@ -1,0 +1,40 @@
+"""The types of Services, and what each of them needs. Every function takes a spec."""
+
+from __future__ import annotations
+
+from mooring.wire.schema import Obj
+
+CLUSTER_IP, NODE_PORT, BALANCER, EXTERNAL_NAME = "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"
+TYPES = (CLUSTER_IP, EXTERNAL_NAME, BALANCER, NODE_PORT)
+HEADLESS = "None"
+"""The clusterIP of a Service that has a name and no address."""
+FAMILIES = ("IPv4", "IPv6")
+"""The first one is the family of this cluster."""
+CLIENT_SECONDS = 10800
+"""How long affinity ClientIP remembers a client unless told otherwise."""
+MAX_CLIENT_SECONDS = 86400
+
+
+def has_cluster_ip(spec: Obj) -> bool:
+    return spec.get("type") in (CLUSTER_IP, NODE_PORT, BALANCER)
+
+
+def is_headless(spec: Obj) -> bool:
+    return bool(has_cluster_ip(spec) and spec.get("clusterIPs") and spec["clusterIPs"][0] == HEADLESS)
+
+
+def has_node_ports(spec: Obj) -> bool:
+    """Whether its ports get one on every node."""
+    return spec.get("type") == NODE_PORT or (
+        spec.get("type") == BALANCER and spec.get("allocateLoadBalancerNodePorts") is not False
+    )
+
+
+def is_external(spec: Obj) -> bool:
+    """Whether traffic may come from outside the cluster."""
+    return spec.get("type") in (NODE_PORT, BALANCER) or bool(spec.get("type") == CLUSTER_IP and spec.get("externalIPs"))
+
+
+def checks_health(spec: Obj) -> bool:
+    """Whether a load balancer has to ask nodes if they take traffic."""
+    return spec.get("type") == BALANCER and spec.get("externalTrafficPolicy") == "Local"
