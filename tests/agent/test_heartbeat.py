@@ -18,7 +18,7 @@ from mooring.agent.join import JoinOptions
 from mooring.agent.node import Machine, node_object, node_status
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
-from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, PeerError
+from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError
 from mooring.wire.schema import Obj
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
@@ -34,6 +34,7 @@ class Cluster:
         self.clock = clock
         self.objects: dict[tuple[str, str], Obj] = {}
         self.away = False
+        self.gone: ApiError = NotFoundError("not found")
         self.calls: list[str] = []
         self.versions = 0
 
@@ -62,6 +63,8 @@ class Cluster:
 
     async def update(self, plural: str, obj: Obj) -> Obj:
         self._called(f"update {plural}")
+        if (plural, obj["metadata"]["name"]) not in self.objects:
+            raise self.gone
         old = await self.get(plural, obj["metadata"]["name"])
         if old["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             raise ConflictError("stale")
@@ -132,8 +135,12 @@ def test_a_lease_or_node_that_was_deleted_is_made_again() -> None:
     beating(scenario)
 
 
-def test_a_lease_that_went_with_its_node_comes_back_with_a_new_one() -> None:
+@pytest.mark.parametrize("answer", [NotFoundError("not found"), ConflictError("gone")], ids=["404", "409"])
+def test_a_lease_that_went_with_its_node_comes_back_with_a_new_one(answer: ApiError) -> None:
+    """A PUT to a Lease may make it: for one that is gone, servers answer 404 or, as its uid was named, 409."""
+
     async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        cluster.gone = answer
         old = cluster.objects["nodes", "m1"]["metadata"]["uid"]
         cluster.objects.clear()
         await clock.advance(10)

@@ -75,12 +75,8 @@ class Heartbeat:
         """Renew the Lease; make it if it is not there. Raises ApiError, PeerError."""
         try:
             self._lease = await self._written()
-        except NotFoundError:
-            self._lease = None
-            await self.refresh()  # it may have gone with its Node: a new one owned by the old Node would go too
-            self._lease = await self._written()
-        except (ConflictError, AlreadyExistsError):
-            self._lease = None  # changed by somebody: read it anew
+        except (ConflictError, NotFoundError, AlreadyExistsError):
+            self._lease = None  # changed or deleted by somebody: read it anew
             self._lease = await self._written()
         self.renewals += 1
 
@@ -90,6 +86,8 @@ class Heartbeat:
             try:
                 self._lease = await self._client.get("leases", name, NAMESPACE)
             except NotFoundError:
+                if self.renewals:
+                    await self.refresh()  # it may have gone with its Node: a new one owned by the old Node would go too
                 return await self._client.create("leases", self._wanted({"name": name, "namespace": NAMESPACE}))
         return await self._client.update("leases", self._wanted(self._lease["metadata"]))
 
