@@ -272,3 +272,25 @@ async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_
     assert (refused.status, asked) == (403, 1)
     arrived.set()
     assert (await sending).status == 201
+
+
+@in_server
+async def test_with_every_seat_taken_users_wait_and_masters_leases_and_health_do_not(server: Server) -> None:
+    flow = cast(Pipeline, server.plane._application._handler)._flow
+    flow._free = 0
+    waiting = asyncio.ensure_future(server.get("/api/v1/namespaces", via=server.user("bob", "kubeadm:cluster-admins")))
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
+    served = [
+        asyncio.ensure_future(server.get(target, via=via))
+        for target, via in (
+            ("/api/v1/namespaces", server.admin),
+            ("/readyz", server.user("bob")),
+            (lease, server.user("system:node:n", "system:nodes")),
+        )
+    ]
+    await settle()
+    assert [task.done() for task in (waiting, *served)] == [False, True, True, True]
+    assert [task.result().status for task in served] == [200, 200, 404]
+    flow.leave()
+    assert (await waiting).status == 200
+    assert flow._free == 1
