@@ -13,7 +13,7 @@ import pytest
 
 from mooring.wire.schema import Obj
 from tests.support.liveserver import LiveServer
-from tests.support.typedclient import DYNAMIC, WIRES, Client
+from tests.support.typedclient import DYNAMIC, TYPED, WIRES, Client
 
 NODE = "conformance-node"
 
@@ -53,11 +53,19 @@ def dynamic(live_server: LiveServer) -> Iterator[Client]:
 
 
 @pytest.fixture
-def space(client: Client) -> Iterator[str]:
+def typed(live_server: LiveServer) -> Iterator[Client]:
+    """The administrator's typed client as e2e makes it."""
+    client = Client(live_server, TYPED)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def space(typed: Client) -> Iterator[str]:
     """The test's namespace."""
-    name = framework_namespace(client, "e2e-test")
+    name = framework_namespace(typed, "e2e-test")
     yield name
-    client.delete("namespaces", "", name)
+    typed.delete("namespaces", "", name)
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
             f"{SECRETS}/a",
             b"{}",
             {"content_type": "application/apply-patch+yaml"},
-            415,
-            "merge-patch",
-            id="server-side apply",
+            422,
+            "fieldManager",
+            id="server-side apply by nobody",
         ),
         pytest.param(
             "PATCH",
@@ -314,6 +314,8 @@ async def test_a_list_in_every_representation(server: Server) -> None:
     plain = (await server.get(SECRETS)).obj
     assert (plain["kind"], plain["apiVersion"]) == ("SecretList", "v1")
     assert [item["metadata"]["name"] for item in plain["items"]] == ["a", "b"]
+    assert not any("kind" in item or "apiVersion" in item for item in plain["items"]), "only the list says them"
+    assert (await server.get(f"{SECRETS}?labelSelector=no%3Dsuch")).obj["items"] == []
     rows = (await server.get(SECRETS, headers=[("Accept", TABLE)])).obj
     assert [column["name"] for column in rows["columnDefinitions"]] == ["Name", "Type", "Data", "Age"]
     assert rows["metadata"]["resourceVersion"] == plain["metadata"]["resourceVersion"]
@@ -322,6 +324,11 @@ async def test_a_list_in_every_representation(server: Server) -> None:
     assert whole["rows"][0]["object"]["kind"] == "Secret"
     accept = PARTIAL.replace("Metadata;", "MetadataList;")
     assert (await server.get(SECRETS, headers=[("Accept", accept)])).obj["kind"] == "PartialObjectMetadataList"
+    first = ",".join(text.replace("application/json", KINDCAR) for text in (accept, PARTIAL)) + f",{accept}"
+    for path, kind in ((SECRETS, "PartialObjectMetadataList"), (f"{SECRETS}/a", "PartialObjectMetadata")):
+        answer = await server.get(path, headers=[("Accept", first)])
+        assert answer.headers["content-type"] == KINDCAR
+        assert protobuf.decode_envelope(answer.body)[:2] == ("meta.k8s.io/v1", kind)
     assert yaml.safe_load((await server.get(SECRETS, headers=[("Accept", "application/yaml")])).body) == plain
     binary = await server.get(SECRETS, headers=[("Accept", KINDCAR)])
     assert protobuf.decode_envelope(binary.body)[:2] == ("v1", "SecretList")

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
+from mooring.clock import SystemClock
+from mooring.kinds import KINDS
+from mooring.kinds.kind import Kind
 from mooring.server import http, watches
 from mooring.wire import protobuf
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA
+from mooring.wire.table import table
+from mooring.wire.watch import bookmark
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, Stream, in_server
@@ -201,6 +207,38 @@ async def test_a_watch_of_tables_has_columns_in_its_first_event_only(server: Ser
     assert names(watch) == ["a", "b"]
     assert [event["object"]["kind"] for event in watch.events] == ["Table", "Table"]
     assert [bool(event["object"].get("columnDefinitions")) for event in watch.events] == [True, False]
+    await watch.end()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.virtual], ids=lambda kind: kind.resource.plural)
+def test_the_bookmark_of_a_watch_of_tables_is_one_row(kind: Kind) -> None:
+    """Every column bears an object with metadata only; upstream's WatchList test reads the annotation from the row."""
+    shown = table(kind.resource, [bookmark(kind.resource, 7, initial_end=True)], SystemClock().now())
+    (row,) = shown["rows"]
+    assert len(row["cells"]) == len(shown["columnDefinitions"])
+    assert row["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+@in_server
+async def test_a_watch_list_of_tables_ends_its_initial_events_with_a_row(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(LIST, headers=[("Accept", TABLE)])
+    assert [event["type"] for event in watch.events] == ["ADDED", "BOOKMARK"]
+    (row,) = watch.events[-1]["object"]["rows"]
+    assert row["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    await watch.end()
+
+
+@in_server
+async def test_a_watch_of_metadata_in_protobuf(server: Server) -> None:
+    media = "application/vnd.kubernetes.protobuf"
+    await server.create("secrets", secret("a"))
+    watch = await server.follow(WATCH, headers=[("Accept", f"{media};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")])
+    event_type, body = protobuf.decode_watch_frame(watch.raw)
+    assert event_type == "ADDED"
+    api_version, name, raw = protobuf.decode_envelope(body)
+    assert (api_version, name) == ("meta.k8s.io/v1", "PartialObjectMetadata")
+    assert protobuf.decode(raw, PARTIAL_OBJECT_METADATA)["metadata"]["name"] == "a"
     await watch.end()
 
 

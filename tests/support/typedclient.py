@@ -27,7 +27,13 @@ from mooring.kinds import BY_PLURAL, KINDS
 from mooring.kinds.kind import Kind
 from mooring.kinds.tokenrequest import TOKEN_REQUEST
 from mooring.wire import protobuf
-from mooring.wire.metav1 import DELETE_OPTIONS, STATUS, list_of
+from mooring.wire.metav1 import (
+    DELETE_OPTIONS,
+    PARTIAL_OBJECT_METADATA,
+    PARTIAL_OBJECT_METADATA_LIST,
+    STATUS,
+    list_of,
+)
 from mooring.wire.schema import Message, Obj
 from tests.support.liveserver import LiveServer
 
@@ -89,6 +95,8 @@ _SCHEMAS |= {
 }
 _SCHEMAS |= {
     ("v1", "Status"): STATUS,
+    ("meta.k8s.io/v1", "PartialObjectMetadata"): PARTIAL_OBJECT_METADATA,
+    ("meta.k8s.io/v1", "PartialObjectMetadataList"): PARTIAL_OBJECT_METADATA_LIST,
     ("v1", "DeleteOptions"): DELETE_OPTIONS,
     ("authentication.k8s.io/v1", "TokenRequest"): TOKEN_REQUEST,
 }
@@ -324,6 +332,14 @@ def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> s
 def typed(kind: Kind, obj: Obj) -> Obj:
     """With apiVersion and kind, which Go's types do not carry in tests."""
     return {**obj, "apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
+
+
+def bare(obj: Obj) -> Obj:
+    """As client-go's typed clients give objects to their callers: without kind and apiVersion.
+
+    Items of lists are not touched by those clients: they must come without.
+    """
+    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
 def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE, interval: float = 0.1) -> None:

@@ -123,8 +123,12 @@ def _condition(obj: Obj, now: datetime) -> str:
     return text + (",Failed" if "Failed" in types else "") + (",Issued" if status.get("certificate") else "")
 
 
+def _spec(obj: Obj) -> Obj:
+    return obj.get("spec") or {}
+
+
 def _duration(obj: Obj, now: datetime) -> str:
-    seconds = obj["spec"].get("expirationSeconds")
+    seconds = _spec(obj).get("expirationSeconds")
     return NONE if seconds is None else human_duration(timedelta(seconds=seconds))
 
 
@@ -145,8 +149,8 @@ KIND = Kind(
         columns=(
             NAME,
             AGE,
-            Column("SignerName", lambda obj, now: obj["spec"].get("signerName") or NONE, description="Who is to sign."),
-            Column("Requestor", lambda obj, now: obj["spec"].get("username", ""), description="Who asked."),
+            Column("SignerName", lambda obj, now: _spec(obj).get("signerName") or NONE, description="Who is to sign."),
+            Column("Requestor", lambda obj, now: _spec(obj).get("username", ""), description="Who asked."),
             Column("RequestedDuration", _duration, description="Wanted validity."),
             Column("Condition", _condition, description="Whether it was decided and issued."),
         ),

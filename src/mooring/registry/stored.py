@@ -10,7 +10,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 import msgspec
@@ -41,6 +41,16 @@ def head(resource: Resource) -> bytes:
         known = f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}","metadata":{{'.encode()
         _HEADS[resource.kind + resource.api_version] = known
     return known
+
+
+_METADATA = len(b'"metadata":{')
+
+
+def joined(resource: Resource, items: Sequence[Stored]) -> bytes:
+    """The items of a JSON list, kept bytes without kind and apiVersion: the list says them, and Go clients compare items with
+    objects of their own, which carry neither."""
+    cut = len(head(resource)) - _METADATA
+    return b"{" + b",{".join([item.raw[cut:] for item in items]) if items else b""
 
 
 def encoded(resource: Resource, obj: Obj) -> bytes:

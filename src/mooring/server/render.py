@@ -3,7 +3,9 @@
 Rules kept here:
 * Stored bytes are sent as they are (law 5): a JSON object or list is put together from kept bytes, never re-encoded.
 * Whatever JSON clause a client accepts wins over protobuf: the bytes are there. Protobuf, YAML, Table and PartialObjectMetadata
-  are made on demand for clients that accept nothing else, or ask for them first.
+  are made on demand for clients that accept nothing else, or ask for them first. PartialObjectMetadata is made either way, so
+  it comes in the form asked for first: Go's metadata client compares items of lists with single objects, and only in
+  protobuf do both lack a kind.
 * An error that cannot be expressed in what the client accepts is sent as JSON (reference/kubernetes.md 5.2).
 """
 
@@ -15,18 +17,20 @@ from datetime import datetime
 from functools import lru_cache
 
 from mooring.errors import ApiError, MooringError, NotAcceptableError
-from mooring.registry.stored import Stored
+from mooring.registry.stored import Stored, joined
 from mooring.server.http import Header, Request, Response
 from mooring.wire import protobuf
 from mooring.wire.accept import JSON, MAX_HEADER, PROTOBUF, TRANSFORMS, Accepted, negotiate, wants_pretty
 from mooring.wire.codec import encode_json, encode_yaml, pretty
-from mooring.wire.metav1 import STATUS, list_of
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, STATUS, list_of
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Message, Obj
 from mooring.wire.status import status_of
 from mooring.wire.table import Include, parse_include, partial_metadata, partial_metadata_list, table
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
+_TYPE = ("kind", "apiVersion")
+"""What items of a list do not carry; see `mooring.registry.stored.joined`."""
 _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
 _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
@@ -39,7 +43,7 @@ def accepted(request: Request, transforms: frozenset[str] = frozenset()) -> Acce
 @lru_cache(maxsize=512)
 def _accepted(header: str, transforms: frozenset[str]) -> Accepted:
     best = negotiate(header, transforms)
-    if best.media != "protobuf":
+    if best.media != "protobuf" or best.as_kind:
         return best
     try:
         return negotiate(header, transforms, ("json",))
@@ -68,7 +72,8 @@ def stored_response(request: Request, stored: Stored, now: datetime, status: int
         obj = table(resource, [stored.obj], now, included(request), api_version=answer.as_api_version)
         return _plain(request, answer, obj, status)
     if answer.as_kind:
-        return _plain(request, answer, partial_metadata(stored.obj, answer.as_api_version), status)
+        obj = partial_metadata(stored.obj, answer.as_api_version)
+        return _plain(request, answer, obj, status, PARTIAL_OBJECT_METADATA)
     if answer.media == "json":
         return Response(status, pretty(stored.raw) if _is_pretty(request) else stored.raw, _JSON_HEADERS)
     if answer.media == "protobuf":
@@ -93,20 +98,20 @@ def list_response(
         return _plain(request, answer, shown, 200)
     if answer.as_kind:
         obj = partial_metadata_list([item.obj for item in items], metadata, answer.as_api_version)
-        return _plain(request, answer, obj, 200)
+        return _plain(request, answer, obj, 200, PARTIAL_OBJECT_METADATA_LIST)
     if answer.media == "json":
         head = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
             resource.kind.encode(),
             resource.api_version.encode(),
             encode_json(metadata),
         )
-        body = b"".join((head, b",".join([item.raw for item in items]), b"]}"))
+        body = b"".join((head, joined(resource, items), b"]}"))
         return Response(200, pretty(body) if _is_pretty(request) else body, _JSON_HEADERS)
     obj = {
         "kind": f"{resource.kind}List",
         "apiVersion": resource.api_version,
         "metadata": metadata,
-        "items": [item.obj for item in items],
+        "items": [{name: value for name, value in item.obj.items() if name not in _TYPE} for item in items],
     }
     if answer.media == "protobuf":
         return Response(200, protobuf.encode_object(obj, list_of(resource.schema)), (content_type(PROTOBUF),))
@@ -118,12 +123,12 @@ def object_response(request: Request, obj: Obj, schema: Message, status: int = 2
     answer = accepted(
         request, TRANSFORMS
     )  # what has no Table form is sent as it is (a Status to who asked for a Table)
-    if answer.media == "protobuf":
+    return _plain(request, answer, obj, status, schema)
+
+
+def _plain(request: Request, answer: Accepted, obj: Obj, status: int, schema: Message | None = None) -> Response:
+    if answer.media == "protobuf" and schema is not None:
         return Response(status, protobuf.encode_object(obj, schema), (content_type(PROTOBUF),))
-    return _plain(request, answer, obj, status)
-
-
-def _plain(request: Request, answer: Accepted, obj: Obj, status: int) -> Response:
     if answer.media == "yaml":
         return Response(status, encode_yaml(obj), (content_type(answer.content_type),))
     body = encode_json(obj)

@@ -23,6 +23,7 @@ from mooring.server.render import accepted, content_type, included
 from mooring.wire import protobuf
 from mooring.wire.accept import TRANSFORMS, Accepted
 from mooring.wire.codec import encode_json
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA
 from mooring.wire.options import ListOptions
 from mooring.wire.schema import Obj
 from mooring.wire.table import partial_metadata, table
@@ -118,22 +119,21 @@ def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], d
 
         def as_table(event: Event) -> bytes:
             nonlocal first
-            objects = [event.obj] if event.stored is not None else []
             metadata: Obj = {"resourceVersion": str(event.revision)}
-            if event.stored is None and (noted := event.obj["metadata"].get("annotations")):
-                metadata["annotations"] = noted
             version = answer.as_api_version
-            obj = table(resource, objects, now(), include, metadata, api_version=version, with_columns=first)
+            # A bookmark is a row too: its object carries the annotation that ends the initial events.
+            obj = table(resource, [event.obj], now(), include, metadata, api_version=version, with_columns=first)
             first = False
             return event_frame(event.type, encode_json(obj))
 
         return as_table
-    if answer.as_kind:
-        return lambda event: event_frame(event.type, encode_json(partial_metadata(event.obj, answer.as_api_version)))
+    schema = PARTIAL_OBJECT_METADATA if answer.as_kind else resource.schema
+
+    def shown(event: Event) -> Obj:
+        return partial_metadata(event.obj, answer.as_api_version) if answer.as_kind else event.obj
+
     if answer.media == "protobuf":
-
-        def as_protobuf(event: Event) -> bytes:
-            return protobuf.encode_watch_frame(event.type, protobuf.encode_object(event.obj, resource.schema))
-
-        return as_protobuf
+        return lambda event: protobuf.encode_watch_frame(event.type, protobuf.encode_object(shown(event), schema))
+    if answer.as_kind:
+        return lambda event: event_frame(event.type, encode_json(shown(event)))
     return Event.frame

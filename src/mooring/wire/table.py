@@ -102,7 +102,8 @@ def table(
     """The objects as a Table.
 
     `list_meta` is the metadata of the list; None for a single object or event, whose own resourceVersion is used then.
-    `api_version` is meta.k8s.io/v1 or v1beta1, as asked for; `with_columns=False` is for all but the first event of a watch.
+    `api_version` is meta.k8s.io/v1 or v1beta1, as asked for; `with_columns=False` is for all but the first event of a watch:
+    their columns are null, as kube-apiserver writes it, because Go clients tell that from an empty list.
     """
     columns = resource.columns or DEFAULT_COLUMNS
     objects = list(objects)
@@ -113,7 +114,7 @@ def table(
         "kind": "Table",
         "apiVersion": api_version,
         "metadata": list_meta,
-        "columnDefinitions": _definitions(columns) if with_columns else [],
+        "columnDefinitions": _definitions(columns) if with_columns else None,
         "rows": [_row(columns, obj, now, include, api_version) for obj in objects],
     }
 
