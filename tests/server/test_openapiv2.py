@@ -47,15 +47,3 @@ async def test_what_nobody_can_write_is_406(server: Server) -> None:
     reply = await server.get("/openapi/v2", headers=[("Accept", "text/html")])
     assert (reply.status, reply.obj["reason"]) == (406, "NotAcceptable")
     assert reply.message == f"only the following media types are accepted: {JSON}, {PROTOBUF}"
-
-
-@in_server
-async def test_server_side_apply_is_told_to_be_missing(server: Server) -> None:
-    """kubectl asks with `force`; told that the type is not served, it says so instead of blaming the options."""
-    reply = await server.call(
-        "PATCH",
-        "/api/v1/namespaces/default/configmaps/a?fieldManager=kubectl&force=false",
-        body={"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
-        content_type="application/apply-patch+yaml",
-    )
-    assert (reply.status, reply.obj["reason"]) == (415, "UnsupportedMediaType")

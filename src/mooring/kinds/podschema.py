@@ -116,7 +116,7 @@ POD_SPEC = Message(
             Scalar.STRING,
             "ClusterFirst, ClusterFirstWithHostNet, Default or None; ClusterFirst when not given.",
         ),
-        Field("nodeSelector", 7, MapOf(Scalar.STRING), "Labels that the node must have."),
+        Field("nodeSelector", 7, MapOf(Scalar.STRING), "Labels that the node must have.", map_atomic=True),
         Field("serviceAccountName", 8, Scalar.STRING, "Service account that the Pod runs as."),
         Field("serviceAccount", 9, Scalar.STRING, "Deprecated name of serviceAccountName."),
         Field("automountServiceAccountToken", 21, Scalar.BOOL, "Whether a token is mounted.", pointer=True),

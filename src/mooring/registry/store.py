@@ -115,6 +115,20 @@ class Registry:
         """Change an object by a function of its present state; applied again when somebody else was faster."""
         return await self._writer.patch(kind, namespace, name, apply, change, options, subresource)
 
+    async def apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        config: Obj,
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        may_create: bool = False,
+    ) -> tuple[Stored, bool]:
+        """Server-side apply of `config`; True in the result: the object was created. Raises ConflictError for fields of others."""
+        return await self._writer.apply(kind, namespace, name, config, change, options, subresource, may_create)
+
     async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change) -> Deleted:
         """Delete an object, or mark it when finalizers hold it. Raises NotFoundError, ConflictError."""
         return await self._writer.delete(kind, namespace, name, options, change)

@@ -6,6 +6,7 @@ Rules kept here:
 * Optimistic concurrency (reference/kubernetes.md 7.11, 7.13): a resourceVersion that is not the stored one is 409. Without one the
   write is tried again on the newest state, a bounded number of times; a patch likewise.
 * A write that would change nothing is not written: the revision stays, no event is sent.
+* Server-side apply creates or merges; `mooring.registry.ownership` says what it and every other write leave in managedFields.
 * generateName is tried eight times; after that 409 with a hint to try again.
 * dryRun goes through everything but the store.
 * Deleting: `mooring.registry.lifecycle` says what holds an object; the update that removes the last holder deletes.
@@ -26,6 +27,7 @@ from mooring.errors import (
     BadRequestError,
     ConflictError,
     Details,
+    ForbiddenError,
     InvalidError,
     MethodNotAllowedError,
     NotFoundError,
@@ -34,7 +36,7 @@ from mooring.errors import (
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
 from mooring.kinds.view import Views
-from mooring.registry import lifecycle
+from mooring.registry import lifecycle, ownership
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
 from mooring.registry.reading import Listed, Reader
 from mooring.registry.stored import Stored, copied, encoded
@@ -138,8 +140,16 @@ class Writer:
             )
         raise error
 
-    async def _create(self, kind: Kind, namespace: str, obj: Obj, change: Change, dry_run: bool) -> Stored:
-        """`obj` belongs to this call."""
+    async def _create(
+        self,
+        kind: Kind,
+        namespace: str,
+        obj: Obj,
+        change: Change,
+        dry_run: bool,
+        managed: Sequence[Obj] = (),
+    ) -> Stored:
+        """`obj` belongs to this call; `managed` are the entries of an object that is applied."""
         resource = kind.resource
         obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
         obj.setdefault("metadata", {})
@@ -152,6 +162,8 @@ class Writer:
         errors = validate_meta(obj, kind) + kind.validate(obj)
         if errors:
             raise InvalidError.of(resource.group, resource.kind, name, errors)
+        if managed:
+            obj["metadata"]["managedFields"] = managed
         value = _bounded(encoded(resource, obj))
         key = kind.key(namespace, name)
         if dry_run:
@@ -202,7 +214,7 @@ class Writer:
                     return await self._create(kind, namespace, fresh, change, dry_run), True
                 except AlreadyExistsError:
                     continue
-            stored = await self._replace(kind, old, copied(obj), change, subresource, dry_run)
+            stored = await self._replace(kind, old, copied(obj), change, subresource, options)
             if stored is not None:
                 return stored, False
         raise _stale(kind, name)
@@ -224,24 +236,76 @@ class Writer:
                 raise _missing(kind, name)
             new = apply(copied(old.obj))
             _check_place(kind, new, namespace, name)
-            stored = await self._replace(kind, old, new, change, subresource, options.dry_run)
+            stored = await self._replace(kind, old, new, change, subresource, options)
             if stored is not None:
                 return stored
         raise _stale(kind, name)
 
+    async def apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        config: Obj,
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        may_create: bool = False,
+    ) -> tuple[Stored, bool]:
+        """Server-side apply. The flag says whether the object was created (only where the caller allows it)."""
+        author = ownership.author(kind, change, options, subresource)
+        config = ownership.opinion(kind, config, subresource)
+        uid, version = config["metadata"].get("uid", ""), config["metadata"].get("resourceVersion", "")
+        for _ in range(PATCH_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            lifecycle.check_uid(kind, name, uid, old)
+            new, entries = ownership.merged(kind, old.obj if old is not None else {}, config, author, options.force)
+            if old is not None:
+                _check_place(kind, new, namespace, name)
+                stored = await self._replace(kind, old, new, change, subresource, options, entries)
+                if stored is not None:
+                    return stored, False
+                continue
+            if subresource:
+                raise _missing(kind, name)
+            if version:
+                raise _stale(kind, name)
+            _check_place(kind, new, namespace, name)
+            if not may_create:
+                raise _forbidden(kind, name)
+            try:
+                return await self._create(kind, namespace, new, change, options.dry_run, entries), True
+            except AlreadyExistsError:
+                continue
+        raise _stale(kind, name)
+
     async def _replace(
-        self, kind: Kind, old: Stored, new: Obj, change: Change, subresource: str, dry_run: bool
+        self,
+        kind: Kind,
+        old: Stored,
+        new: Obj,
+        change: Change,
+        subresource: str,
+        options: WriteOptions,
+        entries: list[Obj] | None = None,
     ) -> Stored | None:
-        """Write `new` (which belongs to this call) over `old`; None when `old` is no longer what is stored."""
-        resource, namespace, name = kind.resource, old.namespace, old.name
+        """Write `new` (which belongs to this call) over `old`; None when `old` is no longer what is stored.
+
+        `entries`: the managedFields of an apply; otherwise they follow from what changes, where anybody tracks that.
+        """
+        resource, namespace, name, dry_run = kind.resource, old.namespace, old.name, options.dry_run
         version = new["metadata"].get("resourceVersion")
         if version in (None, "", "0"):
             new["metadata"].pop("resourceVersion", None)
         elif version != str(old.revision):
             raise _stale(kind, name)
         before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
+        sent = new["metadata"].pop("managedFields", None)
+        kept = before["metadata"].pop("managedFields", None)
         self._prepare(kind, new, before, change, subresource, dry_run)
         gone = lifecycle.finished(kind, new)
+        if entries or sent or kept:
+            ownership.track(new, old.obj, sent, entries, ownership.author(kind, change, options, subresource))
         new["metadata"]["resourceVersion"] = str(old.revision)
         if new == old.obj and not gone:
             return old
@@ -360,6 +424,11 @@ def _check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
 
 def _missing(kind: Kind, name: str) -> NotFoundError:
     return NotFoundError.of(kind.resource.group, kind.resource.plural, name)
+
+
+def _forbidden(kind: Kind, name: str) -> ForbiddenError:
+    why = "it is not there yet, and this user may not create it"
+    return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, why)
 
 
 def _stale(kind: Kind, name: str) -> ConflictError:

@@ -27,12 +27,14 @@ from mooring.server.pipeline import Context
 from mooring.server.render import accepted, list_response, object_response, stored_response
 from mooring.server.watches import Watches
 from mooring.wire.accept import TRANSFORMS
+from mooring.wire.applypatch import APPLY_PATCH, decode_apply
 from mooring.wire.codec import apply_field_validation, conform, decode_body, decode_json
 from mooring.wire.metav1 import DELETE_OPTIONS, STATUS
 from mooring.wire.options import (
     DeleteOptions,
     ListOptions,
     WriteOptions,
+    default_field_manager,
     parse_delete_options,
     parse_get_options,
     parse_list_options,
@@ -47,6 +49,8 @@ from mooring.wire.strategicmerge import strategic_merge_patch
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+UNKNOWN = "unknown"
+"""Field manager of a client that says nothing of itself."""
 _VERB_METHODS = {
     "get": ("GET", "HEAD"),
     "list": ("GET", "HEAD"),
@@ -135,22 +139,9 @@ class Resources:
 
     async def _update(self, context: Context, kind: Kind) -> Response:
         info = context.info
-        options = parse_write_options(context.request.query, "UpdateOptions")
+        options = _managed(context, parse_write_options(context.request.query, "UpdateOptions"))
         obj = await self._body(context, kind.resource.schema, kind, options)
-        may_create = (
-            kind.create_on_update
-            and not info.subresource
-            and self._authorize(
-                Attributes(
-                    user=context.user,
-                    verb="create",
-                    group=info.group,
-                    version=info.version,
-                    resource=info.resource,
-                    namespace=info.namespace,
-                )
-            ).allowed
-        )
+        may_create = kind.create_on_update and self._may_create(context)
         stored, created = await self._registry.update(
             kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
         )
@@ -159,8 +150,11 @@ class Resources:
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
         # the type first: it decides which options may be said
-        patched = _patcher(request.header(b"content-type"), await request.body(), kind)
-        options = parse_write_options(request.query, "PatchOptions")
+        media = request.header(b"content-type").partition(";")[0].strip().lower()
+        if media == APPLY_PATCH:
+            return await self._apply(context, kind)
+        patched = _patcher(media, await request.body(), kind)
+        options = _managed(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
         def apply(current: Obj) -> Obj:
@@ -173,6 +167,35 @@ class Resources:
             kind, info.namespace, info.name, apply, self._change(context), options, info.subresource
         )
         return stored_response(request, stored, context.received)
+
+    async def _apply(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        options = parse_write_options(request.query, "PatchOptions", apply=True)
+        decoded = decode_apply(await request.body(), kind.resource)
+        context.warnings += apply_field_validation(options.field_validation, (), decoded.duplicates)
+        stored, created = await self._registry.apply(
+            kind,
+            info.namespace,
+            info.name,
+            decoded.obj,
+            self._change(context),
+            options,
+            info.subresource,
+            self._may_create(context),
+        )
+        return stored_response(request, stored, context.received, 201 if created else 200)
+
+    def _may_create(self, context: Context) -> bool:
+        info = context.info
+        asked = Attributes(
+            user=context.user,
+            verb="create",
+            group=info.group,
+            version=info.version,
+            resource=info.resource,
+            namespace=info.namespace,
+        )
+        return not info.subresource and self._authorize(asked).allowed
 
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -228,14 +251,20 @@ async def read_object(context: Context, schema: Message, kind: str, api_version:
     return decoded.obj
 
 
-def _patcher(content_type: str, body: bytes, kind: Kind) -> Callable[[Obj], Obj]:
-    name = content_type.partition(";")[0].strip().lower()
+def _managed(context: Context, options: WriteOptions) -> WriteOptions:
+    """The options with a field manager: who names none is known by the program that asks."""
+    if options.field_manager:
+        return options
+    return replace(options, field_manager=default_field_manager(context.request.header(b"user-agent")) or UNKNOWN)
+
+
+def _patcher(name: str, body: bytes, kind: Kind) -> Callable[[Obj], Obj]:
     if name == JSON_PATCH:
         return lambda current: json_patch(current, body)
     if name not in (MERGE_PATCH, STRATEGIC_PATCH):
         raise UnsupportedMediaTypeError(
             "the body of the request was in an unknown format - accepted media types include: "
-            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}"
+            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
         )
     patch: Any = decode_json(body)[0]
     if not isinstance(patch, dict):

@@ -71,6 +71,8 @@ class Schemas:
             shape["enum"] = list(field.enum)
         if isinstance(field.type, ListOf):
             shape |= _list_extensions(field)
+        if field.map_atomic:
+            shape["x-kubernetes-map-type"] = "atomic"
         return shape
 
     def _type(self, kind: Type) -> Obj:

@@ -59,6 +59,7 @@ class Field:
     `required`: OpenAPI `required`. `pointer`: a zero value is meaningful and kept when decoding protobuf (Go pointer, or no
     omitempty). Lists: `patch="merge"` merges by `patch_key` (or as a set of primitives when no key) in strategic merge
     patch; `patch="atomic"` replaces; `list_keys` are the server-side-apply map keys, `list_set` a set of scalars.
+    `map_atomic`: a map that server-side apply takes as one value.
     `within`: JSON shows the field here, protobuf keeps it in an embedded message of this number (Go's inlined structs,
     such as the source of a Volume); 0 for every other field.
     """
@@ -75,6 +76,7 @@ class Field:
     list_set: bool = False
     enum: tuple[str, ...] = ()
     within: int = 0
+    map_atomic: bool = False
 
 
 @dataclass(frozen=True)

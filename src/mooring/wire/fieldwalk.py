@@ -1,0 +1,272 @@
+"""Walking objects by their schema for server-side apply: which fields they have, how two differ, how two merge.
+
+Rules kept here:
+* The schema says what is one value and what has parts: messages and maps have members, lists with `list_keys` have items known
+  by those keys, lists with `list_set` have their values as items. Everything else (scalars, other lists, atomic messages and
+  maps) is one value that has one owner. kind and apiVersion belong to nobody and are not looked at.
+* Fields of a message are owned one by one, and the message itself only where it is empty or a pointer in Go; members of a map and
+  items of a list are owned themselves, beside what they contain.
+* Merging: what both have and is one value comes from the applied side; parts merge. Items keep the order of the applied list, the
+  others stand before the applied item they stood before, and before new ones.
+* An item of a live list that repeats a key is not to be told from its twin: such twins are one value together. In an applied
+  list a missing or repeated key is refused.
+* Nothing given is changed; results may share parts with it.
+
+Each `Message` is compiled once into a `Shape`, kept on the message itself.
+Source: structured-merge-diff as used by kube-apiserver; reference/kubernetes.md 7.11.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from mooring.errors import BadRequestError
+from mooring.wire.fieldset import FieldSet, Path, insert, is_member, keyed, node, path_text, valued
+from mooring.wire.fieldset import field as member
+from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Type
+
+KEY_DEFAULTS = {"protocol": "TCP"}
+"""List keys that may be left out, and what they then are: the only default among the list keys of Kubernetes."""
+UNTYPED = "failed to create typed patch object"
+"""How kube-apiserver begins to say that an applied object does not fit its schema."""
+_SHAPE = "_fieldwalk_shape"
+
+
+class Form(Enum):
+    """How a value is divided among owners."""
+
+    VALUE = "one value"
+    MESSAGE = "known members"
+    MAP = "any members"
+    ITEMS = "items by key"
+    SET = "items by value"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a walk needs to know of one place in an object. `always`: Go has it even when JSON does not show it."""
+
+    form: Form
+    fields: dict[str, Shape] = field(default_factory=dict)
+    item: Shape | None = None
+    keys: tuple[str, ...] = ()
+    always: bool = False
+
+    def below(self, element: str) -> Shape:
+        """The shape of a part."""
+        return self.item or self.fields.get(element[2:], _VALUE)
+
+
+_VALUE = Shape(Form.VALUE)
+
+
+def shape_of(schema: Message) -> Shape:
+    """The shape of a whole object."""
+    shape: Shape | None = schema.__dict__.get(_SHAPE)
+    if shape is None:
+        shape = schema.__dict__[_SHAPE] = _type(schema, False)
+    return shape
+
+
+def _field(declared: Field) -> Shape:
+    kind = declared.type
+    if isinstance(kind, ListOf):
+        if declared.list_keys:
+            return Shape(Form.ITEMS, item=_type(kind.item, False), keys=declared.list_keys)
+        return Shape(Form.SET, item=_VALUE) if declared.list_set else _VALUE
+    if isinstance(kind, MapOf) and declared.map_atomic:
+        return _VALUE
+    return _type(kind, not declared.pointer)
+
+
+def _type(kind: Type, always: bool) -> Shape:
+    if isinstance(kind, Message) and not kind.atomic:
+        return Shape(Form.MESSAGE, {item.name: _field(item) for item in kind.fields}, always=always)
+    if isinstance(kind, MapOf):
+        return Shape(Form.MAP, item=_type(kind.value, False))
+    return _VALUE
+
+
+def _parts(value: Any, shape: Shape) -> dict[str, Any]:
+    """The parts of a value by path element, in their order. Twins in a list are a tuple."""
+    if shape.form is Form.MESSAGE:
+        return {member(name): item for name, item in value.items() if name in shape.fields}
+    if shape.form is Form.MAP:
+        return {member(name): item for name, item in value.items()}
+    parts: dict[str, Any] = {}
+    for item in value:
+        element = _item_element(item, shape)
+        if element in parts:
+            twins = parts[element]
+            parts[element] = (*twins, item) if isinstance(twins, tuple) else (twins, item)
+        else:
+            parts[element] = item
+    return parts
+
+
+def _item_element(item: Any, shape: Shape) -> str:
+    if shape.form is Form.SET:
+        return valued(item)
+    keys = {key: item.get(key, KEY_DEFAULTS.get(key)) for key in shape.keys}
+    return keyed({key: value for key, value in keys.items() if value is not None})
+
+
+def _whole(value: Any, shape: Shape) -> bool:
+    """Whether a value is owned as one."""
+    return shape.form is Form.VALUE or isinstance(value, tuple) or not value
+
+
+def field_set(obj: Obj, schema: Message, *, strict: bool = False) -> FieldSet:
+    """Every field that `obj` sets. With `strict`, as one applies it: BadRequestError for list items without a key of their own."""
+    return _fields(obj, shape_of(schema), (), strict)
+
+
+def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
+    fields: FieldSet = {}
+    if strict and shape.form is Form.ITEMS:
+        _check_keys(value, shape, path)
+    for element, part in _parts(value, shape).items():
+        if strict and isinstance(part, tuple):
+            raise BadRequestError(f"{UNTYPED}: {path_text(path)}: duplicate entries for key {path_text((element,))}")
+        below = shape.below(element)
+        whole = _whole(part, below)
+        children = {} if whole else _fields(part, below, (*path, element), strict)
+        insert(fields, element, whole or shape.form is not Form.MESSAGE, children)
+    return fields
+
+
+def _check_keys(items: list[Obj], shape: Shape, path: Path) -> None:
+    for index, item in enumerate(items):
+        for key in shape.keys:
+            if key not in item and key not in KEY_DEFAULTS:
+                raise BadRequestError(
+                    f"{UNTYPED}: {path_text(path)}: element {index}: "
+                    f'associative list with keys has an element that omits key field "{key}"'
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What became of an object, as sets of fields."""
+
+    modified: FieldSet = field(default_factory=dict)
+    added: FieldSet = field(default_factory=dict)
+    removed: FieldSet = field(default_factory=dict)
+
+
+def compare(before: Obj, after: Obj, schema: Message) -> Difference:
+    """How `after` differs from `before`."""
+    found = Difference()
+    _compare(before, after, shape_of(schema), found)
+    return found
+
+
+def _compare(before: Any, after: Any, shape: Shape, found: Difference) -> None:
+    """Both have parts of `shape`; writes into `found`, whose sets belong to the caller."""
+    old, new = _parts(before, shape), _parts(after, shape)
+    for element, part in new.items():
+        below = shape.below(element)
+        if element not in old:
+            found.added[element] = _all(part, below)
+        elif (other := old[element]) != part:
+            if below.form is Form.VALUE or isinstance(part, tuple) or isinstance(other, tuple):
+                found.modified[element] = {}
+            else:
+                inner = Difference()
+                _compare(other, part, below, inner)
+                insert(found.modified, element, False, inner.modified)
+                insert(found.added, element, False, inner.added)
+                insert(found.removed, element, False, inner.removed)
+    for element, part in old.items():
+        if element not in new:
+            found.removed[element] = _all(part, shape.below(element))
+
+
+def _all(value: Any, shape: Shape) -> FieldSet:
+    """The node of a value that one side does not have at all: itself and everything below."""
+    if _whole(value, shape):
+        return {}
+    children = {element: _all(part, shape.below(element)) for element, part in _parts(value, shape).items()}
+    return node(not shape.always, children)
+
+
+def merge(live: Obj, applied: Obj, schema: Message) -> Obj:
+    """`live` with everything that `applied` says."""
+    merged: Obj = _merge(live, applied, shape_of(schema))
+    return merged
+
+
+def _merge(live: Any, applied: Any, shape: Shape) -> Any:
+    if shape.form is Form.VALUE:
+        return applied
+    if shape.form in (Form.MESSAGE, Form.MAP):
+        result = dict(live)
+        for name, part in applied.items():
+            result[name] = _merge(live[name], part, shape.below(member(name))) if name in live else part
+        return result
+    old, new = _parts(live, shape), _parts(applied, shape)
+    before = list(old)
+    merged: list[Any] = []
+    left = 0  # everything in front of this place in `before` is in `merged`, or is applied
+    for element, part in new.items():
+        place = before.index(element) if element in old else left
+        while left < len(before) and (left < place or before[left] not in new):
+            if before[left] not in new:
+                merged += _listed(old[before[left]])
+            left += 1
+        twins = isinstance(old.get(element), tuple)
+        merged.append(_merge(old[element], part, shape.below(element)) if element in old and not twins else part)
+    for other in before[left:]:
+        if other not in new:
+            merged += _listed(old[other])
+    return merged
+
+
+def _listed(part: Any) -> list[Any]:
+    return list(part) if isinstance(part, tuple) else [part]
+
+
+def remove(obj: Obj, fields: FieldSet, schema: Message) -> Obj:
+    """`obj` without the members of `fields`, each with all that lies below it. What becomes empty is left out."""
+    kept: Obj = _remove(obj, fields, shape_of(schema))
+    return kept
+
+
+def _remove(value: Any, fields: FieldSet, shape: Shape) -> Any:
+    if shape.form is Form.VALUE:  # a client may have written a set that claims parts where there are none
+        return value
+    if shape.form in (Form.MESSAGE, Form.MAP):
+        result: Obj = {}
+        for name, part in value.items():
+            below = fields.get(member(name))
+            if below is None:
+                result[name] = part
+            elif not is_member(below) and (rest := _remove(part, below, shape.below(member(name)))):
+                result[name] = rest
+        return result
+    kept: list[Any] = []
+    for element, part in _parts(value, shape).items():
+        below = fields.get(element)
+        if below is None:
+            kept += _listed(part)
+        elif not is_member(below):
+            kept += _listed(part) if isinstance(part, tuple) else [_remove(part, below, shape.below(element))]
+    return kept
+
+
+def with_messages(fields: FieldSet, schema: Message) -> FieldSet:
+    """`fields` and every message that contains one of them: a message goes when all of it goes."""
+    return _with_messages(fields, shape_of(schema))
+
+
+def _with_messages(fields: FieldSet, shape: Shape) -> FieldSet:
+    result: FieldSet = {}
+    for element, child in fields.items():
+        below = shape.below(element)
+        children = _with_messages({key: part for key, part in child.items() if key != "."}, below)
+        insert(
+            result, element, is_member(child) or (below.form is Form.MESSAGE and shape.form is Form.MESSAGE), children
+        )
+    return result

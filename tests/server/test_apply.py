@@ -1,0 +1,105 @@
+"""`PATCH` with `application/apply-patch+yaml`: who is asked what, and what is answered (reference/kubernetes.md 7.11, 7.12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.serverroom import Reply, Server, in_server
+
+APPLY = "application/apply-patch+yaml"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def config(**data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data}
+
+
+async def apply(server: Server, body: Any, query: str = "fieldManager=a", **how: Any) -> Reply:
+    return await server.call("PATCH", f"{MAPS}/m?{query}", body=body, content_type=APPLY, **how)
+
+
+@in_server
+async def test_what_is_new_is_created_and_what_is_there_is_changed(server: Server) -> None:
+    reply = await apply(server, b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {x: '1'}\n")
+    assert (reply.status, reply.obj["data"]) == (201, {"x": "1"})
+    reply = await apply(server, config(x="2"))
+    assert (reply.status, reply.obj["data"]) == (200, {"x": "2"})
+
+
+@in_server
+async def test_a_conflict_names_every_field_and_force_wins(server: Server) -> None:
+    await apply(server, config(x="1"))
+    reply = await apply(server, config(x="2"), "fieldManager=b")
+    assert (reply.status, reply.obj["reason"]) == (409, "Conflict")
+    assert reply.obj["details"]["causes"] == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "a"', "field": ".data.x"}
+    ]
+    assert (await apply(server, config(x="2"), "fieldManager=b&force=true")).status == 200
+
+
+@in_server
+async def test_who_names_no_manager_is_known_by_the_program(server: Server) -> None:
+    await apply(server, config(x="1"))
+    for number, header in enumerate(([("User-Agent", "tool/1.0 (linux)")], [])):
+        await server.call(
+            "PATCH",
+            f"{MAPS}/m",
+            body={"data": {"y": str(number)}},
+            content_type="application/merge-patch+json",
+            headers=header,
+        )
+        entry = (await server.get(f"{MAPS}/m")).obj["metadata"]["managedFields"][-1]
+        assert (entry["manager"], entry["operation"]) == (("tool", "unknown")[number], "Update")
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "status", "says"),
+    [
+        pytest.param("", config(), 422, "fieldManager: Required value", id="no manager"),
+        pytest.param("fieldManager=a", b"[]", 400, "must be an object", id="a list"),
+        pytest.param("fieldManager=a", config() | {"spec": 1}, 400, ".spec: field not declared", id="an unknown field"),
+        pytest.param(
+            "fieldManager=a&fieldValidation=Strict",
+            b"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: b, a: c}}",
+            400,
+            'duplicate field "data.a"',
+            id="a duplicate key, strictly",
+        ),
+    ],
+)
+def test_it_is_refused_for(query: str, body: Any, status: int, says: str) -> None:
+    @in_server
+    async def refused(server: Server) -> None:
+        reply = await apply(server, body, query)
+        assert reply.status == status
+        assert says in reply.message
+
+    refused()
+
+
+@in_server
+async def test_a_duplicate_key_is_warned_about(server: Server) -> None:
+    reply = await apply(server, b"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: b, a: c}}")
+    assert reply.status == 201
+    assert 'duplicate field \\"data.a\\"' in reply.warnings[0]
+
+
+@in_server
+async def test_creating_by_apply_needs_permission_to_create(server: Server) -> None:
+    role = {
+        "metadata": {"name": "patcher"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}],
+    }
+    await server.post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", role)
+    binding = {
+        "metadata": {"name": "patcher"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "patcher"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+    }
+    await server.post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", binding)
+    jane = server.user("jane")
+    assert (await apply(server, config(x="1"), via=jane)).status == 403
+    await apply(server, config(x="1"))
+    assert (await apply(server, config(x="1"), via=jane)).status == 200

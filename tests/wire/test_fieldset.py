@@ -1,0 +1,121 @@
+"""Sets of fields: what FieldsV1 says, what it may not say, and the algebra of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.wire import fieldset
+from mooring.wire.fieldset import FieldSet, Path, difference, has, intersection, of_paths, parse, paths, union, without
+
+ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"x"', "i:0"])
+PATHS = st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple)
+PATH_SETS = st.sets(PATHS, max_size=8)
+
+
+def members(fields: FieldSet) -> set[Path]:
+    return set(paths(fields))
+
+
+@given(PATH_SETS)
+def test_a_set_has_the_paths_it_was_made_of(chosen: set[Path]) -> None:
+    fields = of_paths(*chosen)
+    assert members(fields) == chosen
+    assert all(has(fields, path) for path in chosen)
+
+
+@given(PATH_SETS, PATHS)
+def test_has_asks_for_exactly_one_path(chosen: set[Path], path: Path) -> None:
+    assert has(of_paths(*chosen), path) == (path in chosen)
+
+
+def test_the_root_is_in_no_set() -> None:
+    assert not has(of_paths(("f:a",)), ())
+
+
+@given(PATH_SETS, PATH_SETS)
+def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> None:
+    left, right = of_paths(*a), of_paths(*b)
+    assert members(union(left, right)) == a | b
+    assert members(intersection(left, right)) == a & b
+    assert members(difference(left, right)) == a - b
+    assert members(without(left, right)) == {path for path in a if not any(path[: len(other)] == other for other in b)}
+    assert (left, right) == (of_paths(*a), of_paths(*b)), "nothing given is changed"
+
+
+@given(PATH_SETS)
+def test_what_is_printed_is_parsed_again(chosen: set[Path]) -> None:
+    fields = of_paths(*chosen)
+    assert parse(fieldset.printed(fields)) == fields
+    assert list(fieldset.printed(fields)) == sorted(fields)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        pytest.param({"f:data": {"f:a": {}}}, ("f:data", "f:a"), id="a member of a member"),
+        pytest.param({"f:data": {".": {}, "f:a": {}}}, ("f:data",), id="a member that has members"),
+        pytest.param({'k:{"b": 1,"a":"x"}': {}}, ('k:{"a":"x","b":1}',), id="keys, sorted and compact"),
+        pytest.param({'v:{"a": [1, true]}': {}}, ('v:{"a":[1,true]}',), id="a value, compact"),
+        pytest.param({'v:"é"': {}}, ('v:"é"',), id="a value that is not ASCII"),
+        pytest.param({"i:12": {}}, ("i:12",), id="a position"),
+        pytest.param({".": {}, "f:a": {}}, ("f:a",), id="a root that calls itself a member"),
+    ],
+)
+def test_fields_v1_is_read(said: dict[str, Any], path: Path) -> None:
+    assert has(parse(said), path)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param([], id="a list"),
+        pytest.param({"f:a": None}, id="a child that is no object"),
+        pytest.param({"a": {}}, id="a key without its kind"),
+        pytest.param({"x:a": {}}, id="a kind that does not exist"),
+        pytest.param({"k:[]": {}}, id="keys that are no object"),
+        pytest.param({"k:{": {}}, id="keys that are no JSON"),
+        pytest.param({"v:": {}}, id="a value that is not there"),
+        pytest.param({"v:" + "[" * 100_000: {}}, id="a value without end"),
+        pytest.param({'v:"\\ud800"': {}}, id="half a character"),
+        pytest.param({"i:": {}}, id="no position"),
+        pytest.param({"i:-1": {}}, id="a position before the first"),
+        pytest.param({"i:²": {}}, id="a position in other digits"),
+    ],
+)
+def test_what_is_not_fields_v1_is_refused(said: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(said)
+
+
+@given(
+    st.recursive(st.dictionaries(st.text(max_size=6), st.just({})), lambda c: st.dictionaries(st.text(max_size=6), c))
+)
+def test_junk_never_crashes(junk: Any) -> None:
+    try:
+        parse(junk)
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        pytest.param(("f:data", "f:a.b/c"), ".data.a.b/c", id="members"),
+        pytest.param(
+            ("f:spec", "f:containers", 'k:{"name":"web"}', "f:image"), '.spec.containers[name="web"].image', id="a key"
+        ),
+        pytest.param(
+            ("f:ports", 'k:{"containerPort":80,"protocol":"TCP"}'),
+            '.ports[containerPort=80,protocol="TCP"]',
+            id="two keys",
+        ),
+        pytest.param(("f:finalizers", 'v:"x/y"'), '.finalizers[="x/y"]', id="a value"),
+        pytest.param(("f:args", "i:3"), ".args[3]", id="a position"),
+    ],
+)
+def test_a_path_prints_as_people_read_it(path: Path, text: str) -> None:
+    assert fieldset.path_text(path) == text
