@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import resource
 import shutil
 import socket
 import ssl
@@ -13,6 +14,8 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -20,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mooring.pki import pem
 from mooring.server import http, listener
 from mooring.server.http import Request, Response
+from mooring.server.listener import Connection, Listener, TlsProtocol
 from tests.support.testca import Pair, ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 
@@ -469,3 +473,54 @@ def test_a_key_that_is_not_the_certificates_is_a_clear_error(ca: ThrowawayCA) ->
 
     with pytest.raises(ConfigError, match="do not belong together"):
         server_context([ca.server().certificate], ca.server().key, [ca.certificate])
+
+
+def test_one_source_holds_at_most_half_of_the_connections() -> None:
+    listening = Listener(cast(Any, None), cast(Any, None), max_connections=4)
+
+    def connected(source: str) -> tuple[TlsProtocol, bool]:
+        protocol = TlsProtocol.__new__(TlsProtocol)
+        protocol.connection, protocol._waiting = Connection(source), 0
+        return protocol, listening.admit(protocol)
+
+    first, _ = connected("192.0.2.1")
+    assert [connected("192.0.2.1")[1], connected("192.0.2.1")[1], connected("192.0.2.2")[1]] == [True, False, True]
+    listening.dismiss(first)
+    assert connected("192.0.2.1")[1]
+    assert [connected("192.0.2.3")[1], connected("192.0.2.4")[1]] == [True, False]
+    assert listening.refused == 2
+
+
+def test_all_slow_readers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MAX_UNSENT_IN_ALL", 100)
+    listening = Listener(cast(Any, None), cast(Any, None))
+    protocol = TlsProtocol.__new__(TlsProtocol)
+    protocol.connection, protocol._waiting = Connection("192.0.2.1"), 0
+    protocol.tcp = cast(Any, SimpleNamespace(get_write_buffer_size=lambda: 101))
+    listening.admit(protocol)
+    listening.unsent = 101
+    assert listening.is_overfull()
+    protocol.tcp = cast(Any, SimpleNamespace(get_write_buffer_size=lambda: 3))
+    assert (listening.is_overfull(), listening.unsent) == (False, 3)
+
+
+def test_no_more_connections_than_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"now": (1024, 4096)}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, wanted: limits.update(now=wanted))
+    assert listener.affordable_connections() == 4096 - listener.SPARE_FILES
+    assert limits["now"] == (4096, 4096)
+    limits["now"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert listener.affordable_connections() == listener.MAX_CONNECTIONS
+
+
+def test_a_long_body_that_nobody_reads_ends_the_connection(server: Served, tmp_path: Path) -> None:
+    with server.client(tmp_path) as peer:
+        head, _, _ = request("/unread", "POST", body=b"x").partition(b"\r\n\r\n")
+        sent = head.replace(b"Content-Length: 1", b"Content-Length: %d" % (4 * http.MAX_DISCARDED))
+        assert sent != head
+        peer.sendall(sent + b"\r\n\r\n")
+        assert reply(peer)[0] == 401
+        with pytest.raises(OSError):  # noqa: PT012 - at one of these pieces the connection is gone
+            for _ in range(64):
+                peer.sendall(bytes(http.MAX_DISCARDED // 16))

@@ -37,7 +37,7 @@ from mooring.server.audit import AuditLog
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.health import HealthChecks
 from mooring.server.http import Application
-from mooring.server.listener import Listener
+from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
 from mooring.server.resources import Resources
@@ -165,7 +165,7 @@ class Plane:
         )
         self._application = Application(pipeline)
         context = server_context(material.serving_chain, material.serving_key, [material.authority.certificate])
-        self._listener = Listener(context, self._application.protocol)
+        self._listener = Listener(context, self._application.protocol, max_connections=affordable_connections())
         api = RegistryApi(self.registry, decide, clock)
         controllers = build(ControllerSettings(authority=material.authority, root_ca_pem=material.ca_pem))
         self._reconciler = Reconciler(controllers, api, clock, self._entropy)

@@ -32,6 +32,8 @@ MAX_HEADERS = 1000
 """Each is looked at several times; a user impersonated with hundreds of groups still passes."""
 MAX_BODY_BYTES = 3 << 20
 """kube-apiserver's limit for resource requests (reference/kubernetes.md 7.17)."""
+MAX_DISCARDED = MAX_BODY_BYTES
+"""How much of a body may still come after the answer: what would have been read; then the connection is cut."""
 HEADER_SECONDS = 32.0
 """kube-apiserver's ReadHeaderTimeout; for the first request it runs from the handshake, so that silence holds no place."""
 BODY_SECONDS = 60.0
@@ -206,6 +208,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, config: Config, server_state: ServerState) -> None:
         super().__init__(config, server_state, {})
         self._without_progress = 0
+        self._discarded = 0
         self._in_headers = False
         self._header_timer: asyncio.TimerHandle | None = None
         self.frames: Frames | None = None
@@ -224,6 +227,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers = True
+        self._discarded = 0
         self.scope["state"]["transport"] = self.transport
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
@@ -245,6 +249,10 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._without_progress = 0
+        if self.cycle.response_complete:
+            self._discarded += len(body)
+            if self._discarded > MAX_DISCARDED:
+                self.transport.abort()
         super().on_body(body)
 
     def _refuse_headers(self) -> None:

@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ from OpenSSL import SSL, crypto
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
 MAX_CONNECTIONS = 20_000
-"""Each costs about 20 kB: half a gigabyte at the most."""
+"""Each costs about 20 kB: half a gigabyte at the most. Fewer where the process may not open as many files."""
+SPARE_FILES = 128
+"""Descriptors kept for the database, logs and files."""
 BACKLOG = 1024
 RECORD = 16_384
 """RFC 8446 5.1: no TLS record carries more plain text, so one read never needs a larger buffer."""
@@ -30,6 +33,8 @@ RECORD_OVERHEAD = 4096
 """Room for record headers and tags when asking the BIO for what was just encrypted."""
 WRITE_PIECE = 262_144
 """Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
+MAX_UNSENT_IN_ALL = 512 << 20
+"""What all slow readers together may hold; beyond it whoever is written to next is cut off, until there is room again."""
 MAX_UNSENT = 64 << 20
 """A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
 FLUSH_LOOK_SECONDS = 0.01
@@ -135,16 +140,15 @@ class TlsProtocol(asyncio.Protocol):
         self._transport: TlsTransport | None = None
         self._paused = False
         self._held: list[bytes] = []
+        self._waiting = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
         peer = transport.get_extra_info("peername")
         self.connection.source = str(peer[0]) if peer else ""
-        if len(self._listener.connections) >= self._listener.max_connections:
-            self._listener.refused += 1
+        if not self._listener.admit(self):
             self.tcp.abort()
             return
-        self._listener.connections.add(self)
         self._tls = SSL.Connection(self.context, None)
         self._tls.set_accept_state()
         self._deadline: asyncio.TimerHandle | None = self.loop.call_later(HANDSHAKE_SECONDS, self.tcp.abort)
@@ -199,7 +203,7 @@ class TlsProtocol(asyncio.Protocol):
         """Encrypt `data` and pass it to the kernel, in pieces."""
         if self.tcp.is_closing():
             return
-        if self.tcp.get_write_buffer_size() > MAX_UNSENT:
+        if self.tcp.get_write_buffer_size() > MAX_UNSENT or self._listener.is_overfull():
             self._listener.cut_off += 1
             self.tcp.abort()
             return
@@ -214,6 +218,9 @@ class TlsProtocol(asyncio.Protocol):
                     self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
         except SSL.Error:
             self.tcp.abort()
+        waiting = self.tcp.get_write_buffer_size()
+        self._listener.unsent += waiting - self._waiting
+        self._waiting = waiting
 
     def _send_pending(self) -> None:
         try:
@@ -231,6 +238,16 @@ class TlsProtocol(asyncio.Protocol):
             except SSL.Error:
                 pass  # the peer is gone already; there is nobody to say goodbye to
             self.tcp.close()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes the kernel had not taken at the last write."""
+        return self._waiting
+
+    def settle(self) -> int:
+        """The same as of now."""
+        self._waiting = self.tcp.get_write_buffer_size()
+        return self._waiting
 
     def pause_reading(self) -> None:
         if not self._paused:
@@ -263,13 +280,25 @@ class TlsProtocol(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._listener.connections.discard(self)
+        self._listener.dismiss(self)
         if getattr(self, "_deadline", None) is not None:
             assert self._deadline is not None
             self._deadline.cancel()
         if self._transport is not None:
             self._transport._closing = True  # noqa: SLF001 - the two halves of one connection
             self.inner.connection_lost(error)
+
+
+def affordable_connections() -> int:
+    """How many connections this process may hold: its limit of open files is raised as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + SPARE_FILES
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        soft = limit
+    allowed = wanted if soft == resource.RLIM_INFINITY else soft
+    return max(SPARE_FILES, min(MAX_CONNECTIONS, allowed - SPARE_FILES))
 
 
 class Listener:
@@ -289,6 +318,9 @@ class Listener:
         self.refused = 0
         self.failed_handshakes = 0
         self.cut_off = 0
+        self.unsent = 0
+        """Bytes that wait for slow readers, as of each connection's last write: never less than the truth by much."""
+        self._by_source: dict[str, int] = {}
         self._chains: dict[bytes, tuple[bytes, ...]] = {}
         self._server: asyncio.Server | None = None
 
@@ -300,6 +332,35 @@ class Listener:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound = self._server.sockets[0].getsockname()
         return int(bound[1])
+
+    def admit(self, protocol: TlsProtocol) -> bool:
+        """Whether one more connection fits: in all, and of its source, which may hold half of them."""
+        source = protocol.connection.source
+        held = self._by_source.get(source, 0)
+        if len(self.connections) >= self.max_connections or held >= max(1, self.max_connections // 2):
+            self.refused += 1
+            return False
+        self._by_source[source] = held + 1
+        self.connections.add(protocol)
+        return True
+
+    def dismiss(self, protocol: TlsProtocol) -> None:
+        """Forget a connection that ended."""
+        if protocol not in self.connections:
+            return
+        self.connections.remove(protocol)
+        self.unsent -= protocol.waiting
+        source = protocol.connection.source
+        self._by_source[source] -= 1
+        if not self._by_source[source]:
+            del self._by_source[source]
+
+    def is_overfull(self) -> bool:
+        """Whether slow readers together hold more than the server gives them; looked at exactly only when it seems so."""
+        if self.unsent <= MAX_UNSENT_IN_ALL:
+            return False
+        self.unsent = sum(protocol.settle() for protocol in self.connections)
+        return self.unsent > MAX_UNSENT_IN_ALL
 
     def stop_accepting(self) -> None:
         if self._server is not None:
