@@ -12,6 +12,7 @@ from mooring.registry.admission.noderestriction import NodeRestriction
 from mooring.registry.admission.rbacescalation import RbacEscalation
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
 from mooring.registry.admission.serviceaccount import ServiceAccount
+from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
 
 __all__ = ["ADMISSION", "Admission", "AdmissionRequest", "Authorize", "build"]
 
@@ -20,6 +21,8 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
         "NamespaceLifecycle": NamespaceLifecycle,
         "ServiceAccount": ServiceAccount,
         "NodeRestriction": NodeRestriction,
+        "ServiceClusterIP": ServiceClusterIP,
+        "ServiceNodePort": ServiceNodePort,
         "CertificateApproval": CertificateApproval,
         "CertificateSigning": CertificateSigning,
         "CertificateSubjectRestriction": CertificateSubjectRestriction,

@@ -1,0 +1,149 @@
+"""ServiceClusterIP and ServiceNodePort: Services get addresses and node ports, and no two the same.
+
+Rules kept here (Kubernetes API reference, core/v1 Service; reference/kubernetes.md 7.15; wording as kube-apiserver's):
+* A Service that has a use for an address gets a free one of the range, unless it asks for one, or for none (`None`). One asked for
+  is of the range and free. Node ports likewise; a port of TCP and UDP has the same one for both.
+* What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far.
+* The choice follows from the Service's uid: admission draws no entropy of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
+from mooring.kinds.addresses import parse_address
+from mooring.kinds.serviceallocation import CIDR, NODE_PORTS, free_address, free_port
+from mooring.kinds.servicetypes import HEADLESS, checks_health, has_cluster_ip, has_node_ports
+from mooring.registry.admission.request import AdmissionRequest
+from mooring.wire.schema import Obj
+
+TAKEN = "already allocated"
+
+
+class ServiceClusterIP:
+    name = "ServiceClusterIP"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        spec = _written(request)
+        if spec is None or not has_cluster_ip(spec):
+            return
+        given = spec.get("clusterIPs") or []
+        if not given and not spec.get("clusterIP"):
+            address = free_address(_addresses(request), _seed(request, "address"))
+            if address is None:
+                raise InternalServerError(f"every address of {CIDR}, the range of Services, is taken")
+            spec["clusterIP"], spec["clusterIPs"] = address, [address]
+            return
+        for text in given:
+            self._check(request, given, text)
+
+    def _check(self, request: AdmissionRequest, given: list[str], text: str) -> None:
+        """Raises InvalidError for an address that cannot be had. What is no address at all is left to validation."""
+        address = parse_address(text) if text != HEADLESS else None
+        if address is None or text in _own(request):
+            return
+        if address not in CIDR:
+            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {CIDR}"
+        elif address in (CIDR.network_address, CIDR.broadcast_address):
+            why = f"the provided IP ({text}) is not one that an endpoint can have"
+        elif str(address) in _addresses(request):
+            why = f"provided IP is {TAKEN}"
+        else:
+            return
+        raise _refused(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
+
+
+class ServiceNodePort:
+    name = "ServiceNodePort"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        spec = _written(request)
+        if spec is None or not (has_node_ports(spec) or checks_health(spec)):
+            return
+        used = _ports(request)
+        own = dict(_given(request.old.get("spec") or {})) if request.old is not None else {}
+        given = list(_given(spec))
+        for path, port in given:
+            if port not in own.values() and (why := _why_not(port, used)):
+                raise _refused(request, invalid(path, port, why))
+        used.update(port for _, port in given)
+        if has_node_ports(spec):
+            self._fill(request, spec, used)
+        if checks_health(spec) and not spec.get("healthCheckNodePort"):
+            spec["healthCheckNodePort"] = _next(request, used, "health")
+
+    def _fill(self, request: AdmissionRequest, spec: Obj, used: set[int]) -> None:
+        chosen: dict[int, int] = {}
+        for port in spec.get("ports") or ():
+            number = port.get("port", 0)
+            if port.get("nodePort"):
+                chosen.setdefault(number, port["nodePort"])
+                continue
+            if number not in chosen:
+                chosen[number] = _next(request, used, f"port {number}")
+            port["nodePort"] = chosen[number]
+
+
+def _written(request: AdmissionRequest) -> Obj | None:
+    """The spec of the Service that is written."""
+    if request.resource != "services" or request.new is None:
+        return None
+    spec: Obj = request.new.get("spec") or {}
+    return spec
+
+
+def _others(request: AdmissionRequest) -> Iterator[Obj]:
+    """The specs of all other Services."""
+    for service in request.views["services"].list():
+        metadata = service["metadata"]
+        if (metadata.get("namespace"), metadata["name"]) != (request.namespace, request.name):
+            yield service.get("spec") or {}
+
+
+def _own(request: AdmissionRequest) -> list[str]:
+    """The addresses that the Service already has."""
+    return (request.old.get("spec") or {}).get("clusterIPs") or [] if request.old is not None else []
+
+
+def _addresses(request: AdmissionRequest) -> set[str]:
+    return {address for spec in _others(request) for address in spec.get("clusterIPs") or ()}
+
+
+def _ports(request: AdmissionRequest) -> set[int]:
+    return {port for spec in _others(request) for _, port in _given(spec)}
+
+
+def _given(spec: Obj) -> Iterator[tuple[str, int]]:
+    """The node ports a Service has, and where it says so."""
+    for index, port in enumerate(spec.get("ports") or ()):
+        if number := port.get("nodePort"):
+            yield f"spec.ports[{index}].nodePort", number
+    if number := spec.get("healthCheckNodePort"):
+        yield "spec.healthCheckNodePort", number
+
+
+def _why_not(port: int, used: set[int]) -> str:
+    if port not in NODE_PORTS:
+        return (
+            "provided port is not in the valid range. "
+            f"The range of valid ports is {NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
+        )
+    return f"provided port is {TAKEN}" if port in used else ""
+
+
+def _next(request: AdmissionRequest, used: set[int], what: str) -> int:
+    port = free_port(used, _seed(request, what))
+    if port is None:
+        raise InternalServerError("every node port is taken")
+    used.add(port)
+    return port
+
+
+def _seed(request: AdmissionRequest, what: str) -> bytes:
+    metadata = (request.new or {}).get("metadata") or {}
+    return f"{metadata.get('uid', '')} {what}".encode()
+
+
+def _refused(request: AdmissionRequest, error: FieldError) -> InvalidError:
+    return InvalidError.of("", "Service", request.name, [error])
