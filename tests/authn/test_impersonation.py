@@ -1,18 +1,143 @@
-"""Impersonation headers (reference/kubernetes.md 5.13)."""
+"""Impersonation headers: every way to be allowed, in order (reference/kubernetes.md 5.13)."""
 
 from __future__ import annotations
 
 import pytest
 
-from mooring.authn.impersonation import MAX_PARTS, Grant, read_impersonation
+from mooring.authn.impersonation import MAX_PARTS, NODE_NAME, POD_NAME, Grant, Impersonation, read_impersonation
 from mooring.errors import BadRequestError
-from mooring.identity import AUTHENTICATED, UNAUTHENTICATED, UserInfo
+from mooring.identity import AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED, UserInfo
 
 AUTHN = "authentication.k8s.io"
+BOB = UserInfo("bob")
+NODE = "system:node:n1"
+ACCOUNT = "system:serviceaccount:ns:sa"
+
+
+def pod(node: str = "n1", name: str = ACCOUNT, **more: tuple[str, ...]) -> UserInfo:
+    return UserInfo(name, extra={NODE_NAME: (node,), POD_NAME: ("p",), **more})
+
+
+def old(headers: dict[str, list[str]]) -> Impersonation:
+    """The last way: the one every Kubernetes release knows."""
+    way = read_impersonation(headers, BOB)[-1]
+    assert (way.mode, way.verb, way.constraint, way.verb_on("get")) == ("", "impersonate", "", "")
+    return way
 
 
 def test_no_header_impersonates_nobody() -> None:
-    assert read_impersonation({"accept": ["*/*"]}) is None
+    assert read_impersonation({"accept": ["*/*"]}, BOB) == ()
+
+
+@pytest.mark.parametrize(
+    ("headers", "requester", "modes"),
+    [
+        pytest.param({"impersonate-user": ["jane"]}, BOB, ["user-info", ""], id="a user"),
+        pytest.param({"impersonate-user": [ACCOUNT]}, BOB, ["serviceaccount", ""], id="a service account"),
+        pytest.param(
+            {"impersonate-user": [ACCOUNT], "impersonate-group": ["g"]}, BOB, [""], id="a service account with a group"
+        ),
+        pytest.param(
+            {"impersonate-user": [ACCOUNT], "impersonate-uid": ["1"]}, BOB, [""], id="a service account with a uid"
+        ),
+        pytest.param(
+            {"impersonate-user": [ACCOUNT], "impersonate-extra-a.io%2fb": ["1"]},
+            BOB,
+            [""],
+            id="a service account with an extra",
+        ),
+        pytest.param({"impersonate-user": [NODE]}, BOB, ["arbitrary-node", ""], id="a node"),
+        pytest.param({"impersonate-user": [NODE], "impersonate-group": [NODES]}, BOB, [""], id="a node with a group"),
+        pytest.param({"impersonate-user": ["system:node:A_B"]}, BOB, [""], id="a node of a name that no node can have"),
+        pytest.param(
+            {"impersonate-user": [NODE]}, pod(), ["associated-node", "arbitrary-node", ""], id="a node by a Pod on it"
+        ),
+        pytest.param({"impersonate-user": [NODE]}, pod("n2"), ["arbitrary-node", ""], id="a node by a Pod elsewhere"),
+        pytest.param(
+            {"impersonate-user": [NODE]},
+            pod(name="bob"),
+            ["arbitrary-node", ""],
+            id="a node by a user with a Pod's extra",
+        ),
+        pytest.param(
+            {"impersonate-user": [NODE]},
+            UserInfo(ACCOUNT, extra={NODE_NAME: ("n1",)}),
+            ["arbitrary-node", ""],
+            id="a node by a token that is bound to the node without a Pod",
+        ),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-group": [MASTERS]}, BOB, [""], id="a user in system:masters"
+        ),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-group": [""]}, BOB, [""], id="a user in a nameless group"
+        ),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-extra-scopes": ["1"]},
+            BOB,
+            [""],
+            id="a user with an extra key without a domain",
+        ),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-extra-a.io%2f": ["1"]},
+            BOB,
+            [""],
+            id="a user with an extra key without a path",
+        ),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-extra-a.io%2fb": ["1"], "impersonate-group": ["g"]},
+            BOB,
+            ["user-info", ""],
+            id="a user with an extra key that is a path, and a group",
+        ),
+    ],
+)
+def test_the_ways_in_order(headers: dict[str, list[str]], requester: UserInfo, modes: list[str]) -> None:
+    assert [way.mode for way in read_impersonation(headers, requester)] == modes
+
+
+@pytest.mark.parametrize(
+    ("headers", "user", "grants"),
+    [
+        pytest.param(
+            {"impersonate-user": [NODE]},
+            UserInfo(NODE, groups=(NODES, AUTHENTICATED)),
+            (Grant(AUTHN, "v1", "nodes", "*"),),
+            id="the node a Pod is on is granted as any",
+        ),
+        pytest.param(
+            {"impersonate-user": [ACCOUNT]},
+            UserInfo(ACCOUNT, groups=("system:serviceaccounts", "system:serviceaccounts:ns", AUTHENTICATED)),
+            (Grant(AUTHN, "v1", "serviceaccounts", "sa", namespace="ns"),),
+            id="a service account is granted by namespace and name",
+        ),
+        pytest.param(
+            {
+                "impersonate-user": ["jane"],
+                "impersonate-uid": ["42"],
+                "impersonate-group": ["dev"],
+                "impersonate-extra-a.io%2Fb": ["x"],
+            },
+            UserInfo("jane", "42", ("dev", AUTHENTICATED), {"a.io/b": ("x",)}),
+            (
+                Grant(AUTHN, "v1", "users", "jane"),
+                Grant(AUTHN, "v1", "uids", "42"),
+                Grant(AUTHN, "v1", "groups", "dev"),
+                Grant(AUTHN, "v1", "userextras", "x", subresource="a.io/b"),
+            ),
+            id="every part of a user is granted in authentication.k8s.io",
+        ),
+    ],
+)
+def test_the_first_way(headers: dict[str, list[str]], user: UserInfo, grants: tuple[Grant, ...]) -> None:
+    way = read_impersonation(headers, pod())[0]
+    assert (way.user, way.grants) == (user, grants)
+    assert way.verb == way.constraint == f"impersonate:{way.mode}"
+    assert way.verb_on("list") == f"impersonate-on:{way.mode}:list"
+
+
+def test_an_arbitrary_node_is_granted_by_its_name() -> None:
+    way = read_impersonation({"impersonate-user": [NODE]}, BOB)[0]
+    assert way.grants == (Grant(AUTHN, "v1", "nodes", "n1"),)
 
 
 @pytest.mark.parametrize(
@@ -28,11 +153,11 @@ def test_no_header_impersonates_nobody() -> None:
 )
 def test_bad_requests(headers: dict[str, list[str]]) -> None:
     with pytest.raises(BadRequestError, match="impersonation"):
-        read_impersonation(headers)
+        read_impersonation(headers, BOB)
 
 
 def test_every_part_wants_its_grant() -> None:
-    found = read_impersonation(
+    found = old(
         {
             "impersonate-user": ["jane"],
             "impersonate-group": ["dev", "ops"],
@@ -40,14 +165,13 @@ def test_every_part_wants_its_grant() -> None:
             "impersonate-extra-acme.com%2Fscope": ["a", "b"],
         }
     )
-    assert found is not None
     assert found.grants == (
         Grant("", "v1", "users", "jane"),
+        Grant(AUTHN, "v1", "uids", "42"),
         Grant("", "v1", "groups", "dev"),
         Grant("", "v1", "groups", "ops"),
         Grant(AUTHN, "v1", "userextras", "a", subresource="acme.com/scope"),
         Grant(AUTHN, "v1", "userextras", "b", subresource="acme.com/scope"),
-        Grant(AUTHN, "v1", "uids", "42"),
     )
     assert found.user == UserInfo("jane", "42", ("dev", "ops", AUTHENTICATED), {"acme.com/scope": ("a", "b")})
 
@@ -82,12 +206,10 @@ def test_every_part_wants_its_grant() -> None:
     ],
 )
 def test_groups_of_the_target(headers: dict[str, list[str]], groups: tuple[str, ...], grant: Grant) -> None:
-    found = read_impersonation(headers)
-    assert found is not None
+    found = old(headers)
     assert (found.user.groups, found.grants[0]) == (groups, grant)
 
 
 def test_a_malformed_escape_in_an_extra_key_is_left_raw() -> None:
-    found = read_impersonation({"impersonate-user": ["x"], "impersonate-extra-a%ff": ["1"]})
-    assert found is not None
+    found = old({"impersonate-user": ["x"], "impersonate-extra-a%ff": ["1"]})
     assert dict(found.user.extra) == {"a%ff": ("1",)}

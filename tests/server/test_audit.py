@@ -85,7 +85,10 @@ def bob(server: Server) -> Any:
             "GET",
             "/version",
             {"headers": [("Impersonate-User", "ann")]},
-            {"impersonatedUser": {"username": "ann", "groups": ["system:authenticated"]}},
+            {
+                "impersonatedUser": {"username": "ann", "groups": ["system:authenticated"]},
+                "authenticationMetadata": {"impersonationConstraint": "impersonate:user-info"},
+            },
             id="an impersonated request",
         ),
         pytest.param(

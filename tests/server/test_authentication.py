@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -185,10 +186,101 @@ async def test_an_administrator_acts_as_somebody_else_and_has_their_power(server
 
 
 @in_server
-async def test_who_may_not_impersonate_is_told_so(server: Server) -> None:
+async def test_who_may_not_impersonate_is_told_of_the_first_way(server: Server) -> None:
     answer = await server.get("/version", via=server.user("bob"), headers=[("Impersonate-User", "ann")])
     assert answer.status == 403
+    assert 'User "bob" cannot impersonate-on:user-info:get path "/version"' in answer.message
+
+
+@in_server
+async def test_where_only_the_old_way_is_open_the_error_is_of_the_old_way(server: Server) -> None:
+    headers = [("Impersonate-User", "ann"), ("Impersonate-Group", "system:masters")]
+    answer = await server.get("/version", via=server.user("bob"), headers=headers)
+    assert answer.status == 403
     assert 'users "ann" is forbidden: User "bob" cannot impersonate resource "users"' in answer.message
+
+
+AUTHN = ["authentication.k8s.io"]
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+async def allow(server: Server, subject: str, *rules: dict[str, Any]) -> None:
+    """These rules, everywhere, for the user."""
+    metadata = {"name": subject.replace(":", "-")}
+    await server.create("clusterroles", {"metadata": metadata, "rules": list(rules)})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": metadata["name"]}
+    who = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": subject}
+    await server.create("clusterrolebindings", {"metadata": metadata, "roleRef": reference, "subjects": [who]})
+
+
+def on(mode: str) -> dict[str, Any]:
+    return {"apiGroups": [""], "resources": ["configmaps"], "verbs": [f"impersonate-on:{mode}:list"]}
+
+
+def of(mode: str, *resources: str) -> dict[str, Any]:
+    return {"apiGroups": AUTHN, "resources": list(resources), "verbs": [f"impersonate:{mode}"]}
+
+
+OLD = {
+    "apiGroups": ["", *AUTHN],
+    "resources": ["users", "groups", "uids", "userextras/a.io/b"],
+    "verbs": ["impersonate"],
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "rules", "refusal"),
+    [
+        pytest.param("jane", [on("user-info"), of("user-info", "users")], "", id="a user by both grants"),
+        pytest.param("jane", [OLD], "", id="a user by the old grant"),
+        pytest.param(
+            "jane", [on("user-info")], 'impersonate:user-info resource "users"', id="a user without its own grant"
+        ),
+        pytest.param(
+            "jane",
+            [of("user-info", "users")],
+            'impersonate-on:user-info:list resource "configmaps"',
+            id="a user without a grant on what is asked for",
+        ),
+        pytest.param(
+            "system:serviceaccount:default:default",
+            [on("serviceaccount"), of("serviceaccount", "serviceaccounts")],
+            "",
+            id="a service account by both grants",
+        ),
+        pytest.param(
+            "system:serviceaccount:default:default",
+            [on("user-info"), of("user-info", "users", "serviceaccounts")],
+            "impersonate-on:serviceaccount:list",
+            id="a service account not by those for users",
+        ),
+        pytest.param(
+            "system:node:n1", [on("arbitrary-node"), of("arbitrary-node", "nodes")], "", id="a node by both grants"
+        ),
+        pytest.param(
+            "system:node:n1",
+            [on("associated-node"), of("associated-node", "nodes")],
+            "impersonate-on:arbitrary-node:list",
+            id="a node by who runs on none",
+        ),
+    ],
+)
+@in_server
+async def test_constrained_impersonation(
+    server: Server, target: str, rules: list[dict[str, Any]], refusal: str
+) -> None:
+    await allow(server, "bob", *rules)
+    await allow(server, target, {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})
+    answer = await server.get(CONFIGMAPS, via=server.user("bob"), headers=[("Impersonate-User", target)])
+    assert (answer.status, refusal in answer.obj.get("message", "")) == (403 if refusal else 200, True)
+
+
+@in_server
+async def test_the_target_s_own_rights_still_count(server: Server) -> None:
+    await allow(server, "bob", on("user-info"), of("user-info", "users"))
+    answer = await server.get(CONFIGMAPS, via=server.user("bob"), headers=[("Impersonate-User", "jane")])
+    assert answer.status == 403
+    assert 'User "jane" cannot list resource "configmaps"' in answer.message
 
 
 # -- guesses -----------------------------------------------------------------------------------------------------

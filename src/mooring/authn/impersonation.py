@@ -1,20 +1,30 @@
 """Acting as somebody else (`kubectl --as`): from headers to what must be allowed, then to who it becomes.
 
-Rules kept here (reference/kubernetes.md 5.13, the checks every Kubernetes release knows; constrained impersonation has its
-own issue):
+Rules kept here (reference/kubernetes.md 5.13; KEP-5284):
 1. Without an Impersonate header nothing happens. Group, uid or extra without a user is 400.
-2. Each part wants its own grant of verb `impersonate` to the real user: `users` (or `serviceaccounts` in the namespace the
-   name says), `groups`, `uids` and `userextras/<key>` of authentication.k8s.io. One refusal refuses the request.
-3. A service account named without groups gets its two groups. `system:authenticated` is added unless the target is
-   anonymous or carries it or its opposite; `system:anonymous` gets `system:unauthenticated`.
-4. Nothing of the real user is carried over, its credential id least of all.
+2. There are ways to be allowed, tried in this order, and the first whose every grant is given wins; when all fail, the error
+   of the first is the answer:
+   `associated-node` (a Pod's ServiceAccount acts as the node the Pod runs on), `arbitrary-node`, `serviceaccount`, `user-info`,
+   and the old way of every Kubernetes release, which has no name.
+3. A way with a name wants verb `impersonate-on:<way>:<verb>` on what the request is about, and verb `impersonate:<way>` on
+   each part of the target, all in authentication.k8s.io: `nodes` (`*` for associated-node), `serviceaccounts`, or
+   `users`, `uids`, `groups` and `userextras/<key>`.
+4. The node ways and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts, not
+   the group system:masters nor an empty one, and only extra keys that are domain-prefixed paths.
+5. The old way wants verb `impersonate` on each part: core `users` (or `serviceaccounts` in the namespace the name says) and
+   `groups`; `uids` and `userextras/<key>` of authentication.k8s.io.
+6. A service account named without groups gets its two groups; a node in a node way gets `system:nodes`.
+   `system:authenticated` is added unless the target is anonymous or carries it or its opposite; `system:anonymous` gets
+   `system:unauthenticated`.
+7. Nothing of the real user is carried over, its credential id least of all.
 
 This room does not know authorization attributes (`authz` is its sibling), so what must be allowed is told as `Grant`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from urllib.parse import unquote
@@ -23,23 +33,33 @@ from mooring.authn.chain import with_authenticated
 from mooring.errors import BadRequestError
 from mooring.identity import (
     ANONYMOUS,
+    MASTERS,
+    NODE_PREFIX,
+    NODES,
     UNAUTHENTICATED,
     UserInfo,
     parse_service_account,
     service_account_groups,
 )
+from mooring.wire.names import dns1123_subdomain_errors
 
 USER = "impersonate-user"
 GROUP = "impersonate-group"
 UID = "impersonate-uid"
 EXTRA_PREFIX = "impersonate-extra-"
 VERB = "impersonate"
+NODE_NAME = "authentication.kubernetes.io/node-name"
+POD_NAME = "authentication.kubernetes.io/pod-name"
 MAX_PARTS = 256  # each costs one authorization; no real user has as many groups and extras
+
+_AUTHENTICATION = "authentication.k8s.io"
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", re.ASCII)
+"""Characters of a URL's path (RFC 3986 3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The real user must be allowed to `impersonate` this."""
+    """The real user must be allowed the way's verb on this."""
 
     group: str
     version: str
@@ -51,14 +71,45 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Ask for every grant; when all are allowed the request continues as `user`."""
+    """One way: ask for every grant; when all are allowed the request continues as `user`."""
 
     user: UserInfo
     grants: tuple[Grant, ...]
+    mode: str = ""
+    """The name of the way; "" is the old one."""
+
+    @property
+    def verb(self) -> str:
+        """What the real user must be allowed on each grant."""
+        return f"{VERB}:{self.mode}" if self.mode else VERB
+
+    @property
+    def constraint(self) -> str:
+        """What the audit record says (`authenticationMetadata.impersonationConstraint`); "" for the old way."""
+        return self.verb if self.mode else ""
+
+    def verb_on(self, verb: str) -> str:
+        """What the real user must be allowed on what a request with `verb` is about; "" when nothing."""
+        return f"{VERB}-on:{self.mode}:{verb}" if self.mode else ""
 
 
-def read_impersonation(headers: Mapping[str, Sequence[str]]) -> Impersonation | None:
-    """What these headers (lower-case names) ask for, or None. Raises BadRequestError (rule 1)."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    name: str
+    uid: str
+    groups: tuple[str, ...]
+    extra: Mapping[str, tuple[str, ...]]
+
+    @property
+    def only_named(self) -> bool:
+        return not (self.uid or self.groups or self.extra)
+
+
+def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo) -> tuple[Impersonation, ...]:
+    """The ways in which what these headers (lower-case names) ask for may be allowed, in order; none when they ask for nothing.
+
+    Raises BadRequestError (rule 1).
+    """
     name = _first(headers, USER)
     uid = _first(headers, UID)
     groups = tuple(headers.get(GROUP, ()))
@@ -70,10 +121,56 @@ def read_impersonation(headers: Mapping[str, Sequence[str]]) -> Impersonation | 
     if not name:
         if groups or uid or extra:
             raise BadRequestError("requested impersonation of a group, uid or extra without impersonating a user")
-        return None
+        return ()
     if len(groups) + sum(len(values) for values in extra.values()) > MAX_PARTS:
         raise BadRequestError(f"requested impersonation of more than {MAX_PARTS} groups and extras")
-    return Impersonation(_target(name, uid, groups, extra), tuple(_grants(name, uid, groups, extra)))
+    return tuple(_ways(_Wanted(name, uid, groups, extra), requester))
+
+
+def _ways(wanted: _Wanted, requester: UserInfo) -> Iterator[Impersonation]:
+    node = _node_name(wanted.name)
+    account = parse_service_account(wanted.name)
+    if node and wanted.only_named:
+        user = with_authenticated(UserInfo(wanted.name, groups=(NODES,)))
+        if _runs_on(requester, node):
+            yield Impersonation(user, (Grant(_AUTHENTICATION, "v1", "nodes", "*"),), "associated-node")
+        yield Impersonation(user, (Grant(_AUTHENTICATION, "v1", "nodes", node),), "arbitrary-node")
+    elif account is not None and wanted.only_named:
+        grant = Grant(_AUTHENTICATION, "v1", "serviceaccounts", account[1], namespace=account[0])
+        yield Impersonation(_target(wanted), (grant,), "serviceaccount")
+    elif not wanted.name.startswith(NODE_PREFIX) and account is None and _is_plain(wanted):
+        first = Grant(_AUTHENTICATION, "v1", "users", wanted.name)
+        yield Impersonation(_target(wanted), (first, *_parts(wanted, _AUTHENTICATION)), "user-info")
+    if account is None:
+        first = Grant("", "v1", "users", wanted.name)
+    else:
+        first = Grant("", "v1", "serviceaccounts", account[1], namespace=account[0])
+    yield Impersonation(_target(wanted), (first, *_parts(wanted, "")))
+
+
+def _node_name(username: str) -> str:
+    """The node whose user this is, or ""."""
+    name = username.removeprefix(NODE_PREFIX)
+    return "" if name == username or dns1123_subdomain_errors(name) else name
+
+
+def _runs_on(requester: UserInfo, node: str) -> bool:
+    """Whether `requester` is a service account with a token bound to a Pod of that node."""
+    return (
+        parse_service_account(requester.username) is not None
+        and requester.extra.get(NODE_NAME) == (node,)
+        and len(requester.extra.get(POD_NAME, ())) == 1
+    )
+
+
+def _is_plain(wanted: _Wanted) -> bool:
+    return all(group and group != MASTERS for group in wanted.groups) and all(map(_is_path, wanted.extra))
+
+
+def _is_path(key: str) -> bool:
+    """A domain, a slash and a path: what an extra key must be to be granted by itself."""
+    domain, _, path = key.partition("/")
+    return not dns1123_subdomain_errors(domain) and _PATH.fullmatch(path) is not None
 
 
 def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
@@ -90,25 +187,23 @@ def _unescaped(key: str) -> str:
         return lowered
 
 
-def _grants(name: str, uid: str, groups: Sequence[str], extra: Mapping[str, Sequence[str]]) -> list[Grant]:
-    account = parse_service_account(name)
-    if account is None:
-        grants = [Grant("", "v1", "users", name)]
-    else:
-        grants = [Grant("", "v1", "serviceaccounts", account[1], namespace=account[0])]
-    grants += [Grant("", "v1", "groups", group) for group in groups]
-    for key, values in extra.items():
-        grants += [Grant("authentication.k8s.io", "v1", "userextras", value, subresource=key) for value in values]
-    if uid:
-        grants.append(Grant("authentication.k8s.io", "v1", "uids", uid))
-    return grants
+def _parts(wanted: _Wanted, group_of_groups: str) -> Iterator[Grant]:
+    """What must be granted beside the name."""
+    if wanted.uid:
+        yield Grant(_AUTHENTICATION, "v1", "uids", wanted.uid)
+    for group in wanted.groups:
+        yield Grant(group_of_groups, "v1", "groups", group)
+    for key, values in wanted.extra.items():
+        for value in values:
+            yield Grant(_AUTHENTICATION, "v1", "userextras", value, subresource=key)
 
 
-def _target(name: str, uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]) -> UserInfo:
-    account = parse_service_account(name)
+def _target(wanted: _Wanted) -> UserInfo:
+    account = parse_service_account(wanted.name)
+    groups = wanted.groups
     if account is not None and not groups:
         groups = service_account_groups(account[0])
-    user = UserInfo(name, uid, groups, MappingProxyType(dict(extra)))
-    if name == ANONYMOUS:
+    user = UserInfo(wanted.name, wanted.uid, groups, MappingProxyType(dict(wanted.extra)))
+    if wanted.name == ANONYMOUS:
         return user.with_groups(UNAUTHENTICATED)
     return with_authenticated(user)

@@ -189,6 +189,7 @@ def audit_event(
     completed: datetime,
     annotations: dict[str, str],
     impersonated: UserInfo | None = None,
+    constraint: str = "",
 ) -> dict[str, Any]:
     """One ResponseComplete event."""
     event: dict[str, Any] = {
@@ -211,4 +212,6 @@ def audit_event(
         event["objectRef"] = object_ref
     if impersonated is not None:
         event["impersonatedUser"] = user_record(impersonated)
+    if constraint:
+        event["authenticationMetadata"] = {"impersonationConstraint": constraint}
     return event

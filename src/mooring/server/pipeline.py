@@ -20,19 +20,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import Outcome, authenticate
 from mooring.authn.credentials import PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter, source_of
-from mooring.authn.impersonation import read_impersonation
+from mooring.authn.impersonation import Grant, read_impersonation
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.clock import Clock
 from mooring.errors import (
     ApiError,
+    ForbiddenError,
     InternalServerError,
     MooringError,
     RequestTimeoutError,
@@ -77,6 +78,8 @@ class Context:
     received: datetime
     user: UserInfo
     impersonator: UserInfo | None = None
+    constraint: str = ""
+    """The constrained way in which the impersonator was allowed to act as `user`, for the audit record."""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     created: str = ""
@@ -277,24 +280,22 @@ class Pipeline:
                 headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         if not headers:
             return
-        wanted = read_impersonation(headers)
-        if wanted is None:
+        refusal: ApiError | None = None
+        asked: Attributes | None = None
+        for way in read_impersonation(headers, context.user):
+            try:
+                if way.mode:
+                    asked = asked or self._attributes(context)
+                    self._require(context, replace(asked, verb=way.verb_on(asked.verb)))
+                for grant in way.grants:
+                    self._require(context, _granted(context.user, way.verb, grant))
+            except ForbiddenError as error:
+                refusal = refusal or error
+                continue
+            context.impersonator, context.user, context.constraint = context.user, way.user, way.constraint
             return
-        for grant in wanted.grants:
-            self._require(
-                context,
-                Attributes(
-                    user=context.user,
-                    verb="impersonate",
-                    group=grant.group,
-                    version=grant.version,
-                    resource=grant.resource,
-                    subresource=grant.subresource,
-                    namespace=grant.namespace,
-                    name=grant.name,
-                ),
-            )
-        context.impersonator, context.user = context.user, wanted.user
+        if refusal is not None:
+            raise refusal
 
     def _audit_id(self, request: Request) -> str:
         given = request.header(b"audit-id")
@@ -340,6 +341,7 @@ class Pipeline:
                 verb=info.verb,
                 user=context.impersonator or (context.user if context.user is not _NOBODY else None),
                 impersonated=context.user if context.impersonator is not None else None,
+                constraint=context.constraint,
                 source=request.connection.source,
                 user_agent=request.header(b"user-agent"),
                 object_ref=reference if info.is_resource else None,
@@ -356,6 +358,19 @@ def uuid4(entropy: Callable[[int], bytes]) -> str:
     """RFC 9562 version 4 from given entropy."""
     digits = entropy(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def _granted(user: UserInfo, verb: str, grant: Grant) -> Attributes:
+    return Attributes(
+        user=user,
+        verb=verb,
+        group=grant.group,
+        version=grant.version,
+        resource=grant.resource,
+        subresource=grant.subresource,
+        namespace=grant.namespace,
+        name=grant.name,
+    )
 
 
 def _is_exempt(user: UserInfo, info: RequestInfo) -> bool:
