@@ -1,4 +1,4 @@
-"""The first Node authorizer (reference/kubernetes.md 6.6)."""
+"""The Node authorizer (reference/kubernetes.md 6.6); reasons as kube-apiserver words them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,29 @@ CSRS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"
 
 
 POD = {"resource": "pods", "namespace": "ns"}
+SECRETS = {"resource": "secrets", "namespace": "ns"}
+CONFIG_MAPS = {"resource": "configmaps", "namespace": "ns"}
+ACCOUNTS = {"resource": "serviceaccounts", "namespace": "ns"}
+CLAIMS = {"resource": "persistentvolumeclaims", "namespace": "ns"}
+CSI_NODES = {"group": "storage.k8s.io", "resource": "csinodes"}
+SLICES = {"group": "resource.k8s.io", "resource": "resourceslices"}
+UNRELATED = "no relationship found between node 'n1' and this object"
 VIEWS = {
     "pods": FixedView(
         [
-            {"metadata": {"name": "mine", "namespace": "ns"}, "spec": {"nodeName": "n1"}},
+            {
+                "metadata": {"name": "mine", "namespace": "ns"},
+                "spec": {
+                    "nodeName": "n1",
+                    "serviceAccountName": "robot",
+                    "volumes": [
+                        {"name": "s", "secret": {"secretName": "key"}},
+                        {"name": "c", "configMap": {"name": "settings"}},
+                        {"name": "p", "persistentVolumeClaim": {"claimName": "disk"}},
+                    ],
+                    "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+                },
+            },
             {"metadata": {"name": "other", "namespace": "ns"}, "spec": {"nodeName": "n2"}},
             {"metadata": {"name": "unbound", "namespace": "ns"}},
         ]
@@ -57,6 +76,25 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
         pytest.param(ask("delete", name="mine", **POD), id="delete a Pod, which admission narrows"),
         pytest.param(ask("patch", name="mine", subresource="status", **POD), id="report on a Pod"),
         pytest.param(ask("create", name="mine", subresource="eviction", **POD), id="evict a Pod"),
+        pytest.param(
+            ask("watch", field_selector="spec.nodeName=n2", name="mine", **POD), id="watch its Pod, said twice"
+        ),
+        pytest.param(ask("get", name="key", **SECRETS), id="read a Secret its Pod mounts"),
+        pytest.param(ask("list", name="key", **SECRETS), id="list one Secret by its name"),
+        pytest.param(ask("watch", name="key", **SECRETS), id="watch one Secret by its name"),
+        pytest.param(ask("get", name="settings", **CONFIG_MAPS), id="read a ConfigMap its Pod mounts"),
+        pytest.param(ask("get", name="robot", **ACCOUNTS), id="read the account its Pod runs as"),
+        pytest.param(ask("create", name="robot", subresource="token", **ACCOUNTS), id="make a token for its Pod"),
+        pytest.param(ask("get", name="disk", **CLAIMS), id="read a claim of its Pod"),
+        pytest.param(ask("patch", name="disk", subresource="status", **CLAIMS), id="report on a claim of its Pod"),
+        pytest.param(
+            ask("get", group="resource.k8s.io", resource="resourceclaims", namespace="ns", name="gpu"),
+            id="read a resource claim of its Pod",
+        ),
+        pytest.param(ask("create", **CSI_NODES), id="create its CSINode"),
+        pytest.param(ask("update", name="n1", **CSI_NODES), id="change its CSINode"),
+        pytest.param(ask("create", **SLICES), id="publish a ResourceSlice, which admission narrows"),
+        pytest.param(ask("list", field_selector="nodeName=n1", **SLICES), id="list its ResourceSlices"),
         pytest.param(ask("create", group="authentication.k8s.io", resource="tokenreviews"), id="review a token"),
     ],
 )
@@ -69,10 +107,14 @@ def test_a_node_may(asked: Attributes) -> None:
     [
         pytest.param(
             ask("get", resource="nodes", name="n2"),
-            "node 'n1' can read only its own Node object",
+            "node 'n1' cannot read 'n2', only its own Node object",
             id="read another Node",
         ),
-        pytest.param(ask("list", resource="nodes"), "node 'n1' can read only its own Node object", id="list all Nodes"),
+        pytest.param(
+            ask("list", resource="nodes"),
+            "node 'n1' cannot read all nodes, only its own Node object",
+            id="list all Nodes",
+        ),
         pytest.param(
             ask("update", resource="nodes", name="n2"),
             "node 'n1' can change only its own Node object",
@@ -101,16 +143,73 @@ def test_a_node_may(asked: Attributes) -> None:
             "can only get, create, update, patch, or delete a node lease",
             id="a subresource of a Lease",
         ),
+        pytest.param(ask("get", name="other", **SECRETS), UNRELATED, id="read a Secret that none of its Pods uses"),
         pytest.param(
-            ask("get", resource="secrets", namespace="ns", name="s"),
-            "no relationship found between node 'n1' and this object",
-            id="read a Secret",
+            ask("get", **{**SECRETS, "namespace": "ns2"}, name="key"), UNRELATED, id="read its namesake elsewhere"
+        ),
+        pytest.param(ask("list", **SECRETS), "No Object name found", id="list Secrets"),
+        pytest.param(
+            ask("update", name="key", **SECRETS),
+            "can only read resources of this type",
+            id="change a Secret of its Pod",
         ),
         pytest.param(
-            ask("create", resource="serviceaccounts", subresource="token", namespace="ns", name="s"),
-            "no relationship found between node 'n1' and this object",
-            id="make a token",
+            ask("get", name="key", subresource="x", **SECRETS), "cannot read subresource", id="read a part of a Secret"
         ),
+        pytest.param(
+            ask("get", resource="secrets", name="key"),
+            "can only read namespaced object of this type",
+            id="read a Secret of no namespace",
+        ),
+        pytest.param(ask("get", name="settings", **SECRETS), UNRELATED, id="take a ConfigMap's name for a Secret's"),
+        pytest.param(
+            ask("create", name="other", subresource="token", **ACCOUNTS), UNRELATED, id="make a token for another's Pod"
+        ),
+        pytest.param(
+            ask("create", subresource="token", **ACCOUNTS),
+            "can only create tokens for individual service accounts",
+            id="make tokens for everybody",
+        ),
+        pytest.param(
+            ask("create", name="robot", **ACCOUNTS),
+            "can only create token subresource of serviceaccount",
+            id="create an account",
+        ),
+        pytest.param(
+            ask("list", **ACCOUNTS), "can only create tokens for individual service accounts", id="list accounts"
+        ),
+        pytest.param(
+            ask("list", name="disk", **CLAIMS), "can only get individual resources of this type", id="list claims"
+        ),
+        pytest.param(
+            ask("get", name="disk", subresource="x", **CLAIMS), "cannot get subresource", id="read a part of a claim"
+        ),
+        pytest.param(
+            ask("get", name="disk", subresource="status", **CLAIMS),
+            "can only get/update/patch this type",
+            id="read the status of a claim",
+        ),
+        pytest.param(ask("get", resource="persistentvolumes", name="v"), UNRELATED, id="read a volume"),
+        pytest.param(
+            ask("list", **CSI_NODES), "can only get, create, update, patch, or delete a CSINode", id="list CSINodes"
+        ),
+        pytest.param(
+            ask("get", name="n1", subresource="x", **CSI_NODES),
+            "cannot authorize CSINode subresources",
+            id="read a part of its CSINode",
+        ),
+        pytest.param(
+            ask("delete", name="n2", **CSI_NODES),
+            "can only access CSINode with the same name as the requesting node",
+            id="delete another CSINode",
+        ),
+        pytest.param(
+            ask("deletecollection", **SLICES),
+            "can only list/watch resourceslices with nodeName field selector",
+            id="delete everybody's ResourceSlices",
+        ),
+        pytest.param(ask("update", name="x", **SLICES), UNRELATED, id="change a ResourceSlice"),
+        pytest.param(ask("create", subresource="x", **SLICES), "", id="create a part of a ResourceSlice"),
         pytest.param(
             ask("get", name="other", **POD),
             "no relationship found between node 'n1' and this object",

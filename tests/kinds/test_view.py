@@ -32,3 +32,9 @@ def test_objects_are_listed_in_key_order() -> None:
 def test_a_view_has_a_revision() -> None:
     assert FixedView().revision == 1
     assert FixedView(revision=7).revision == 7
+
+
+def test_given_objects_never_change() -> None:
+    view = FixedView(OBJECTS)
+    assert view.changed(view.revision) == ()
+    assert view.changed(view.revision - 1) is None

@@ -119,3 +119,10 @@ def test_dropping_what_is_not_there_changes_nothing() -> None:
     assert view.revision == before
     view.drop(obj("a", "3"))
     assert list(view.list()) == []
+
+
+def test_a_remote_view_does_not_remember_what_changed() -> None:
+    view = LiveView()
+    view.put(obj("a", "1"))
+    assert view.changed(view.revision) == ()
+    assert view.changed(0) is None

@@ -366,3 +366,18 @@ async def test_fresh_waits_for_writes_of_others(room: Room) -> None:
     await room.registry.stop()
     await room.storage.create("/registry/secrets/default/b", b'{"metadata":{"name":"b","namespace":"default"}}')
     assert not await room.registry.fresh()
+
+
+@in_room
+async def test_a_view_tells_what_changed_since_a_revision_as_far_as_it_remembers(room: Room) -> None:
+    view = room.registry.views["secrets"]
+    await room.create("secrets", secret("a"))
+    start = view.revision
+    assert list(view.changed(start) or ()) == []
+    await room.create("secrets", secret("b"))
+    await room.patch("secrets", "b", {"metadata": {"labels": {"x": "y"}}})
+    await room.delete("secrets", "a")
+    assert set(view.changed(start) or ()) == {("default", "a"), ("default", "b")}
+    cache = room.registry._cache.kinds["secrets"]
+    cache.window.restart(view.revision)
+    assert view.changed(start) is None

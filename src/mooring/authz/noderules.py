@@ -1,7 +1,7 @@
 """What the ClusterRole `system:node` holds: the static rules of kubelets (reference/kubernetes.md 6.5, 6.6).
 
-By default nobody is bound to it: the Node authorizer grants these rules itself, except for `GRAPH_RESOURCES`, where a
-node may touch only what its pods use.
+By default nobody is bound to it: the Node authorizer grants these rules itself, except where a
+node may touch only its own, or what its Pods use (`node`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,3 @@ NODE_RULES: tuple[Obj, ...] = (
     rule("get,list,watch", "certificates.k8s.io", "clustertrustbundles"),
     rule("create,get,list,watch", "certificates.k8s.io", "podcertificaterequests"),
 )
-
-GRAPH_RESOURCES: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("", "pods"),
-        ("", "configmaps"),
-        ("", "secrets"),
-        ("", "persistentvolumeclaims"),
-        ("", "persistentvolumes"),
-        ("", "serviceaccounts"),
-        ("storage.k8s.io", "volumeattachments"),
-        ("storage.k8s.io", "csinodes"),
-        ("resource.k8s.io", "resourceclaims"),
-        ("resource.k8s.io", "resourceslices"),
-        ("certificates.k8s.io", "podcertificaterequests"),
-    }
-)
-"""(group, resource) pairs whose access follows from the pods of a node."""

@@ -25,6 +25,9 @@ class View(Protocol):
     def list(self, namespace: str = "") -> Iterable[Obj]:
         """All objects, or those of one namespace, in key order. Do not change them."""
 
+    def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+        """(namespace, name) of whatever changed or went after `revision` was `since`; None: unknown, look at everything."""
+
 
 Views = Mapping[str, View]
 """Views by resource plural (`"secrets"`, `"clusterroles"`)."""
@@ -46,3 +49,6 @@ class FixedView:
 
     def list(self, namespace: str = "") -> Iterable[Obj]:
         return [self._objects[key] for key in sorted(self._objects) if not namespace or key[0] == namespace]
+
+    def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+        return () if since == self._revision else None

@@ -48,6 +48,9 @@ class LiveView:
             self._order = sorted(self._objects)
         return [self._objects[key] for key in self._order if not namespace or key[0] == namespace]
 
+    def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+        return () if since == self._revision else None
+
     def put(self, obj: Obj) -> None:
         key = _key(obj)
         if key not in self._objects:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from mooring.errors import ExpiredError
 from mooring.kinds.view import View
 from mooring.registry.kindcache import KindCache
 from mooring.wire.schema import Obj
@@ -32,6 +33,12 @@ class CacheView:
 
     def list(self, namespace: str = "") -> Iterable[Obj]:
         return [stored.obj for stored in self._cache.within(namespace)]
+
+    def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+        try:
+            return {(one.namespace, one.name): None for one in self._cache.window.after(since)}
+        except ExpiredError:
+            return None
 
 
 class CacheViews(Mapping[str, View]):
