@@ -43,6 +43,12 @@ ROWS = (
     Row("describe"),
     Row("create -f", others=_LIBRARIES),
     Row("apply -f, creating and changing"),
+    Row("apply --server-side", (1, 22), "server-side apply was a beta until 1.22", others=_LIBRARIES),
+    Row(
+        "apply --server-side of what apply made",
+        (1, 26),
+        "taking over the fields of client-side apply came with 1.26",
+    ),
     Row("diff"),
     Row("replace", others=_LIBRARIES),
     Row("patch, three types", others=_LIBRARIES),

@@ -97,3 +97,18 @@ def test_token(client: Client) -> None:
     made = client.create(ServiceAccountToken(metadata=ObjectMeta(), spec=spec), "robot")
     assert made.status
     assert str(made.status.token).count(".") == 2
+
+
+@pytest.mark.shows("apply --server-side")
+def test_server_side_apply(client: Client) -> None:
+    def applied(data: dict[str, str]) -> ConfigMap:
+        return ConfigMap(apiVersion="v1", kind="ConfigMap", metadata=ObjectMeta(name="applied"), data=data)
+
+    made = client.apply(applied({"a": "1"}), field_manager="one")
+    assert made.metadata
+    assert made.metadata.managedFields
+    assert made.metadata.managedFields[0].manager == "one"
+    with pytest.raises(ApiError) as conflict:
+        client.apply(applied({"a": "2"}), field_manager="two")
+    assert conflict.value.status.reason == "Conflict"
+    assert client.apply(applied({"a": "2"}), field_manager="two", force=True).data == {"a": "2"}

@@ -148,3 +148,19 @@ def test_dynamic_client(api: Any, tmp_path: Path) -> None:
     config_maps.delete(name="dynamic", namespace=SPACE)
     with pytest.raises(NotFoundError):
         config_maps.get(name="dynamic", namespace=SPACE)
+
+
+@pytest.mark.shows("apply --server-side")
+def test_server_side_apply(api: Any, tmp_path: Path) -> None:
+    config_maps = DynamicClient(api, cache_file=str(tmp_path / "discovery.json")).resources.get(
+        api_version="v1", kind="ConfigMap"
+    )
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
+    made = config_maps.server_side_apply(body=body, namespace=SPACE, field_manager="one")
+    assert made.metadata.managedFields[0].manager == "one"
+    changed = body | {"data": {"a": "2"}}
+    with pytest.raises(ApiException) as conflict:
+        config_maps.server_side_apply(body=changed, namespace=SPACE, field_manager="two")
+    assert conflict.value.status == 409
+    forced = config_maps.server_side_apply(body=changed, namespace=SPACE, field_manager="two", force_conflicts=True)
+    assert forced.data.a == "2"
