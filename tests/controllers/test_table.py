@@ -39,6 +39,8 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "namespace-controller",
         "garbage-collector-controller",
         "clusterrole-aggregation-controller",
+        "kubernetes-service-controller",
+        "event-cleaner",
     )
 
 

@@ -155,6 +155,7 @@ def test_who_keeps_an_address(before: Obj, after: Obj, kept: Obj) -> None:
     ("after", "now"),
     [
         pytest.param({"clusterIP": "10.96.0.8", "clusterIPs": ["10.96.0.9"]}, ["10.96.0.8"], id="another one"),
+        pytest.param({"clusterIP": "10.96.0.8"}, ["10.96.0.8"], id="another one, in one spelling"),
         pytest.param({"clusterIP": "", "clusterIPs": ["10.96.0.9"]}, [], id="none any more"),
         pytest.param({"clusterIPs": ["10.96.0.8"]}, ["10.96.0.8"], id="another list"),
     ],

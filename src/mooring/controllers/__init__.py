@@ -8,11 +8,13 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from mooring.controllers.actions import Controller
+from mooring.controllers.apiserverservice import PORT, ApiServerService
 from mooring.controllers.bootstrapsigner import BootstrapSigner
 from mooring.controllers.clusterroles import ClusterRoleAggregation
 from mooring.controllers.csrapprover import CsrApprover
 from mooring.controllers.csrcleaner import CsrCleaner
 from mooring.controllers.csrsigner import CsrSigner
+from mooring.controllers.events import EventCleaner
 from mooring.controllers.garbagecollector import GarbageCollector
 from mooring.controllers.namespaces import Namespaces
 from mooring.controllers.rootcapublisher import RootCaPublisher
@@ -29,6 +31,9 @@ class ControllerSettings:
     authority: Authority
     root_ca_pem: bytes
     signing_duration: timedelta = SIGNING_DURATION
+    addresses: tuple[str, ...] = ()
+    port: int = PORT
+    """Where Pods reach the API servers, as `apiserverservice.published` finds it."""
 
 
 CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType(
@@ -45,9 +50,11 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "namespace-controller": lambda settings: Namespaces(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
+        "kubernetes-service-controller": lambda settings: ApiServerService(settings.addresses, settings.port),
+        "event-cleaner": lambda settings: EventCleaner(),
     }
 )
-"""kube-controller-manager's canonical name → how the controller is built."""
+"""kube-controller-manager's canonical name → how the controller is built. The last two do what kube-apiserver does by itself."""
 
 
 def build(settings: ControllerSettings) -> tuple[Controller, ...]:

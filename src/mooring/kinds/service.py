@@ -99,15 +99,15 @@ def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
 
 def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
     given, before = spec.get("clusterIP", ""), kept.get("clusterIP", "")
-    same_list = (spec.get("clusterIPs") or []) == (kept.get("clusterIPs") or [])
+    untouched = (spec.get("clusterIPs") or []) in ([], kept.get("clusterIPs") or [])
     if not (has_cluster_ip(spec) and has_cluster_ip(kept)):
-        if given and given != before and same_list:
+        if given and given != before and untouched:
             spec["clusterIPs"] = [given]
     elif not given and not spec.get("clusterIPs"):
         restore(spec, kept, "clusterIP", "clusterIPs")
     elif given == before and not spec.get("clusterIPs"):
         restore(spec, kept, "clusterIPs")
-    elif given != before and same_list:
+    elif given != before and untouched:
         spec["clusterIPs"] = [given] if given else []
 
 

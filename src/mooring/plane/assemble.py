@@ -22,6 +22,7 @@ from mooring.authz.rbac import Rbac
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.controllers import ControllerSettings, build
+from mooring.controllers.apiserverservice import published
 from mooring.kinds import BY_PLURAL, RESOURCES
 from mooring.pki.jwt import TokenSigner, VerificationKeys
 from mooring.pki.verify import ClientTrust
@@ -167,7 +168,12 @@ class Plane:
         context = server_context(material.serving_chain, material.serving_key, [material.authority.certificate])
         self._listener = Listener(context, self._application.protocol, max_connections=affordable_connections())
         api = RegistryApi(self.registry, decide, clock)
-        controllers = build(ControllerSettings(authority=material.authority, root_ca_pem=material.ca_pem))
+        addresses, port = published([(endpoint.host, endpoint.port) for endpoint in config.endpoints])
+        controllers = build(
+            ControllerSettings(
+                authority=material.authority, root_ca_pem=material.ca_pem, addresses=addresses, port=port
+            )
+        )
         self._reconciler = Reconciler(controllers, api, clock, self._entropy)
         self._elector = LeaderElector(api, clock, self._identity, self._holder_is_gone)
         self._name_checks(flow, guesses)

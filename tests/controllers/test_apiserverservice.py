@@ -1,0 +1,173 @@
+"""default/kubernetes is there and leads to the API servers (reference/kubernetes.md 7.15)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mooring.controllers.actions import Action, Create, Delete, Update
+from mooring.controllers.apiserverservice import ApiServerService, published
+from mooring.wire.schema import Obj
+from tests.support.plans import fed, plan, thing, views, with_metadata
+
+KEY = ("default", "kubernetes")
+DEFAULT = thing("default", status={"phase": "Active"})
+CONTROLLER = ApiServerService(("192.0.2.1", "192.0.2.2"), 6443)
+HERE = {"name": "kubernetes", "namespace": "default"}
+OUTER = {"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}
+INNER = {"name": "https", "port": 6443, "protocol": "TCP"}
+KINDS = ("services", "endpoints", "endpointslices")
+
+
+def created(addresses: tuple[str, ...] = CONTROLLER.addresses) -> dict[str, Obj]:
+    """What is created in an empty cluster, by plural."""
+    actions = plan(ApiServerService(addresses, 6443), KEY, views(namespaces=[DEFAULT]))
+    assert all(isinstance(action, Create) for action in actions)
+    return {action.plural: action.obj for action in actions if isinstance(action, Create)}
+
+
+def stored() -> dict[str, Obj]:
+    """The same as the store has it, with what the server adds."""
+    found = copy.deepcopy(created())
+    found["services"]["spec"] |= {"ipFamilies": ["IPv4"], "internalTrafficPolicy": "Cluster"}
+    return {name: with_metadata(obj, uid=f"uid-of-{name}", resourceVersion="7") for name, obj in found.items()}
+
+
+def planned(objects: dict[str, Obj], controller: ApiServerService = CONTROLLER) -> list[Action]:
+    lists = {plural: [obj] for plural, obj in objects.items()}
+    return plan(controller, KEY, views(namespaces=[DEFAULT], **lists))
+
+
+def test_what_a_new_cluster_gets() -> None:
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    assert created() == {
+        "services": {
+            "kind": "Service",
+            "apiVersion": "v1",
+            "metadata": {**HERE, "labels": labels},
+            "spec": {
+                "type": "ClusterIP",
+                "clusterIP": "10.96.0.1",
+                "clusterIPs": ["10.96.0.1"],
+                "ports": [OUTER],
+                "sessionAffinity": "None",
+            },
+        },
+        "endpoints": {
+            "kind": "Endpoints",
+            "apiVersion": "v1",
+            "metadata": {**HERE, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "subsets": [{"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}], "ports": [INNER]}],
+        },
+        "endpointslices": {
+            "kind": "EndpointSlice",
+            "apiVersion": "discovery.k8s.io/v1",
+            "metadata": {**HERE, "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "addressType": "IPv4",
+            "ports": [INNER],
+            "endpoints": [{"addresses": [ip], "conditions": {"ready": True}} for ip in ("192.0.2.1", "192.0.2.2")],
+        },
+    }
+
+
+def test_without_an_address_to_publish_the_service_leads_nowhere() -> None:
+    found = created(())
+    assert "subsets" not in found["endpoints"]
+    assert found["endpointslices"]["endpoints"] == []
+    assert found["services"]["spec"]["clusterIP"] == "10.96.0.1"
+
+
+def test_what_is_right_stays() -> None:
+    assert planned(stored()) == []
+    empty = ApiServerService((), 6443)
+    found = {name: with_metadata(obj, uid="u", resourceVersion="7") for name, obj in created(()).items()}
+    assert planned(found, empty) == []
+    found["endpointslices"].pop("endpoints")
+    assert planned(found, empty) == []
+
+
+@pytest.mark.parametrize("namespace", [[], [thing("default", status={"phase": "Terminating"})]])
+def test_nothing_is_done_where_there_is_no_place_for_it(namespace: list[Obj]) -> None:
+    assert plan(CONTROLLER, KEY, views(namespaces=namespace)) == []
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_what_was_deleted_comes_back(plural: str) -> None:
+    found = stored()
+    del found[plural]
+    assert planned(found) == [Create(plural, created()[plural])]
+
+
+@pytest.mark.parametrize(
+    ("plural", "wrong"),
+    [
+        pytest.param("services", {"ports": [{**OUTER, "port": 444}]}, id="ports"),
+        pytest.param("services", {"selector": {"app": "mine"}}, id="a selector"),
+        pytest.param("services", {"type": "NodePort"}, id="the type"),
+    ],
+)
+def test_a_changed_service_is_put_right(plural: str, wrong: dict[str, Any]) -> None:
+    right = stored()[plural]
+    found = {**right, "spec": {**right["spec"], **wrong}}
+    assert planned({**stored(), plural: found}) == [Update(plural, right)]
+
+
+@pytest.mark.parametrize(
+    ("plural", "wrong"),
+    [
+        pytest.param("endpoints", {"subsets": []}, id="endpoints without addresses"),
+        pytest.param("endpointslices", {"ports": []}, id="a slice without ports"),
+    ],
+)
+def test_changed_endpoints_are_put_right(plural: str, wrong: dict[str, Any]) -> None:
+    right = stored()[plural]
+    assert planned({**stored(), plural: {**right, **wrong}}) == [Update(plural, right)]
+
+
+@pytest.mark.parametrize("plural", ["endpoints", "endpointslices"])
+def test_labels_of_others_stay_beside_those_that_are_needed(plural: str) -> None:
+    right = stored()[plural]
+    found = with_metadata(right, labels={"mine": "too"})
+    both = with_metadata(right, labels={"mine": "too", **right["metadata"]["labels"]})
+    assert planned({**stored(), plural: found}) == [Update(plural, both)]
+    assert planned({**stored(), plural: both}) == []
+
+
+def test_a_service_at_another_address_is_replaced() -> None:
+    found = stored()
+    found["services"]["spec"]["clusterIP"] = "10.96.0.9"
+    assert planned(found) == [Delete("services", *KEY, "uid-of-services", "7")]
+
+
+def test_a_slice_of_another_type_is_replaced() -> None:
+    found = stored()
+    found["endpointslices"]["addressType"] = "IPv6"
+    assert planned(found) == [Delete("endpointslices", *KEY, "uid-of-endpointslices", "7")]
+
+
+def test_what_wakes_it() -> None:
+    other = {name: [thing("other", "default"), thing("kubernetes", "other")] for name in KINDS}
+    assert fed(CONTROLLER, views(namespaces=[thing("other")], **other)) == []
+    own = {name: [obj] for name, obj in stored().items()}
+    assert fed(CONTROLLER, views(namespaces=[DEFAULT], **own)) == [KEY] * 4
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "addresses", "port"),
+    [
+        pytest.param([("192.0.2.1", 6443)], ("192.0.2.1",), 6443, id="one server"),
+        pytest.param(
+            [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 1)], ("192.0.2.1", "192.0.2.2"), 1, id="each once"
+        ),
+        pytest.param([("192.0.2.1", 1), ("192.0.2.2", 2)], ("192.0.2.1",), 1, id="those with the port of the first"),
+        pytest.param([("api.example", 1), ("192.0.2.2", 2)], ("192.0.2.2",), 2, id="no names"),
+        pytest.param([("127.0.0.1", 6443)], (), 6443, id="no loopback"),
+        pytest.param([("2001:db8::1", 6443)], (), 6443, id="no IPv6, which this cluster's Services do not have"),
+        pytest.param([("192.0.2.1", 0)], (), 443, id="no port that is not known yet"),
+        pytest.param([], (), 443, id="nothing"),
+    ],
+)
+def test_which_addresses_are_published(endpoints: list[tuple[str, int]], addresses: tuple[str, ...], port: int) -> None:
+    assert published(endpoints) == (addresses, port)
