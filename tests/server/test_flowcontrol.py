@@ -52,7 +52,7 @@ def runs(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 @runs
 async def test_those_who_wait_are_served_round_robin_by_user() -> None:
     crowd = Crowd(FlowControl(ManualClock(), seats=1))
-    assert crowd.flow.try_enter()
+    assert crowd.flow.try_enter("first")
     for user in ("storm", "storm", "storm", "storm", "ann", "bob"):
         crowd.arrive(user)
     await settle()
@@ -65,19 +65,84 @@ async def test_those_who_wait_are_served_round_robin_by_user() -> None:
 @runs
 async def test_a_seat_that_is_free_while_others_wait_is_not_taken_past_them() -> None:
     crowd = Crowd(FlowControl(ManualClock(), seats=1))
-    assert crowd.flow.try_enter()
+    assert crowd.flow.try_enter("first")
     crowd.arrive("ann")
     await settle()
     crowd.flow.leave()
-    assert not crowd.flow.try_enter()
+    assert not crowd.flow.try_enter("first")
     await settle()
     assert crowd.order == ["ann"]
 
 
 @runs
+async def test_who_is_alone_has_every_turn_whole() -> None:
+    flow = FlowControl(ManualClock())
+    assert all(flow.try_enter("storm") for _ in range(flowcontrol.SEATS))
+
+
+@runs
+async def test_of_several_users_each_has_a_few_places_in_a_turn_and_the_rest_waits_for_the_next() -> None:
+    flow = FlowControl(ManualClock())
+    crowd = Crowd(flow)
+    assert flow.try_enter("storm")
+    assert flow.try_enter("ann")
+    for _ in range(2 * flowcontrol.PER_TURN + 1):
+        crowd.arrive("storm")
+    await asyncio.sleep(0)  # they arrive in one turn
+    assert crowd.order == ["storm"] * flowcontrol.PER_TURN
+    assert not flow.try_enter("storm"), "who waits is not overtaken by their own next request"
+    assert flow.try_enter("ann"), "a storm at its limit holds nobody else up"
+    await settle()
+    assert crowd.order == ["storm"] * (2 * flowcontrol.PER_TURN + 1)
+
+
+@runs
+async def test_anonymous_callers_run_beside_a_storm_that_rests() -> None:
+    flow = FlowControl(ManualClock())
+    crowd = Crowd(flow)
+    flow.try_enter("ann")
+    for _ in range(flowcontrol.PER_TURN + 1):
+        crowd.arrive("storm")
+    crowd.arrive("")
+    await asyncio.sleep(0)
+    assert crowd.order == [*["storm"] * flowcontrol.PER_TURN, ""]
+    await settle()
+
+
+@runs
+async def test_turns_are_whole_again_when_the_others_have_gone() -> None:
+    clock = ManualClock()
+    flow = FlowControl(clock)
+    for user in ("ann", "storm"):
+        assert flow.try_enter(user)
+    taken = [flow.try_enter("storm") for _ in range(flowcontrol.PER_TURN)]
+    assert not taken[-1]
+    await settle()
+    await clock.advance(flowcontrol.SHARED_SECONDS)
+    assert flow.try_enter("storm"), "the turn in which it is found out"
+    await settle()
+    assert all(flow.try_enter("storm") for _ in range(2 * flowcontrol.PER_TURN))
+
+
+@runs
+async def test_a_user_who_rests_is_429_beyond_the_queue_and_nobody_else_is() -> None:
+    flow = FlowControl(ManualClock())
+    crowd = Crowd(flow)
+    flow.try_enter("ann")
+    for _ in range(flowcontrol.PER_TURN + flowcontrol.QUEUE_PER_USER + 1):
+        crowd.arrive("storm")
+    await asyncio.sleep(0)
+    assert flow.rejected == 1
+    assert flow.try_enter("ann")
+    await settle(200)
+    assert isinstance(crowd.tasks[-1].exception(), TooManyRequestsError)
+    assert len(crowd.order) == flowcontrol.PER_TURN + flowcontrol.QUEUE_PER_USER
+
+
+@runs
 async def test_anonymous_callers_wait_while_users_do() -> None:
     crowd = Crowd(FlowControl(ManualClock(), seats=1))
-    assert crowd.flow.try_enter()
+    assert crowd.flow.try_enter("first")
     for user in ("", "ann", "", "bob"):
         crowd.arrive(user)
     await settle()
@@ -110,7 +175,7 @@ async def test_anonymous_callers_are_served_at_once_while_there_is_nothing_bette
         crowd.arrive("")
     await settle(100)
     assert crowd.order == [""] * flowcontrol.ANONYMOUS_SEATS, "a tenth of the seats at the most"
-    assert crowd.flow.try_enter(), "the rest stays free for users"
+    assert crowd.flow.try_enter("first"), "the rest stays free for users"
     crowd.flow.leave_anonymous()
     await settle()
     assert len(crowd.order) == flowcontrol.ANONYMOUS_SEATS + 1
@@ -150,7 +215,7 @@ async def test_a_fixed_rate_for_anonymous_callers_is_kept() -> None:
 @runs
 async def test_a_full_queue_is_429_for_that_user_only() -> None:
     crowd = Crowd(FlowControl(ManualClock(), seats=1))
-    assert crowd.flow.try_enter()
+    assert crowd.flow.try_enter("first")
     for _ in range(flowcontrol.QUEUE_PER_USER):
         crowd.arrive("storm")
     await settle()
@@ -171,7 +236,7 @@ def test_the_table_of_waiting_users_is_bounded(monkeypatch: pytest.MonkeyPatch) 
 
     async def body() -> None:
         crowd = Crowd(FlowControl(ManualClock(), seats=1))
-        assert crowd.flow.try_enter()
+        assert crowd.flow.try_enter("first")
         for user in ("a", "b", ""):
             crowd.arrive(user)
         await settle()
@@ -189,14 +254,14 @@ def test_the_table_of_waiting_users_is_bounded(monkeypatch: pytest.MonkeyPatch) 
 def test_who_gives_up_in_the_moment_of_being_served_gives_the_seat_back(user: str) -> None:
     async def body() -> None:
         crowd = Crowd(FlowControl(ManualClock(), seats=1))
-        assert crowd.flow.try_enter()
+        assert crowd.flow.try_enter("first")
         given_up = crowd.arrive(user)
         await settle()
         crowd.flow.leave()
         given_up.cancel()
         await settle()
         assert crowd.order == []
-        assert crowd.flow.try_enter()
+        assert crowd.flow.try_enter("first")
 
     asyncio.run(body())
 
@@ -204,7 +269,7 @@ def test_who_gives_up_in_the_moment_of_being_served_gives_the_seat_back(user: st
 @runs
 async def test_who_gave_up_while_waiting_is_passed_over() -> None:
     crowd = Crowd(FlowControl(ManualClock(), seats=1))
-    assert crowd.flow.try_enter()
+    assert crowd.flow.try_enter("first")
     gone = [crowd.arrive(user) for user in ("ann", "")]
     await settle()
     for task in gone:
@@ -215,7 +280,7 @@ async def test_who_gave_up_while_waiting_is_passed_over() -> None:
     await settle()
     assert crowd.order == ["bob"]
     crowd.flow.leave()
-    assert crowd.flow.try_enter()
+    assert crowd.flow.try_enter("first")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["arrive", "leave", "give up"]), st.sampled_from(["", "a", "b", "c"]))))

@@ -1,8 +1,11 @@
-"""Who runs now and who waits: seats, fair queues per user, and the lowest share for anonymous callers.
+"""Who runs now and who waits: seats, fair turns and queues per user, and the lowest share for anonymous callers.
 
 Rules kept here:
 * At most `seats` requests run at once; health probes, nodes' heartbeats and `system:masters` are never queued.
 * Those who wait are served round robin by user, so that one client's storm cannot starve another's single request.
+* Most requests never wait for anything, so they hold a seat only while they run: a storm of them takes no seats but the turns
+  of the event loop. So while more than one user is active, each gets a few places in a turn; the rest of a storm waits for the
+  next turn. A user who is alone has every turn whole, and pays nothing for this.
 * Anonymous requests hold the lowest share: they are served when nobody else waits, a few in each turn of the event loop, so
   they slow nobody down and are not slowed themselves while the server has nothing better to do (the public cluster-info is
   what every joining machine reads first). A fixed rate may be configured on top; beyond it the answer is 429.
@@ -24,6 +27,10 @@ QUEUE_PER_USER = 200
 """A user with this many requests waiting is told to come back; client-go's default burst is 10, kubectl's 300."""
 QUEUED_USERS = 5_000
 """Bounds the table of waiting users: a whole large cluster of nodes may wait at once."""
+PER_TURN = 4
+"""Requests of one user in a turn while there are several: about half a millisecond that others wait for one storm."""
+SHARED_SECONDS = 10.0
+"""How long turns stay shared after the last change of user: longer than the pauses of a watchful client."""
 ANONYMOUS_SEATS = 60
 """A tenth: the rest stays free for those who said who they are."""
 ANONYMOUS_PER_TURN = 8
@@ -39,6 +46,13 @@ class FlowControl:
         self._clock = clock
         self._free = seats
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._resting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """Users who had their places in this turn, and what of theirs waits for the next."""
+        self._turn: dict[str, int] = {}
+        self._last = ""
+        self._alone: str | None = ""
+        """The only user active lately; None when there are several."""
+        self._shared_until = 0.0
         self._anonymous_free = min(ANONYMOUS_SEATS, seats)
         self._anonymous_waiting: deque[asyncio.Future[None]] = deque()
         self._anonymous_turn = 0
@@ -49,23 +63,23 @@ class FlowControl:
         self.queued = 0
         self.rejected = 0
 
-    def try_enter(self) -> bool:
-        """Take a seat at once, if one is free and nobody waits. The common case, without a pause."""
-        if self._free and not self._waiting:
+    def try_enter(self, user: str) -> bool:
+        """Take a seat at once, if one is free, nobody waits for it, and `user` had not their share of this turn."""
+        if self._free and not self._waiting and (user == self._alone or self._has_place(user)):
             self._free -= 1
             return True
         return False
 
     async def enter(self, user: str) -> None:
         """Wait for a seat in turn. Raises TooManyRequestsError when this user's queue, or the table, is full."""
-        if self.try_enter():
+        if self.try_enter(user):
             return
-        queue = self._waiting.get(user)
+        queue = self._waiting.get(user) or self._resting.get(user)
         if queue is None:
-            if len(self._waiting) >= QUEUED_USERS:
+            if len(self._waiting) + len(self._resting) >= QUEUED_USERS:
                 self.rejected += 1
                 raise TooManyRequestsError
-            queue = self._waiting[user] = deque()
+            queue = self._queues(user)[user] = deque()
         if len(queue) >= QUEUE_PER_USER:
             self.rejected += 1
             raise TooManyRequestsError
@@ -74,15 +88,8 @@ class FlowControl:
 
     def leave(self) -> None:
         """Give the seat back: to the next user in turn, else to an anonymous caller, else to nobody."""
-        while self._waiting:
-            user, queue = self._waiting.popitem(last=False)
-            ticket = queue.popleft()
-            if queue:
-                self._waiting[user] = queue  # at the end: round robin
-            if not ticket.done():
-                ticket.set_result(None)
-                return
         self._free += 1
+        self._serve()
         self._serve_anonymous()
 
     async def enter_anonymous(self) -> bool:
@@ -118,6 +125,37 @@ class FlowControl:
                 give_back()  # the seat was handed over in the moment the caller gave up
             raise
 
+    def _has_place(self, user: str) -> bool:
+        """Whether `user` may run in this turn although others may want to; then one place of theirs is taken."""
+        if user != self._last:
+            self._alone = None if self._last else user
+            self._last = user
+            self._shared_until = self._clock.monotonic() + SHARED_SECONDS
+        if self._turn.get(user, 0) >= PER_TURN:
+            return False
+        self._count(user)
+        return True
+
+    def _count(self, user: str) -> None:
+        self._turn[user] = self._turn.get(user, 0) + 1
+        self._schedule_turn()
+
+    def _queues(self, user: str) -> OrderedDict[str, deque[asyncio.Future[None]]]:
+        """Where those who wait belong: with the resting when only the next turn can help them."""
+        return self._resting if self._turn.get(user, 0) >= PER_TURN else self._waiting
+
+    def _serve(self) -> None:
+        """Hand free seats to users in turn. Afterwards no seat is free, or nobody waits for one in this turn."""
+        while self._free and self._waiting:
+            user, queue = self._waiting.popitem(last=False)
+            ticket = queue.popleft()
+            if not ticket.done():
+                self._free -= 1
+                self._count(user)
+                ticket.set_result(None)
+            if queue:
+                self._queues(user)[user] = queue  # at the end: round robin
+
     def _anonymous_may_run(self) -> bool:
         return (
             not self._waiting
@@ -130,14 +168,23 @@ class FlowControl:
         self._free -= 1
         self._anonymous_free -= 1
         self._anonymous_turn += 1
+        self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
             self._turn_scheduled = True
             asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._turn_scheduled = False
+        self._turn.clear()
         self._anonymous_turn = 0
+        self._waiting.update(self._resting)
+        self._resting.clear()
+        self._serve()
         self._serve_anonymous()
+        if self._alone is None and not self._resting and self._clock.monotonic() >= self._shared_until:
+            self._alone = self._last
 
     def _serve_anonymous(self) -> None:
         while self._anonymous_waiting and self._anonymous_may_run():

@@ -188,8 +188,9 @@ class Pipeline:
                 return await self._run(context)
             finally:
                 self._flow.leave_anonymous()
-        if not self._flow.try_enter():
-            await self._flow.enter(context.user.username)
+        name = context.user.username
+        if not self._flow.try_enter(name):
+            await self._flow.enter(name)
             self._require(context, attributes)
         try:
             return await self._run(context)
