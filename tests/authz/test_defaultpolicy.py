@@ -128,6 +128,13 @@ VIEWS = rbac_views(EVERYTHING)
             True,
             id="a joiner reads kube-proxy's configuration",
         ),
+        pytest.param(
+            JOINER,
+            "get",
+            {"resource": "secrets", "namespace": "kube-system", "name": "kubeadm-certs"},
+            True,
+            id="a joiner reads the uploaded certificates, which are encrypted",
+        ),
         pytest.param(KUBE_PROXY, "list", {"resource": "nodes"}, True, id="kube-proxy's ServiceAccount lists Nodes"),
         pytest.param(
             JOINER, "get", {"resource": "secrets", "namespace": "kube-system"}, False, id="a joiner reads no Secret"

@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import yaml
 
 from mooring.authz.defaultpolicy import default_policy
 from mooring.authz.kubeadmpolicy import kubeadm_policy
 from mooring.config import server_config
 from mooring.plane.firstboot import FirstBoot
-from mooring.trust import clusterinfo
+from mooring.trust import clusterinfo, kubeadmconfig
 from mooring.trust.token import parse_token
 from mooring.trust.tokenrecord import TokenRecord
 from tests.support.registryroom import Room, open_room
@@ -33,6 +34,8 @@ KUBEADM = [
     ("rolebindings", "kube-system", "kubeadm:nodes-kubeadm-config"),
     ("roles", "kube-system", "kubeadm:kubelet-config"),
     ("rolebindings", "kube-system", "kubeadm:kubelet-config"),
+    ("roles", "kube-system", "kubeadm:kubeadm-certs"),
+    ("rolebindings", "kube-system", "kubeadm:kubeadm-certs"),
     ("clusterrolebindings", "", "kubeadm:node-proxier"),
     ("roles", "kube-system", "kube-proxy"),
     ("rolebindings", "kube-system", "kube-proxy"),
@@ -174,3 +177,35 @@ async def test_a_token_that_is_there_is_replaced(room: Room) -> None:
         await boot.create_token(TokenRecord(token, expires=expires, usages=usages))
     data = (await room.get("secrets", "bootstrap-token-abcdef", "kube-system")).obj["data"]
     assert "usage-bootstrap-authentication" in data
+
+
+@in_empty_room
+async def test_what_kubeadm_join_reads_is_there(room: Room) -> None:
+    await first_boot(room).run()
+    for wanted in (kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2"), kubeadmconfig.kubelet_config()):
+        found = await room.get("configmaps", wanted["metadata"]["name"], "kube-system")
+        assert found.obj["data"] == wanted["data"]
+
+
+@in_empty_room
+async def test_kubeadm_config_follows_the_endpoint(room: Room) -> None:
+    await first_boot(room).run()
+    await room.patch("configmaps", "kubeadm-config", {"data": {"more": "x"}}, "kube-system")
+    await first_boot(room, detected_address="192.0.2.2").run()
+    data = (await room.get("configmaps", "kubeadm-config", "kube-system")).obj["data"]
+    assert yaml.safe_load(data["ClusterConfiguration"])["controlPlaneEndpoint"] == "192.0.2.2:6443"
+    assert data["more"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("kubeadm-config", "ClusterConfiguration"), ("kubelet-config", "kubelet")], ids=lambda text: text
+)
+def test_what_administrators_write_for_joiners_stays(name: str, key: str) -> None:
+    @in_empty_room
+    async def body(room: Room) -> None:
+        await first_boot(room).run()
+        await room.patch("configmaps", name, {"data": {key: "by: hand\n"}}, "kube-system")
+        await first_boot(room, detected_address="192.0.2.2").run()
+        assert (await room.get("configmaps", name, "kube-system")).obj["data"] == {key: "by: hand\n"}
+
+    body()

@@ -24,6 +24,7 @@ _MEMBERS = group(NODES)
 _CLUSTER_INFO = "kubeadm:bootstrap-signer-clusterinfo"
 _KUBEADM_CONFIG = "kubeadm:nodes-kubeadm-config"
 _KUBELET_CONFIG = "kubeadm:kubelet-config"
+_CERTIFICATES = "kubeadm:kubeadm-certs"
 _KUBE_PROXY = "kube-proxy"
 
 _OBJECTS: tuple[Obj, ...] = (
@@ -40,6 +41,8 @@ _OBJECTS: tuple[Obj, ...] = (
     binding(SYSTEM, _KUBEADM_CONFIG, _KUBEADM_CONFIG, _JOINERS, _MEMBERS),
     role(SYSTEM, _KUBELET_CONFIG, rule("get", "", "configmaps", "kubelet-config")),
     binding(SYSTEM, _KUBELET_CONFIG, _KUBELET_CONFIG, _JOINERS, _MEMBERS),
+    role(SYSTEM, _CERTIFICATES, rule("get", "", "secrets", "kubeadm-certs")),
+    binding(SYSTEM, _CERTIFICATES, _CERTIFICATES, _JOINERS),
     cluster_binding("kubeadm:node-proxier", "system:node-proxier", service_account(SYSTEM, _KUBE_PROXY)),
     role(SYSTEM, _KUBE_PROXY, rule("get", "", "configmaps", "kube-proxy")),
     binding(SYSTEM, _KUBE_PROXY, _KUBE_PROXY, _JOINERS),

@@ -5,13 +5,13 @@ Rules kept here:
   starting at once, end in the same state.
 * The RBAC default policy is reconciled at each start, additively (reference/kubernetes.md 6.5); kubeadm's objects (2.7) are
   created when missing and left alone afterwards, because administrators edit them.
-* cluster-info is remade only while it is what Mooring wrote; a hand-made one stays.
+* cluster-info and kubeadm-config are remade only while they are what Mooring wrote; hand-made ones stay. So does kubelet-config.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from mooring.authz.defaultpolicy import default_policy, reconciled
@@ -23,7 +23,9 @@ from mooring.identity import MASTERS, UserInfo
 from mooring.kinds import BY_PLURAL
 from mooring.kinds.kind import Change, Kind
 from mooring.registry.store import Registry
-from mooring.trust import clusterinfo, tokenrecord
+from mooring.server.endpoints.documents import KUBERNETES_VERSION
+from mooring.trust import clusterinfo, kubeadmconfig, tokenrecord
+from mooring.trust.jws import KUBECONFIG_KEY
 from mooring.trust.kubeconfig import discovery_cluster
 from mooring.trust.kubeconfigtext import parse
 from mooring.wire.options import DeleteOptions, WriteOptions
@@ -57,7 +59,7 @@ class FirstBoot:
             for wanted in kubeadm_policy()
             if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
         )
-        await self._cluster_info()
+        await _together(self._config_maps())
 
     async def create_token(self, record: tokenrecord.TokenRecord) -> None:
         """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
@@ -102,34 +104,42 @@ class FirstBoot:
         except (ConflictError, NotFoundError):
             return  # another server reconciles the same object to the same end
 
-    async def _cluster_info(self) -> None:
+    def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
+        endpoint = self._config.endpoints[0]
+        info = clusterinfo.config_map(endpoint.url, self._ca_pem)
+        yield self._config_map(info, KUBECONFIG_KEY, _is_ours)
+        joining = kubeadmconfig.kubeadm_config(str(endpoint), KUBERNETES_VERSION)
+        yield self._config_map(joining, kubeadmconfig.KUBEADM_KEY, kubeadmconfig.is_ours)
+        yield self._config_map(kubeadmconfig.kubelet_config(), kubeadmconfig.KUBELET_KEY, lambda _: False)
+
+    async def _config_map(self, wanted: Obj, key: str, is_ours: Callable[[Obj], bool]) -> None:
+        """Create it, or bring the text under `key` up to date as long as it is ours."""
         kind = BY_PLURAL["configmaps"]
-        server = self._config.endpoints[0].url
-        wanted = clusterinfo.config_map(server, self._ca_pem)
         existing = self._existing(kind, wanted)
         if existing is None:
             await self._create(kind, wanted)
             return
-        text = (existing.get("data") or {}).get("kubeconfig", "")
-        if text == wanted["data"]["kubeconfig"] or not _is_ours(text):
+        if (existing.get("data") or {}).get(key) == wanted["data"][key] or not is_ours(existing):
             return
-        changed = {**existing, "data": {**existing["data"], "kubeconfig": wanted["data"]["kubeconfig"]}}
+        changed = {**existing, "data": {**existing["data"], key: wanted["data"][key]}}
+        metadata = wanted["metadata"]
         try:
             await self._registry.update(
-                kind, clusterinfo.NAMESPACE, clusterinfo.NAME, changed, self._change(), WriteOptions()
+                kind, metadata["namespace"], metadata["name"], changed, self._change(), WriteOptions()
             )
         except ConflictError:
             return
 
 
-def _is_ours(text: str) -> bool:
-    """Whether `text` is exactly what `clusterinfo.config_map` writes for some server and CA."""
+def _is_ours(config_map: Obj) -> bool:
+    """Whether its kubeconfig is exactly what `clusterinfo.config_map` writes for some server and CA."""
+    text = (config_map.get("data") or {}).get(KUBECONFIG_KEY, "")
     try:
         cluster = discovery_cluster(parse(text))
     except MooringError:
         return False
-    remade: str = clusterinfo.config_map(cluster.server, cluster.ca_pem)["data"]["kubeconfig"]
-    return remade == text
+    remade = clusterinfo.config_map(cluster.server, cluster.ca_pem)
+    return bool(remade["data"][KUBECONFIG_KEY] == text)
 
 
 async def _together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:

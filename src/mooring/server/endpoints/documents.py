@@ -22,6 +22,7 @@ from mooring.wire.codec import encode_json
 from mooring.wire.schema import Obj
 
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
+KUBERNETES_VERSION = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}"
 """The release whose wire behaviour is served; kubectl and kubeadm compare their own version with it."""
 BUILD_DATE = "2026-01-01T00:00:00Z"
 """/version must carry one; a fixed value keeps builds reproducible."""
@@ -37,7 +38,7 @@ async def version(context: Context, services: Services) -> Response:
         "emulationMinor": KUBERNETES_MINOR,
         "minCompatibilityMajor": KUBERNETES_MAJOR,
         "minCompatibilityMinor": str(int(KUBERNETES_MINOR) - 1),
-        "gitVersion": f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}+mooring-{__version__}",
+        "gitVersion": f"{KUBERNETES_VERSION}+mooring-{__version__}",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": BUILD_DATE,

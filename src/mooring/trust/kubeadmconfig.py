@@ -1,0 +1,110 @@
+"""The ConfigMaps kube-system/kubeadm-config and kube-system/kubelet-config, which `kubeadm join` reads before it asks for a
+certificate (reference/kubernetes.md 2.5, 2.6).
+
+Rules kept here:
+* kubeadm-config holds a ClusterConfiguration (kubeadm.k8s.io/v1beta4) as kubeadm writes it: its own defaults spelled out. Paths
+  are those of the machine that joins, so they are kubeadm's, wherever Mooring keeps its own. Without a pod subnet: nothing here
+  runs Pods. Without etcd: kubeadm fills in its default, which a worker does not use.
+* kubelet-config holds a KubeletConfiguration (kubelet.config.k8s.io/v1beta1): only what kubeadm sets; what it writes as zero
+  means "the kubelet's default" and is left out. Client certificates rotate; serving certificates are the kubelet's own until
+  somebody approves those of `serverTLSBootstrap`, so that is not set.
+* What is there stays, except the endpoint and the version in a kubeadm-config that is exactly what is written here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooring.errors import BadRequestError
+from mooring.wire.schema import Obj
+from mooring.wire.yamltext import decode_yaml, encode_yaml
+
+NAMESPACE = "kube-system"
+KUBEADM_NAME = "kubeadm-config"
+KUBEADM_KEY = "ClusterConfiguration"
+KUBELET_NAME = "kubelet-config"
+KUBELET_KEY = "kubelet"
+CLUSTER_NAME = "kubernetes"
+DNS_DOMAIN = "cluster.local"
+SERVICE_SUBNET = "10.96.0.0/12"
+"""kubeadm's `--service-cidr`."""
+DNS_ADDRESS = "10.96.0.10"
+"""The tenth of them, which kubeadm gives the cluster's DNS."""
+CERTIFICATES = "/etc/kubernetes/pki"
+
+
+def kubeadm_config(endpoint: str, version: str) -> Obj:
+    """A fresh kubeadm-config for the API server at `endpoint` (host:port), of Kubernetes `version` (v1.2.3)."""
+    return _config_map(KUBEADM_NAME, KUBEADM_KEY, _cluster_configuration(endpoint, version))
+
+
+def kubelet_config() -> Obj:
+    """A fresh kubelet-config."""
+    return _config_map(KUBELET_NAME, KUBELET_KEY, _kubelet_configuration())
+
+
+def is_ours(config_map: Obj) -> bool:
+    """Whether the ClusterConfiguration is what is written here, for some endpoint and version."""
+    text = (config_map.get("data") or {}).get(KUBEADM_KEY, "")
+    try:
+        parsed, _ = decode_yaml(text)
+    except BadRequestError:
+        return False
+    if not isinstance(parsed, dict):
+        return False
+    endpoint, version = parsed.get("controlPlaneEndpoint"), parsed.get("kubernetesVersion")
+    return isinstance(endpoint, str) and isinstance(version, str) and _text(endpoint, version) == text
+
+
+def _text(endpoint: str, version: str) -> str:
+    return encode_yaml(_cluster_configuration(endpoint, version)).decode()
+
+
+def _cluster_configuration(endpoint: str, version: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "apiServer": {},
+        "caCertificateValidityPeriod": "87600h0m0s",
+        "certificateValidityPeriod": "8760h0m0s",
+        "certificatesDir": CERTIFICATES,
+        "clusterName": CLUSTER_NAME,
+        "controlPlaneEndpoint": endpoint,
+        "controllerManager": {},
+        "dns": {},
+        "encryptionAlgorithm": "ECDSA-P256",
+        "imageRepository": "registry.k8s.io",
+        "kubernetesVersion": version,
+        "networking": {"dnsDomain": DNS_DOMAIN, "serviceSubnet": SERVICE_SUBNET},
+        "proxy": {},
+        "scheduler": {},
+    }
+
+
+def _kubelet_configuration() -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": CERTIFICATES + "/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": "systemd",
+        "clusterDNS": [DNS_ADDRESS],
+        "clusterDomain": DNS_DOMAIN,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": 10248,
+        "rotateCertificates": True,
+        "staticPodPath": "/etc/kubernetes/manifests",
+    }
+
+
+def _config_map(name: str, key: str, configuration: dict[str, Any]) -> Obj:
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": {key: encode_yaml(configuration).decode()},
+    }
