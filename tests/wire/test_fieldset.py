@@ -46,6 +46,11 @@ def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> Non
     assert (left, right) == (of_paths(*a), of_paths(*b)), "nothing given is changed"
 
 
+@given(st.lists(PATH_SETS, max_size=5))
+def test_many_sets_unite_as_two_do(sets: list[set[Path]]) -> None:
+    assert members(fieldset.union_all(of_paths(*one) for one in sets)) == set().union(*sets)
+
+
 @given(PATH_SETS)
 def test_what_is_printed_is_parsed_again(chosen: set[Path]) -> None:
     fields = of_paths(*chosen)
@@ -91,8 +96,13 @@ def test_what_is_not_fields_v1_is_refused(said: Any) -> None:
         parse(said)
 
 
+JUNK_KEYS = st.sampled_from([".", "f:", "f:a", "k:", "k:{", "v:", "v:]", "i:x"]) | st.text(max_size=4)
+
+
 @given(
-    st.recursive(st.dictionaries(st.text(max_size=6), st.just({})), lambda c: st.dictionaries(st.text(max_size=6), c))
+    st.recursive(
+        st.sampled_from([{}, None, 1]), lambda below: st.dictionaries(JUNK_KEYS, below, max_size=3), max_leaves=8
+    )
 )
 def test_junk_never_crashes(junk: Any) -> None:
     try:

@@ -16,7 +16,8 @@ Source: the structured-merge-diff format of FieldsV1 (k8s.io/apimachinery `metav
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 FieldSet = dict[str, Any]
@@ -121,6 +122,15 @@ def _combined(a: FieldSet, b: FieldSet, wanted: Callable[[bool, bool], bool], on
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
     """What is in either set."""
     return _combined(a, b, lambda in_a, in_b: in_a or in_b, True, True)
+
+
+def union_all(sets: Iterable[FieldSet]) -> FieldSet:
+    """What is in any of the sets. By halves: one after the other would copy the growing union once for each."""
+    level = list(sets)
+    while len(level) > 1:
+        nothing: FieldSet = {}
+        level = [union(a, b) for a, b in zip_longest(level[::2], level[1::2], fillvalue=nothing)]
+    return level[0] if level else {}
 
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:

@@ -208,10 +208,11 @@ def _merge(live: Any, applied: Any, shape: Shape) -> Any:
         return result
     old, new = _parts(live, shape), _parts(applied, shape)
     before = list(old)
+    places = {element: place for place, element in enumerate(before)}
     merged: list[Any] = []
     left = 0  # everything in front of this place in `before` is in `merged`, or is applied
     for element, part in new.items():
-        place = before.index(element) if element in old else left
+        place = places.get(element, left)
         while left < len(before) and (left < place or before[left] not in new):
             if before[left] not in new:
                 merged += _listed(old[before[left]])

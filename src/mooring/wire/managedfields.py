@@ -40,6 +40,7 @@ from mooring.wire.fieldset import (
     paths,
     printed,
     union,
+    union_all,
 )
 from mooring.wire.fieldwalk import Difference as Changes
 from mooring.wire.fieldwalk import compare, field_set, merge, remove, with_messages
@@ -117,17 +118,20 @@ class Author:
 
 def read(entries: list[Obj]) -> Managed | None:
     """What entries say; None when one of them cannot be read, or there are none."""
-    managed: dict[Manager, Owned] = {}
+    said: dict[Manager, list[Owned]] = {}
     try:
         for entry in entries:
             manager, owned = _read(entry)
-            before = managed.get(manager)
-            managed[manager] = (
-                Owned(union(before.fields, owned.fields), owned.api_version, owned.time) if before else owned
-            )
+            said.setdefault(manager, []).append(owned)
     except ValueError:
         return None
-    return managed or None
+    return {manager: _together(parts) for manager, parts in said.items()} or None
+
+
+def _together(parts: list[Owned]) -> Owned:
+    """Everything that several entries own, since the last of them."""
+    newest = max(parts, key=lambda owned: owned.time)
+    return Owned(union_all(owned.fields for owned in parts), newest.api_version, newest.time)
 
 
 def _read(entry: Obj) -> tuple[Manager, Owned]:
@@ -211,19 +215,16 @@ def _taken(managed: Managed, changes: Changes) -> dict[Manager, Owned]:
 
 
 def _capped(managed: Managed) -> Managed:
-    """At most ten update managers: the oldest of each version become one."""
+    """At most ten update managers, all of the served version: the oldest become one."""
     updaters = [manager for manager in managed if manager.operation == "Update"]
     over = len(updaters) - MAX_UPDATE_MANAGERS
     if over <= 0:
         return managed
-    oldest = sorted(updaters, key=lambda manager: (managed[manager].time, manager))
-    result = {manager: owned for manager, owned in managed.items() if manager not in oldest[: over + 1]}
-    for manager in oldest[: over + 1]:
-        owned = managed[manager]
-        ancient = Manager("Update", ANCIENT_CHANGES, manager.api_version)
-        before = result.get(ancient)
-        fields = union(before.fields, owned.fields) if before else owned.fields
-        result[ancient] = Owned(fields, owned.api_version, max(before.time, owned.time) if before else owned.time)
+    ancient = Manager("Update", ANCIENT_CHANGES, updaters[0].api_version)
+    oldest = sorted(updaters, key=lambda manager: (managed[manager].time, manager))[: over + 1]
+    merged = {*oldest, ancient}
+    result = {manager: owned for manager, owned in managed.items() if manager not in merged}
+    result[ancient] = _together([owned for manager, owned in managed.items() if manager in merged])
     return result
 
 
@@ -270,9 +271,7 @@ def _apply(live: Obj, config: Obj, managed: Managed, author: Author, force: bool
     merged = merge(live, config, schema)
     last = managed.get(manager)
     if last is not None:
-        held = asked
-        for owned in others.values():
-            held = union(held, owned.fields)
+        held = union_all([asked, *(owned.fields for owned in others.values())])
         merged = _pruned(merged, last.fields, held, schema)
     changes = compare(live, merged, schema)
     changed = union(changes.modified, changes.added)
