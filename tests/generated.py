@@ -1,7 +1,7 @@
-"""The reference pages that are made from the command table: `python -m tests.generated --check` (or `--write`).
+"""What documentation is made from code: `python -m tests.generated --check` (or `--write`).
 
-Rules kept here: the pages say what `--help` says, because both come from the same declarations; a page that differs fails
-the build.
+Rules kept here: the reference pages say what `--help` says, and README's table of clients what the compatibility tests show,
+because both come from the same declarations; a page that differs fails the build.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.options import server_options
+from tests.compat.matrix import CLIENTS, KUBECTL, ROWS, Row
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Made by `python -m tests.generated --write` from the command table. Do not edit. -->"
@@ -22,7 +23,11 @@ NOTE = "<!-- Made by `python -m tests.generated --write` from the command table.
 def pages() -> dict[Path, str]:
     """Path → text of every generated page."""
     reference = ROOT / "docs" / "reference"
-    return {reference / "cli.md": cli_page(), reference / "configuration.md": configuration_page()}
+    return {
+        reference / "cli.md": cli_page(),
+        reference / "configuration.md": configuration_page(),
+        ROOT / "README.md": readme(),
+    }
 
 
 def cli_page() -> str:
@@ -103,6 +108,39 @@ def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+BEGIN, END = "<!-- compatibility:begin -->", "<!-- compatibility:end -->"
+
+
+def readme() -> str:
+    """README.md with the table of clients as the compatibility tests have it."""
+    text = (ROOT / "README.md").read_text()
+    head, _, rest = text.partition(BEGIN)
+    prose, _, _ = rest.partition("\n| | kubectl")
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}{prose}\n{compatibility_table()}\n{END}{tail}"
+
+
+def compatibility_table() -> str:
+    """One row a thing to do, one column a client; an empty cell was not tried."""
+    others = [client for client in CLIENTS if not client.startswith("kubectl ")]
+    lines = [
+        f"| | kubectl {KUBECTL[0]} to {KUBECTL[-1]} | {' | '.join(others)} |",
+        "|---" * (2 + len(others)) + "|",
+        *(
+            f"| {row.what} | {_kubectl(row)} | {' | '.join('yes' if one in row.others else '' for one in others)} |"
+            for row in ROWS
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _kubectl(row: Row) -> str:
+    if row.kubectl is None:
+        return ""
+    since = f"from {row.kubectl[0]}.{row.kubectl[1]}: {row.why}" if row.why else "yes"
+    return f"{since} ({row.limits})" if row.limits else since
 
 
 def main(arguments: list[str]) -> int:

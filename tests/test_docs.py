@@ -21,7 +21,6 @@ from mooring.cli.commands import COMMANDS
 from mooring.cli.main import program
 from mooring.pki.signers import SIGNERS
 from mooring.registry.admission import ADMISSION
-from tests.compat.matrix import KUBECTL, LIGHTKUBE, OPENSSL, PYTHON, ROWS, Row
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -207,30 +206,3 @@ def test_every_page_of_the_documentation_can_be_reached_from_the_index() -> None
         targets = (target.partition("#")[0] for target in _LINK.findall(_prose(page)) if "://" not in target)
         waiting += [there for target in targets if target and (there := (page.parent / target).resolve()).exists()]
     assert [_named(page) for page in PAGES if page not in reached] == []
-
-
-def compatibility_table() -> str:
-    """README's table, made from the matrix."""
-    libraries = (PYTHON, LIGHTKUBE, OPENSSL)
-    lines = [
-        f"| | kubectl {KUBECTL[0]} to {KUBECTL[-1]} | {' | '.join(libraries)} |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {row.what} | {_kubectl(row)} | {' | '.join('yes' if one in row.others else '' for one in libraries)} |"
-            for row in ROWS
-        ),
-    ]
-    return "\n".join(lines)
-
-
-def _kubectl(row: Row) -> str:
-    if row.kubectl is None:
-        return ""
-    since = f"from {row.kubectl[0]}.{row.kubectl[1]}: {row.why}" if row.why else "yes"
-    return f"{since} ({row.limits})" if row.limits else since
-
-
-def test_the_table_of_clients_in_the_readme_is_what_the_tests_show() -> None:
-    begin, end = "<!-- compatibility:begin -->", "<!-- compatibility:end -->"
-    text = (ROOT / "README.md").read_text()
-    assert text[text.index(begin) + len(begin) : text.index(end)].strip().endswith(compatibility_table())

@@ -12,8 +12,9 @@ KUBECTL = ("1.20", "1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33")
 """Releases of kubectl that were tried: Debian 12's and those of Google's SDK. Others that a machine has are tried as well."""
 PYTHON = "kubernetes (Python)"
 LIGHTKUBE = "lightkube"
+KOPF = "kopf"
 OPENSSL = "openssl + curl"
-CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, OPENSSL)
+CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, KOPF, OPENSSL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,12 @@ ROWS = (
     Row("create role, clusterrole, rolebinding, clusterrolebinding"),
     Row("create token", (1, 24), "create token came with 1.24", others=_LIBRARIES),
     Row("certificate approve and deny"),
+    Row("Pods and Services, which are stored; cluster-info", others=(PYTHON,)),
     Row("delete a namespace with what is in it"),
     Row("unknown fields are refused", limits="kubectl up to 1.24 refuses them itself, by the OpenAPI v2 document"),
     Row("unknown fields are warned about", (1, 25), "create --validate=warn came with 1.25"),
     Row("--as, --as-group"),
+    Row("an operator: create, update and delete handlers with finalizers", None, others=(KOPF,)),
     Row("DynamicClient", None, others=(PYTHON,)),
     Row("join: trust cluster-info by token, ask for a certificate, use it", None, others=(OPENSSL,)),
 )
