@@ -11,7 +11,12 @@ from tests.compat.matrix import BY_NAME, CLIENTS, KUBECTL, LIGHTKUBE, OPENSSL, P
 
 HERE = Path(__file__).parent
 TESTS = {
-    "kubectl": ("test_kubectl_objects.py", "test_kubectl_serverside.py", "test_kubectl_access.py"),
+    "kubectl": (
+        "test_kubectl_objects.py",
+        "test_kubectl_serverside.py",
+        "test_kubectl_services.py",
+        "test_kubectl_access.py",
+    ),
     PYTHON: ("test_python_kubernetes.py",),
     LIGHTKUBE: ("test_lightkube.py",),
     OPENSSL: ("test_openssl.py",),

@@ -104,6 +104,38 @@ def test_watch_and_delete(core: Any) -> None:
     assert core.list_namespaced_secret(SPACE).items == []
 
 
+@pytest.mark.shows("Pods and Services, which are stored; cluster-info")
+def test_services_and_pods(api: Any, core: Any) -> None:
+    own = core.read_namespaced_service("kubernetes", "default")
+    assert (own.spec.cluster_ip, own.spec.ports[0].port) == ("10.96.0.1", 443)
+    slices = k8s.DiscoveryV1Api(api).list_namespaced_endpoint_slice("default")
+    assert [item.address_type for item in slices.items if item.metadata.name == "kubernetes"] == ["IPv4"]
+
+    ports = [k8s.V1ServicePort(port=80, target_port="web")]
+    spec = k8s.V1ServiceSpec(type="NodePort", selector={"app": "web"}, ports=ports)
+    made = core.create_namespaced_service(SPACE, k8s.V1Service(metadata=k8s.V1ObjectMeta(name="web"), spec=spec))
+    assert made.spec.cluster_ips == [made.spec.cluster_ip]
+    assert 30000 <= made.spec.ports[0].node_port <= 32767
+    made.spec.type = "ClusterIP"
+    changed = core.replace_namespaced_service("web", SPACE, made)
+    assert (changed.spec.cluster_ip, changed.spec.ports[0].node_port) == (made.spec.cluster_ip, None)
+
+    containers = [k8s.V1Container(name="c", image="i")]
+    pod = k8s.V1Pod(metadata=k8s.V1ObjectMeta(name="p"), spec=k8s.V1PodSpec(containers=containers, node_name="nowhere"))
+    core.create_namespaced_service_account(SPACE, k8s.V1ServiceAccount(metadata=k8s.V1ObjectMeta(name="runner")))
+    pod.spec.service_account_name = "runner"
+    started = core.create_namespaced_pod(SPACE, pod)
+    (volume,) = started.spec.volumes
+    assert volume.projected.sources[0].service_account_token.expiration_seconds == 3607
+    core.delete_namespaced_pod("p", SPACE)
+    going = core.read_namespaced_pod("p", SPACE)
+    assert going.metadata.deletion_grace_period_seconds == 30
+    core.delete_namespaced_pod("p", SPACE, grace_period_seconds=0)
+    with pytest.raises(ApiException) as gone:
+        core.read_namespaced_pod("p", SPACE)
+    assert gone.value.status == 404
+
+
 @pytest.mark.shows("create token", "auth can-i")
 def test_tokens_and_reviews(api: Any, core: Any) -> None:
     core.create_namespaced_service_account(SPACE, {"metadata": {"name": "robot"}})

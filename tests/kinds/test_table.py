@@ -148,6 +148,12 @@ def test_what_kubernetes_allows_put_to_do() -> None:
     }  # fmt: skip
 
 
+def test_what_kubernetes_answers_a_delete_with() -> None:
+    assert {plural for plural, kind in BY_PLURAL.items() if kind.returns_deleted} == {
+        "namespaces", "pods", "serviceaccounts", "services",
+    }  # fmt: skip
+
+
 def test_namespaces_alone_have_no_deletecollection() -> None:
     assert [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs] == ["namespaces"]
 

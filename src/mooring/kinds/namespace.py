@@ -162,4 +162,5 @@ KIND = Kind(
         ),
         "finalize": SubresourcePolicy(prepare_update=lambda new, old, change: restore(new, old, "status")),
     },
+    returns_deleted=True,
 )

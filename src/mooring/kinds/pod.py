@@ -124,4 +124,5 @@ KIND = Kind(
     subresources={"status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=_validate_status)},
     has_generation=True,
     grace_seconds=_grace_seconds,
+    returns_deleted=True,
 )

@@ -190,4 +190,5 @@ KIND = Kind(
     selectable=("spec.clusterIP", "spec.type"),
     subresources={"status": SubresourcePolicy(prepare_update=_prepare_status)},
     create_on_update=True,
+    returns_deleted=True,
 )

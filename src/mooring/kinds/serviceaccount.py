@@ -87,4 +87,5 @@ KIND = Kind(
     name_errors=dns1123_subdomain_errors,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
+    returns_deleted=True,
 )

@@ -201,7 +201,7 @@ class Resources:
         info, request = context.info, context.request
         options = await _delete_options(request, kind)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
-        if deleted.gone and kind.resource.plural != "namespaces":
+        if deleted.gone and not kind.returns_deleted:
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
         return stored_response(request, deleted.stored, context.received)
 
