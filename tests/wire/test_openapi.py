@@ -261,3 +261,12 @@ def test_documents_name_their_group_version() -> None:
     assert CORE["openapi"] == "3.0.0"
     assert CORE["info"]["version"] == "v1"
     assert TOOLS["info"]["version"] == "tools.k8s.io/v1"
+
+
+def test_a_map_that_is_one_value_for_apply() -> None:
+    from mooring.wire.openapischema import Schemas
+    from mooring.wire.schema import Field, MapOf, Message, Scalar
+
+    schemas = Schemas()
+    schemas.add_object(Message("x.v1.Y", (Field("a", 1, MapOf(Scalar.STRING), map_atomic=True),)), ("x", "v1", "Y"))
+    assert schemas.components["x.v1.Y"]["properties"]["a"]["x-kubernetes-map-type"] == "atomic"

@@ -48,7 +48,7 @@ SERVICE_SPEC = Message(
             patch_key="port",
             list_keys=("port", "protocol"),
         ),
-        Field("selector", 2, MapOf(Scalar.STRING), "Labels of the Pods that traffic goes to."),
+        Field("selector", 2, MapOf(Scalar.STRING), "Labels of the Pods that traffic goes to.", map_atomic=True),
         Field("clusterIP", 3, Scalar.STRING, "Its address in the cluster; chosen when not given. None means headless."),
         Field("type", 4, Scalar.STRING, "ClusterIP, NodePort, LoadBalancer or ExternalName."),
         Field("externalIPs", 5, ListOf(Scalar.STRING), "Further addresses, which somebody else leads to the nodes."),
