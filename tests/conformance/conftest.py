@@ -36,7 +36,7 @@ def framework_namespace(client: Client, base: str) -> str:
     return name
 
 
-@pytest.fixture(params=WIRES.values(), ids=WIRES)
+@pytest.fixture(params=list(WIRES.values()), ids=list(WIRES))
 def client(request: pytest.FixtureRequest, live_server: LiveServer) -> Iterator[Client]:
     """The administrator's, in each wire form."""
     client = Client(live_server, request.param)

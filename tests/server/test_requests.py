@@ -76,10 +76,10 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         pytest.param("GET", f"{SECRETS}?fieldSelector=a=b", None, {}, 400, "", id="a field nobody can select by"),
         pytest.param("GET", f"{SECRETS}?continue=x", None, {}, 400, "continue", id="a token of nobody's"),
         pytest.param(
-            "GET", f"{SECRETS}?timeout=soon", None, {}, 400, "timeout specified in the URL", id="a bad timeout"
+            "GET", f"{SECRETS}?timeout=soon", None, {}, 400, "timeout specified in the request URL", id="a bad timeout"
         ),
         pytest.param(
-            "GET", f"{SECRETS}?timeout=-1s", None, {}, 400, "timeout specified in the URL", id="no time at all"
+            "GET", f"{SECRETS}?timeout=-1s", None, {}, 400, "timeout specified in the request URL", id="no time at all"
         ),
         pytest.param(
             "GET", f"{SECRETS}?" + "&".join(["a=b"] * 1001), None, {}, 400, "parameters", id="1001 parameters"
@@ -336,6 +336,21 @@ async def test_a_list_in_every_representation(server: Server) -> None:
     assert page["metadata"]["remainingItemCount"] == 1
     second = (await server.get(f"{SECRETS}?limit=1&continue={page['metadata']['continue']}")).obj
     assert [item["metadata"]["name"] for item in second["items"]] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        pytest.param(TABLE, 406, id="a Table alone is not there to give"),
+        pytest.param(f"{TABLE},application/json", 201, id="whoever takes the object too gets it"),
+    ],
+)
+@in_server
+async def test_a_review_has_no_table(server: Server, accept: str, status: int) -> None:
+    review = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = await server.call("POST", path, body=review, headers=[("Accept", accept)])
+    assert (answer.status, answer.obj["kind"]) == (status, "Status" if status == 406 else "SelfSubjectAccessReview")
 
 
 @in_server

@@ -14,7 +14,7 @@ import json
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,10 +126,17 @@ class Client:
         self._context = _context(server, pem)
         self._connection: http.client.HTTPSConnection | None = None
 
-    def like(self, wire: Wire | None = None, pem: bytes = b"", **headers: Any) -> Client:
-        """Another client of the same server: `impersonate_user="x"` becomes `Impersonate-User: x`."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Client(self._server, wire or self.wire, named, pem or self._pem)
+    def like(self, wire: Wire | None = None, pem: bytes = b"", headers: Mapping[str, Any] | None = None) -> Client:
+        """Another client of the same server, with other headers; a list of values is a header sent several times."""
+        return Client(self._server, wire or self.wire, headers, pem or self._pem)
+
+    def as_user(self, name: str, groups: Sequence[str], uid: str = "", **extra: Sequence[str]) -> Client:
+        """Impersonating, as client-go's ImpersonationConfig does; `_` in a key of extra stands for `-`."""
+        headers: dict[str, Any] = {"Impersonate-User": name, "Impersonate-Group": list(groups)}
+        if uid:
+            headers["Impersonate-Uid"] = uid
+        headers |= {f"Impersonate-Extra-{key.replace('_', '-')}": list(values) for key, values in extra.items()}
+        return self.like(headers=headers)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -197,7 +204,9 @@ class Client:
         return self.call("GET", path_of(BY_PLURAL[plural], namespace, name, sub))
 
     def list(self, plural: str, namespace: str = "", **query: str) -> Obj:
-        return self.call("GET", path_of(BY_PLURAL[plural], namespace), **query)
+        listed = self.call("GET", path_of(BY_PLURAL[plural], namespace), None, **query)
+        listed.setdefault("items", [])  # protobuf has no empty lists
+        return listed
 
     def update(self, plural: str, namespace: str, obj: Obj, sub: str = "") -> Obj:
         kind = BY_PLURAL[plural]

@@ -170,9 +170,9 @@ def test_a_timeout_is_at_most_and_by_default_a_minute(text: str, seconds: float)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("invalid", 'invalid timeout specified in the URL - time: invalid duration "invalid"'),
-        ("5", 'invalid timeout specified in the URL - time: missing unit in duration "5"'),
-        ("-1s", "invalid timeout specified in the URL - a timeout is not negative"),
+        ("invalid", 'invalid timeout specified in the request URL - time: invalid duration "invalid"'),
+        ("5", 'invalid timeout specified in the request URL - time: missing unit in duration "5"'),
+        ("-1s", "invalid timeout specified in the request URL - a timeout is not negative"),
     ],
 )
 def test_a_timeout_that_is_no_duration_is_a_bad_request(text: str, message: str) -> None:

@@ -119,10 +119,12 @@ def list_response(
 
 
 def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:
-    """An object that is not stored: reviews, TokenRequest, Status of success."""
-    answer = accepted(
-        request, TRANSFORMS
-    )  # what has no Table form is sent as it is (a Status to who asked for a Table)
+    """An object that is not stored: reviews, TokenRequest, Status of success.
+
+    A Status is sent as it is to who asked for a Table of something else; what only answers once has no Table: 406, unless the
+    client also accepts the object itself.
+    """
+    answer = accepted(request, TRANSFORMS if schema is STATUS else TRANSFORMS - {"Table"})
     return _plain(request, answer, obj, status, schema)
 
 

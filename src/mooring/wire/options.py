@@ -109,9 +109,9 @@ def parse_timeout(query: Query) -> timedelta:
     try:
         asked = parse_duration(text)
     except ValueError as error:
-        raise BadRequestError(f"invalid timeout specified in the URL - {error}") from None
+        raise BadRequestError(f"invalid timeout specified in the request URL - {error}") from None
     if asked < timedelta():
-        raise BadRequestError("invalid timeout specified in the URL - a timeout is not negative")
+        raise BadRequestError("invalid timeout specified in the request URL - a timeout is not negative")
     return MAX_TIMEOUT if not asked or asked > MAX_TIMEOUT else asked
 
 
