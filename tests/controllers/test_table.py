@@ -38,6 +38,7 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "serviceaccount-controller",
         "namespace-controller",
         "garbage-collector-controller",
+        "pod-garbage-collector-controller",
         "clusterrole-aggregation-controller",
         "kubernetes-service-controller",
         "event-cleaner",

@@ -190,6 +190,7 @@ class ClusterClient:
         uid: str = "",
         resource_version: str = "",
         propagation: str = "",
+        grace_seconds: int | None = None,
     ) -> Obj:
         """DELETE one object, with preconditions when given: the object or a Status. Raises NotFoundError, ConflictError."""
         conditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
@@ -198,6 +199,8 @@ class ClusterClient:
             options["preconditions"] = conditions
         if propagation:
             options["propagationPolicy"] = propagation
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         return await self._object("DELETE", resource_of(target).path(namespace, quote(name, safe="")), {}, options)
 
     async def read(self, path: str) -> bytes:

@@ -17,6 +17,7 @@ from mooring.controllers.csrsigner import CsrSigner
 from mooring.controllers.events import EventCleaner
 from mooring.controllers.garbagecollector import GarbageCollector
 from mooring.controllers.namespaces import Namespaces
+from mooring.controllers.podcleaner import PodCleaner
 from mooring.controllers.rootcapublisher import RootCaPublisher
 from mooring.controllers.serviceaccounts import ServiceAccounts
 from mooring.controllers.tokencleaner import TokenCleaner
@@ -49,6 +50,7 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "serviceaccount-controller": lambda settings: ServiceAccounts(),
         "namespace-controller": lambda settings: Namespaces(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),
+        "pod-garbage-collector-controller": lambda settings: PodCleaner(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
         "kubernetes-service-controller": lambda settings: ApiServerService(settings.addresses, settings.port),
         "event-cleaner": lambda settings: EventCleaner(),

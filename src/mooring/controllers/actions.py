@@ -43,6 +43,8 @@ class Delete:
     resource_version: str = ""
     propagation: str = ""
     """`""` (server default), `Background`, `Foreground` or `Orphan`."""
+    grace_seconds: int | None = None
+    """How long the object may take to go; None: as long as its kind says."""
 
 
 @dataclass(frozen=True, slots=True)

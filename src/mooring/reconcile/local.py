@@ -75,7 +75,10 @@ class RegistryApi:
 
     async def delete(self, action: Delete) -> None:
         options = DeleteOptions(
-            uid=action.uid, resource_version=action.resource_version, propagation=action.propagation
+            grace_period_seconds=action.grace_seconds,
+            uid=action.uid,
+            resource_version=action.resource_version,
+            propagation=action.propagation,
         )
         await self._registry.delete(BY_PLURAL[action.plural], action.namespace, action.name, options, self._change())
 

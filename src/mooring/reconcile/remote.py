@@ -160,6 +160,7 @@ class RemoteApi:
             uid=action.uid,
             resource_version=action.resource_version,
             propagation=action.propagation,
+            grace_seconds=action.grace_seconds,
         )
 
     async def allows(self, review: Obj) -> bool:
