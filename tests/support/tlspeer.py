@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mooring.server.http import Application, Handler
+from mooring.server.http import Application, Finish, Handler, as_it_is
 from mooring.server.listener import Listener
 from mooring.server.tls import server_context
 from tests.support.testca import Pair, ThrowawayCA
@@ -27,10 +27,10 @@ PATIENCE = 20.0
 class Served:
     """A listener with an application behind it."""
 
-    def __init__(self, ca: ThrowawayCA, handler: Handler, **limits: Any) -> None:
+    def __init__(self, ca: ThrowawayCA, handler: Handler, finish: Finish = as_it_is, **limits: Any) -> None:
         self.ca = ca
         serving = ca.server()
-        self.application = Application(handler)
+        self.application = Application(handler, finish)
         context = server_context([serving.certificate], serving.key, [ca.certificate])
         self.listener = Listener(context, self.application.protocol, **limits)
         self.loop = asyncio.new_event_loop()

@@ -35,6 +35,7 @@ from mooring.reconcile.loop import Reconciler
 from mooring.registry import admission
 from mooring.registry.store import Registry
 from mooring.server.audit import AuditLog
+from mooring.server.compress import Compression
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.health import HealthChecks
 from mooring.server.http import Application
@@ -164,7 +165,7 @@ class Plane:
             audit=self._audit,
             metrics=self._metrics,
         )
-        self._application = Application(pipeline)
+        self._application = Application(pipeline, Compression().applied)
         context = server_context(material.serving_chain, material.serving_key, [material.authority.certificate])
         self._listener = Listener(context, self._application.protocol, max_connections=affordable_connections())
         api = RegistryApi(self.registry, decide, clock)

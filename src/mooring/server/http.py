@@ -198,6 +198,12 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+Finish = Callable[[Request, Response], Awaitable[Response]]
+
+
+async def as_it_is(request: Request, response: Response) -> Response:
+    """The reply that the handler made."""
+    return response
 
 
 class Protocol(HttpToolsProtocol):
@@ -280,10 +286,11 @@ class Protocol(HttpToolsProtocol):
 
 
 class Application:
-    """ASGI on the outside, `Handler` on the inside."""
+    """ASGI on the outside, `Handler` on the inside; `finish` has the last word on a reply that is sent whole."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, finish: Finish = as_it_is) -> None:
         self._handler = handler
+        self._finish = finish
         self._config = Config(
             self,
             log_config=None,
@@ -319,7 +326,6 @@ class Application:
             scope["method"], scope["path"], scope["query_string"], scope["headers"], transport.connection, receive
         )
         response = await self._handler(request)
-        body = response.body
         if response.stream is not None:
             await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
             protocol = transport.get_protocol()
@@ -336,6 +342,8 @@ class Application:
             finally:
                 late.cancel()
             return
+        response = await self._finish(request, response)
+        body = response.body
         pieces = (body,) if isinstance(body, bytes) else body
         length = sum(map(len, pieces))
         headers = [*response.headers]
