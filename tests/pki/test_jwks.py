@@ -43,7 +43,7 @@ def test_a_key_that_signs_no_token_is_not_published() -> None:
 
 
 def test_the_discovery_document() -> None:
-    assert jwks.discovery_document(ISSUER, ISSUER + jwks.JWKS_PATH, ["RS256", "ES256", "RS256"]) == {
+    assert jwks.discovery_document(ISSUER, ISSUER + "/openid/v1/jwks", ["RS256", "ES256", "RS256"]) == {
         "issuer": "https://issuer.example",
         "jwks_uri": "https://issuer.example/openid/v1/jwks",
         "response_types_supported": ["id_token"],

@@ -290,10 +290,10 @@ def test_the_claims_of_an_unbound_token() -> None:
     }
 
 
-def test_the_claims_of_a_token_bound_to_a_pod_on_a_node_that_will_be_stale() -> None:
+def test_the_claims_of_a_token_bound_to_a_pod_on_a_node() -> None:
     claims = bound_claims(
         issuer=ISSUER, namespace="ci", service_account=ACCOUNT, audiences=["a"], now=NOW, lifetime=timedelta(days=365),
-        jti="id-1", pod=Bound("p", "1"), secret=Bound("s", "2"), node=Bound("n", "3"), warn_after=timedelta(seconds=3607),
+        jti="id-1", pod=Bound("p", "1"), secret=Bound("s", "2"), node=Bound("n", "3"),
     )  # fmt: skip
     assert claims["kubernetes.io"] == {
         "namespace": "ci",
@@ -301,6 +301,5 @@ def test_the_claims_of_a_token_bound_to_a_pod_on_a_node_that_will_be_stale() -> 
         "pod": {"name": "p", "uid": "1"},
         "secret": {"name": "s", "uid": "2"},
         "node": {"name": "n", "uid": "3"},
-        "warnafter": SECONDS + 3607,
     }
     assert claims["exp"] == SECONDS + 365 * 86400

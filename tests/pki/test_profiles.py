@@ -40,16 +40,6 @@ KUBERNETES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kub
         ),
         pytest.param(profiles.client(KEY, NOW, "jane", ["a", "b"]), "jane", ("a", "b"), CLIENT, id="any user"),
         pytest.param(profiles.client(RSA_KEY, NOW, "jane"), "jane", (), RSA_CLIENT, id="a user with an RSA key"),
-        pytest.param(
-            profiles.kubelet_client(KEY, NOW, "n1"), "system:node:n1", ("system:nodes",), CLIENT, id="a kubelet"
-        ),
-        pytest.param(
-            profiles.kubelet_serving(KEY, NOW, "n1", ["n1"]),
-            "system:node:n1",
-            ("system:nodes",),
-            SERVER,
-            id="a kubelet serving",
-        ),
         pytest.param(profiles.apiserver_serving(KEY, NOW), "kube-apiserver", (), SERVER, id="the API server"),
     ],
 )
@@ -73,18 +63,6 @@ def test_the_api_server_has_the_names_of_its_service_then_those_given_once() -> 
     ips = [ip_address("10.96.0.1"), ip_address("::1"), ip_address("::1")]
     listed = profiles.apiserver_serving(KEY, NOW, ["host", "kubernetes", "host"], ips).alternative_names
     assert listed == AlternativeNames((*KUBERNETES, "host"), (ip_address("10.96.0.1"), ip_address("::1")))
-
-
-def test_the_cluster_domain_may_differ() -> None:
-    assert (
-        profiles.apiserver_serving(KEY, NOW, cluster_domain="x.y").alternative_names.dns[3]
-        == "kubernetes.default.svc.x.y"
-    )
-
-
-def test_a_kubelet_serves_under_the_names_given() -> None:
-    listed = profiles.kubelet_serving(KEY, NOW, "n1", ["n1", "n1"], [ip_address("10.0.0.1")]).alternative_names
-    assert listed == AlternativeNames(("n1",), (ip_address("10.0.0.1"),))
 
 
 HOUR = 3600

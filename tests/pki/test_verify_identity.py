@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from mooring.pki import keys, names, pem, verify
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.verify import ClientTrust, renew_at
+from mooring.pki.verify import ClientTrust
 from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -120,19 +120,6 @@ class _Renamed(x509.Name):
 
     def get_attributes_for_oid(self, oid: ObjectIdentifier) -> list[x509.NameAttribute[str | bytes]]:
         return list(self)
-
-
-@pytest.mark.parametrize(
-    ("fraction", "percent"),
-    [
-        pytest.param(0.0, 70, id="at the earliest"),
-        pytest.param(0.5, 80, id="in the middle"),
-        pytest.param(1.0, 90, id="never after"),
-    ],
-)
-def test_renewal_falls_between_70_and_90_percent_of_life(fraction: float, percent: int) -> None:
-    pair = CA.custom("x", not_before=NOW, not_after=NOW + timedelta(seconds=100))
-    assert abs(renew_at(pair.certificate, fraction) - (NOW + timedelta(seconds=percent))) < timedelta(milliseconds=1)
 
 
 def test_version_1_leaves_are_accepted_as_in_go(v1_certificate: Callable[[], x509.Certificate]) -> None:

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki import names, pem, profiles
 from mooring.pki.authority import Authority, self_signed_ca
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, signature_hash
@@ -80,7 +81,7 @@ class ThrowawayCA:
     def node(self, name: str) -> Pair:
         """The client certificate of a kubelet."""
         key = generate_key()
-        return self.sign(profiles.kubelet_client(key.public_key(), self.now, name), key)
+        return self.sign(profiles.client(key.public_key(), self.now, NODE_PREFIX + name, (NODES,)), key)
 
     def server(self, *hosts: str) -> Pair:
         """A serving certificate for DNS names and addresses; for this machine's loopback when none is given."""

@@ -15,11 +15,6 @@ from urllib.parse import urlsplit
 from mooring.pki.jwt import algorithm, jwk, key_id
 from mooring.pki.keys import PublicKey
 
-JWKS_PATH = "/openid/v1/jwks"
-DISCOVERY_PATH = "/.well-known/openid-configuration"
-JWKS_CONTENT_TYPE = "application/jwk-set+json"
-CACHE_CONTROL = "public, max-age=3600"
-
 
 def jwks_document(keys: Iterable[PublicKey]) -> dict[str, Any]:
     """The JSON Web Key Set of `keys`. Raises KeyRefusedError for a key that does not sign tokens."""

@@ -220,16 +220,13 @@ def bound_claims(
     pod: Bound | None = None,
     secret: Bound | None = None,
     node: Bound | None = None,
-    warn_after: timedelta | None = None,
 ) -> Claims:
-    """The claims of a bound token. `warn_after`: life time after which its use is reported as stale."""
+    """The claims of a bound token."""
     issued = int(now.timestamp())
     private: dict[str, Any] = {"namespace": namespace}
     for kind, bound in (("node", node), ("pod", pod), ("secret", secret), ("serviceaccount", service_account)):
         if bound is not None:
             private[kind] = bound.claim()
-    if warn_after is not None:
-        private["warnafter"] = issued + int(warn_after.total_seconds())
     return {
         "aud": list(audiences),
         "exp": issued + int(lifetime.total_seconds()),

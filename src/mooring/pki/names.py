@@ -22,9 +22,8 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
-UID_ATTRIBUTE = ObjectIdentifier(
-    "1.3.6.1.4.1.57683.2"
-)  # the attribute a client certificate states a user's UID with (5.3)
+UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
+"""The attribute a client certificate states a user's UID with (5.3)."""
 
 # Go: crypto/x509/pkix Name.ToRDNSequence. The last two hold one value only.
 _STANDARD_ORDER = (

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from mooring.identity import MASTERS, NODE_PREFIX, NODES
+from mooring.identity import MASTERS
 from mooring.pki import names, usages
 from mooring.pki.keys import PublicKey
 from mooring.pki.names import NO_NAMES, AlternativeNames, IPAddress
@@ -34,6 +34,13 @@ SIGNING_DURATION = timedelta(hours=8760)  # --cluster-signing-duration
 CLUSTER_ADMINS = "kubeadm:cluster-admins"
 CLUSTER_CA_NAME = "kubernetes"
 APISERVER_NAME = "kube-apiserver"
+SERVICE_NAMES = (
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+"""Of the Service `kubernetes`, which leads to the API servers."""
 ADMIN_NAME = "kubernetes-admin"
 SUPER_ADMIN_NAME = "kubernetes-super-admin"
 
@@ -55,27 +62,19 @@ class Template:
         return self if self.not_after <= moment else replace(self, not_after=moment)
 
 
-def certificate_authority(
-    public_key: PublicKey, now: datetime, common_name: str = CLUSTER_CA_NAME, lifetime: timedelta = CA_LIFETIME
-) -> Template:
+def certificate_authority(public_key: PublicKey, now: datetime, common_name: str = CLUSTER_CA_NAME) -> Template:
     """A root that signs certificates and CRLs; the length of chains below it is not limited."""
     allowed = (usages.DIGITAL_SIGNATURE, usages.CERT_SIGN, usages.CRL_SIGN)
-    return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, is_ca=True)
+    return Template(names.subject(common_name), public_key, *_window(now, CA_LIFETIME), allowed, is_ca=True)
 
 
 def apiserver_serving(
-    public_key: PublicKey,
-    now: datetime,
-    dns: Iterable[str] = (),
-    ips: Iterable[IPAddress] = (),
-    lifetime: timedelta = LIFETIME,
-    cluster_domain: str = "cluster.local",
+    public_key: PublicKey, now: datetime, dns: Iterable[str] = (), ips: Iterable[IPAddress] = ()
 ) -> Template:
     """The API server: the names of the `kubernetes` Service, then the given names and addresses."""
-    service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", f"kubernetes.default.svc.{cluster_domain}")
-    listed = AlternativeNames(tuple(dict.fromkeys((*service, *dns))), tuple(dict.fromkeys(ips)))
+    listed = AlternativeNames(tuple(dict.fromkeys((*SERVICE_NAMES, *dns))), tuple(dict.fromkeys(ips)))
     allowed = _end_entity_usages(public_key, usages.SERVER_AUTH)
-    return Template(names.subject(APISERVER_NAME), public_key, *_window(now, lifetime), allowed, listed)
+    return Template(names.subject(APISERVER_NAME), public_key, *_window(now, LIFETIME), allowed, listed)
 
 
 def client(
@@ -86,35 +85,14 @@ def client(
     return Template(names.subject(username, groups), public_key, *_window(now, lifetime), allowed)
 
 
-def admin(public_key: PublicKey, now: datetime, lifetime: timedelta = LIFETIME) -> Template:
+def admin(public_key: PublicKey, now: datetime) -> Template:
     """`admin.conf`: its power comes from a ClusterRoleBinding and can be taken away (2.7)."""
-    return client(public_key, now, ADMIN_NAME, (CLUSTER_ADMINS,), lifetime)
+    return client(public_key, now, ADMIN_NAME, (CLUSTER_ADMINS,))
 
 
-def super_admin(public_key: PublicKey, now: datetime, lifetime: timedelta = LIFETIME) -> Template:
+def super_admin(public_key: PublicKey, now: datetime) -> Template:
     """`super-admin.conf`: passes every authorizer, for when RBAC itself is broken (2.7)."""
-    return client(public_key, now, SUPER_ADMIN_NAME, (MASTERS,), lifetime)
-
-
-def kubelet_client(public_key: PublicKey, now: datetime, node_name: str, lifetime: timedelta = LIFETIME) -> Template:
-    """A node as a client of the API."""
-    return client(public_key, now, NODE_PREFIX + node_name, (NODES,), lifetime)
-
-
-def kubelet_serving(
-    public_key: PublicKey,
-    now: datetime,
-    node_name: str,
-    dns: Iterable[str] = (),
-    ips: Iterable[IPAddress] = (),
-    lifetime: timedelta = LIFETIME,
-) -> Template:
-    """A node's own HTTPS endpoint."""
-    listed = AlternativeNames(tuple(dict.fromkeys(dns)), tuple(dict.fromkeys(ips)))
-    allowed = _end_entity_usages(public_key, usages.SERVER_AUTH)
-    return Template(
-        names.subject(NODE_PREFIX + node_name, (NODES,)), public_key, *_window(now, lifetime), allowed, listed
-    )
+    return client(public_key, now, SUPER_ADMIN_NAME, (MASTERS,))
 
 
 def from_request(

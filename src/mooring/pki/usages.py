@@ -56,12 +56,7 @@ EXTENDED_USAGES: Mapping[str, ObjectIdentifier] = MappingProxyType(
 )
 """Usage → purpose of the ExtendedKeyUsage extension, in Go's order."""
 
-USAGES: tuple[str, ...] = (
-    "signing", "digital signature", "content commitment", "key encipherment", "key agreement", "data encipherment",
-    "cert sign", "crl sign", "encipher only", "decipher only", "any", "server auth", "client auth", "code signing",
-    "email protection", "s/mime", "ipsec end system", "ipsec tunnel", "ipsec user", "timestamping", "ocsp signing",
-    "microsoft sgc", "netscape sgc",
-)  # fmt: skip
+USAGES: tuple[str, ...] = (*KEY_USAGES, *EXTENDED_USAGES)
 """Every word allowed in `spec.usages`."""
 
 _BITS = tuple(dict.fromkeys(KEY_USAGES.values()))

@@ -1,6 +1,6 @@
-"""Who presented this certificate chain? And when must a certificate be renewed?
+"""Who presented this certificate chain?
 
-Rules kept here (reference/kubernetes.md 5.3, 4.4; RFC 5280 6; Go's `x509.Verify`, which defines what Kubernetes accepts):
+Rules kept here (reference/kubernetes.md 5.3; RFC 5280 6; Go's `x509.Verify`, which defines what Kubernetes accepts):
 * A chain is verified against the client CA bundle at the `now` given. The numbered steps below are those in `ClientTrust`:
   (1) sizes are capped and every certificate parses; (2) the leaf's key and signature are strong, it has no critical extension
   we do not understand, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
@@ -33,10 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 from mooring.clock import rfc3339
 from mooring.pki import names, pem
 from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
-from mooring.pki.issued import check_answers, check_issued
 from mooring.pki.keys import accepted_public_key
-
-__all__ = ["ClientTrust", "VerifiedPeer", "check_answers", "check_issued", "renew_at", "valid_at"]
 
 MAX_CHAIN = 10  # certificates a peer may present; real chains have one to three
 MAX_CERTIFICATE_BYTES = 64 * 1024  # a TLS record of certificates is rarely above 4 KiB; parsing is linear in size
@@ -158,9 +155,8 @@ class _Search:
         self._checks_left -= 1
         try:
             if not is_root:
-                _check_strength(
-                    issuer
-                )  # before its key is used: a 16384-bit key makes one check a hundred times as dear
+                # before its key is used: a 16384-bit key makes one check a hundred times as dear
+                _check_strength(issuer)
             _check_signature(path[-1], issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
         except PeerCertificateError as refusal:
@@ -298,10 +294,3 @@ def _uid(subject: x509.Name) -> str:
     if not isinstance(value, str) or not value:
         raise PeerCertificateError("bad-uid", "the certificate states a UID that is not a text, or is empty")
     return value
-
-
-def renew_at(certificate: x509.Certificate, fraction: float) -> datetime:
-    """When to renew: between 70 % (`fraction` 0) and 90 % (`fraction` 1) of the certificate's life, so that a fleet made in
-    one minute does not renew in one minute (4.4). `fraction` is a random number in [0, 1)."""
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return begin + (end - begin) * (0.7 + 0.2 * fraction)
