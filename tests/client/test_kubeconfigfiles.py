@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client.kubeconfigfiles import default_data_dir, default_paths, load, load_config
+from mooring.client.kubeconfigfiles import default_paths, load, load_config
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig import User, for_user
@@ -69,12 +69,12 @@ def test_nothing_found_names_every_place(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path}/flag cannot be read: no such file or directory; check the path"
 
 
+def test_without_default_places_only_the_flag_and_the_variable_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^no kubeconfig: give one with --kubeconfig, or set KUBECONFIG$"):
+        load(environ={})
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("kind: Pod")
     with pytest.raises(ConfigError, match=r"broken: this is not a kubeconfig"):
         load(str(tmp_path / "broken"))
-
-
-def test_state_lives_where_the_user_may_write() -> None:
-    assert default_data_dir(Path("/home/u"), root=True) == Path("/var/lib/mooring")
-    assert default_data_dir(Path("/home/u"), root=False) == Path("/home/u/.local/share/mooring")

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 import pytest
 from cryptography import x509
 
-from mooring.client.transport import drive, drive_now, fetch
+from mooring.client.transport import drive, fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -234,4 +234,4 @@ def test_an_error_of_the_generator_is_the_drivers() -> None:
         raise ConfigError("no")
 
     with pytest.raises(ConfigError, match=r"^no$"):
-        drive_now(broken())
+        asyncio.run(drive(broken(), SystemClock()))

@@ -31,6 +31,7 @@ from mooring.pki.keys import PrivateKey, algorithm_of, public_key_der, public_ke
 from mooring.pki.requests import build_request, parse_request
 from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.pki.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
+from mooring.trust import jws
 from mooring.wire.schema import Obj
 from mooring.wire.watch import DELETED
 
@@ -85,12 +86,8 @@ def request_name(key: PrivateKey, common_name: str, organizations: Sequence[str]
     """`node-csr-<digest>`, as kubelet computes it."""
     digest = hashlib.new("sha512_256")
     for part in (public_key_der(key), *(text.encode() for text in (common_name, *organizations, *usages))):
-        digest.update(_base64url(part) + b"|")
-    return "node-csr-" + _base64url(digest.digest()).decode()
-
-
-def _base64url(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+        digest.update(jws.encode(part) + b"|")
+    return "node-csr-" + jws.encode(digest.digest()).decode()
 
 
 async def ask(client: ClusterClient, request: NodeRequest, key: PrivateKey, now: datetime) -> tuple[Obj, bool]:

@@ -54,7 +54,7 @@ def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
 def selected(kubeconfig: str, context_name: str) -> Selected:
     """The cluster and user that the flags mean. Raises ConfigError."""
     data_dir = Path(os.environ.get("MOORING_DATA_DIR") or default_data_dir())
-    return kubeconfigfiles.load(kubeconfig, context_name, data_dir=data_dir)
+    return kubeconfigfiles.load(kubeconfig, context_name, defaults=kubeconfigfiles.default_paths(Path.home(), data_dir))
 
 
 def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitable[T]]) -> T:

@@ -18,17 +18,8 @@ from mooring.errors import ConfigError
 from mooring.trust import kubeconfig, kubeconfigtext
 from mooring.trust.kubeconfig import Kubeconfig, Selected
 
-ROOT_DATA_DIR = "/var/lib/mooring"
-USER_DATA_DIR = ".local/share/mooring"
 ADMIN_CONF = "admin.conf"
 KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"
-
-
-def default_data_dir(home: Path | None = None, root: bool | None = None) -> Path:
-    """Where a server keeps its state when `--data-dir` is not given."""
-    if os.geteuid() == 0 if root is None else root:
-        return Path(ROOT_DATA_DIR)
-    return (home or Path.home()) / USER_DATA_DIR
 
 
 def default_paths(home: Path, data_dir: Path, kubeadm_conf: Path = Path(KUBEADM_ADMIN_CONF)) -> tuple[Path, ...]:
@@ -37,27 +28,15 @@ def default_paths(home: Path, data_dir: Path, kubeadm_conf: Path = Path(KUBEADM_
 
 
 def load(
-    flag: str = "",
-    context: str = "",
-    *,
-    environ: Mapping[str, str] | None = None,
-    home: Path | None = None,
-    data_dir: Path | None = None,
-    defaults: Sequence[Path] | None = None,
+    flag: str = "", context: str = "", *, defaults: Sequence[Path] = (), environ: Mapping[str, str] | None = None
 ) -> Selected:
-    """The cluster and user to talk with. Raises ConfigError that names what was tried or what is wrong."""
-    return kubeconfig.select(
-        load_config(flag, environ=environ, home=home, data_dir=data_dir, defaults=defaults), context
-    )
+    """The cluster and user to talk with; `defaults` are the places of rule 3. Raises ConfigError that names what was tried or
+    what is wrong."""
+    return kubeconfig.select(load_config(flag, defaults=defaults, environ=environ), context)
 
 
 def load_config(
-    flag: str = "",
-    *,
-    environ: Mapping[str, str] | None = None,
-    home: Path | None = None,
-    data_dir: Path | None = None,
-    defaults: Sequence[Path] | None = None,
+    flag: str = "", *, defaults: Sequence[Path] = (), environ: Mapping[str, str] | None = None
 ) -> Kubeconfig:
     """The merged kubeconfig, by the rules above."""
     if flag:
@@ -69,11 +48,10 @@ def load_config(
         if not present:
             raise ConfigError(f"no kubeconfig: KUBECONFIG names {_listed(tried)}, which {_do(tried)} not exist")
         return kubeconfig.merge(read(path) for path in present)
-    home = home or Path.home()
-    tried = list(defaults if defaults is not None else default_paths(home, data_dir or default_data_dir(home)))
-    found = next((path for path in tried if os.access(path, os.R_OK)), None)
+    found = next((path for path in defaults if os.access(path, os.R_OK)), None)
     if found is None:
-        raise ConfigError(f"no kubeconfig: looked for {_listed(tried)}; give one with --kubeconfig, or set KUBECONFIG")
+        looked = f"looked for {_listed(defaults)}; " if defaults else ""
+        raise ConfigError(f"no kubeconfig: {looked}give one with --kubeconfig, or set KUBECONFIG")
     return read(found)
 
 

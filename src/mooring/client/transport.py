@@ -1,4 +1,4 @@
-"""Performs what the generators of `mooring.trust` ask for (law 8): one driver for asyncio and, through it, for plain calls.
+"""Performs what the generators of `mooring.trust` ask for (law 8).
 
 Rules kept here (reference/kubernetes.md 2.2, 2.3):
 * Each Fetch has a connection of its own under exactly the trust it names. Credentials go out only over verified TLS; a Fetch
@@ -18,7 +18,7 @@ from typing import TypeVar
 from mooring.client import tls
 from mooring.client.connection import Ask, Connection, transport_errors
 from mooring.client.credentials import Credentials, Shown
-from mooring.clock import Clock, SystemClock
+from mooring.clock import Clock
 from mooring.trust.exchange import SYSTEM_ROOTS, Fetch, Fetched, FetchFailed, Reply, Step, Told, Wait
 from mooring.trust.kubeconfig import Cluster
 
@@ -88,8 +88,3 @@ async def drive(
                 reply = await fetch(step, clock)
     finally:
         generator.close()
-
-
-def drive_now(generator: Generator[Step, Reply, R], on_told: Callable[[Told], None] = lambda told: None) -> R:
-    """`drive` for callers without an event loop."""
-    return asyncio.run(drive(generator, SystemClock(), on_told))
