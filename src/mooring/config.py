@@ -25,6 +25,10 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 _ISSUER = re.compile(r"[^\s:]+|[A-Za-z][A-Za-z0-9+.-]*:\S+")
 """What a claim `iss` may be (RFC 7519 2, StringOrURI): with a colon in it, a URI."""
+MAX_AUDIT_MIB = 1 << 20
+MAX_AUDIT_FILES = 1000
+"""They are numbered, and each rotation renames them all."""
+MAX_AUDIT_DAYS = 36_500
 MAX_HOST = 253
 """RFC 1035 2.3.4: characters of a DNS name as text."""
 
@@ -90,6 +94,12 @@ class ServerConfig:
     anonymous_per_second: float = 0.0
     issuer: str = DEFAULT_ISSUER
     audit_log_path: str = ""
+    audit_policy_file: str = ""
+    audit_log_maxsize: int = 100
+    """MiB at which the file is rotated."""
+    audit_log_maxbackup: int = 5
+    audit_log_maxage: int = 0
+    """Days; 0 keeps rotated files until newer ones push them out."""
     max_token: timedelta = field(default=MAX_SERVICE_ACCOUNT_TOKEN)
     shutdown_delay: float = 0.0
 
@@ -112,6 +122,10 @@ def server_config(
     anonymous_requests_per_second: float = 0.0,
     service_account_issuer: str = DEFAULT_ISSUER,
     audit_log_path: str | None = None,
+    audit_policy_file: str = "",
+    audit_log_maxsize: int = 100,
+    audit_log_maxbackup: int = 5,
+    audit_log_maxage: int = 0,
     shutdown_delay_duration: timedelta = timedelta(0),
 ) -> ServerConfig:
     """Checked configuration from flag values.
@@ -135,6 +149,13 @@ def server_config(
         raise ConfigError(
             f'service-account-issuer: "{service_account_issuer}" is no issuer; give an https URL, such as {DEFAULT_ISSUER}'
         )
+    for key, value, least, most in (
+        ("audit-log-maxsize", audit_log_maxsize, 1, MAX_AUDIT_MIB),
+        ("audit-log-maxbackup", audit_log_maxbackup, 1, MAX_AUDIT_FILES),
+        ("audit-log-maxage", audit_log_maxage, 0, MAX_AUDIT_DAYS),
+    ):
+        if not least <= value <= most:
+            raise ConfigError(f"{key}: {value} is not a number from {least} to {most}")
     modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
     if "AlwaysAllow" in modes and anonymous_auth:
         anonymous_auth = False  # reference/kubernetes.md 5.12: forced off, or everybody would be allowed everything
@@ -154,5 +175,9 @@ def server_config(
         anonymous_per_second=anonymous_requests_per_second,
         issuer=service_account_issuer,
         audit_log_path=f"{data_dir.rstrip('/')}/audit.log" if audit_log_path is None else audit_log_path,
+        audit_policy_file=audit_policy_file,
+        audit_log_maxsize=audit_log_maxsize,
+        audit_log_maxbackup=audit_log_maxbackup,
+        audit_log_maxage=audit_log_maxage,
         shutdown_delay=shutdown_delay_duration.total_seconds(),
     )

@@ -186,6 +186,34 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         metavar="PATH",
     ),
     _flag(
+        "--audit-policy-file",
+        "Policy (audit.k8s.io/v1) that says what the audit log keeps of which request. "
+        "[default: every request, level Metadata]",
+        default="",
+        metavar="FILE",
+    ),
+    _flag(
+        "--audit-log-maxsize",
+        "MiB at which the audit log is rotated.",
+        type=int,
+        default=100,
+        show_default=True,
+    ),
+    _flag(
+        "--audit-log-maxbackup",
+        "How many rotated audit logs are kept.",
+        type=int,
+        default=5,
+        show_default=True,
+    ),
+    _flag(
+        "--audit-log-maxage",
+        "For how many days a rotated audit log is kept; 0: however old it is.",
+        type=int,
+        default=0,
+        show_default=True,
+    ),
+    _flag(
         "--shutdown-delay-duration",
         "How long to go on serving, not ready, when asked to stop.",
         type=DURATION,
@@ -215,6 +243,10 @@ def server_configuration(
     anonymous_requests_per_second: float,
     service_account_issuer: str,
     audit_log_path: str | None,
+    audit_policy_file: str,
+    audit_log_maxsize: int,
+    audit_log_maxbackup: int,
+    audit_log_maxage: int,
     shutdown_delay_duration: timedelta,
 ) -> ServerConfig:
     """The checked configuration that server flags mean. Raises ConfigError."""
@@ -233,6 +265,10 @@ def server_configuration(
         anonymous_requests_per_second=anonymous_requests_per_second,
         service_account_issuer=service_account_issuer,
         audit_log_path=audit_log_path,
+        audit_policy_file=audit_policy_file,
+        audit_log_maxsize=audit_log_maxsize,
+        audit_log_maxbackup=audit_log_maxbackup,
+        audit_log_maxage=audit_log_maxage,
         shutdown_delay_duration=shutdown_delay_duration,
     )
 

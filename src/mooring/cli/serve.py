@@ -24,6 +24,7 @@ from mooring.clock import SystemClock
 from mooring.config import ServerConfig
 from mooring.plane.assemble import Plane
 from mooring.plane.supervise import serve
+from mooring.server.audit import read_policy
 from mooring.storage import open_storage
 
 log = logging.getLogger("mooring")
@@ -62,8 +63,9 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
 
 def _checked(flags: dict[str, Any]) -> ServerConfig:
     config = server_configuration(**flags)
-    authz.build(config.authorization_modes)  # both are refused here, before anything is made
+    authz.build(config.authorization_modes)  # what is wrong with these is told here, before anything is made
     open_storage(config.storage_url, SystemClock())
+    read_policy(config.audit_policy_file)
     return config
 
 

@@ -34,7 +34,8 @@ from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
 from mooring.registry import admission
 from mooring.registry.store import Registry
-from mooring.server.audit import AuditLog
+from mooring.server.audit import AuditLog, read_policy
+from mooring.server.auditing import Auditor
 from mooring.server.compress import Compression
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.health import HealthChecks
@@ -132,7 +133,14 @@ class Plane:
         self._watches = Watches(self.registry, clock, self._entropy)
         flow = FlowControl(clock, anonymous_per_second=config.anonymous_per_second)
         guesses = GuessLimiter()
-        self._audit = AuditLog(config.audit_log_path)
+        self._audit = AuditLog(
+            config.audit_log_path,
+            suffix=f"-{config.secure_port}",
+            max_bytes=config.audit_log_maxsize << 20,
+            keep=config.audit_log_maxbackup,
+            max_age=config.audit_log_maxage,
+            now=clock.now,
+        )
         address = str(config.endpoints[0])
         services = Services(
             registry=self.registry,
@@ -162,7 +170,7 @@ class Plane:
             entropy=self._entropy,
             flow=flow,
             guesses=guesses,
-            audit=self._audit,
+            audit=Auditor(self._audit, read_policy(config.audit_policy_file), clock),
             metrics=self._metrics,
         )
         self._application = Application(pipeline, Compression().applied)

@@ -1,23 +1,27 @@
-"""One audit record a request, as JSON lines of audit.k8s.io/v1 Event at level Metadata (reference/kubernetes.md 5.16).
+"""Audit records as JSON lines of audit.k8s.io/v1 Event, and the file they are kept in (reference/kubernetes.md 5.16).
 
 Rules kept here:
-* A record holds who, what, when, from where and how it ended: never a body, a header or a token. The request URI's query
-  is kept, because no credential of Mooring's travels in one.
+* A record holds who, what, when, from where and how it ended, never a header or a token; bodies only where a policy asks for
+  them (`server/auditing.py`). The request URI's query is kept, because no credential of Mooring's travels in one.
 * Writing never delays a request: lines are gathered and written together by a thread. When the disk cannot keep up the
   oldest waiting lines are counted and dropped, and the operator is told in the log and in the metrics.
-* The file is 0600 and is rotated by size, so that it never fills the disk.
+* The file is 0600 and is rotated by size, so that it never fills the disk. Old ones go by number and by age.
+* A file has one writer, who holds a lock on it: two would rotate it twice. The second server of a data directory writes
+  `audit-<port>.log`.
 * A line that a killed process left unfinished is ended at the next start: it costs one record, not two.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import stat
 import sys
 from collections import deque
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,8 @@ import msgspec
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
+from mooring.wire.auditpolicy import MAX_BYTES as MAX_POLICY
+from mooring.wire.auditpolicy import AuditPolicy, parse_policy
 
 log = logging.getLogger("mooring.audit")
 
@@ -33,6 +39,8 @@ FLUSH_SECONDS = 0.2
 """Lines wait at most this long; a crash may lose this much of the audit trail, as with kube-apiserver's batch mode."""
 MAX_WAITING = 50_000
 """About 25 MB of lines; more means that the disk does not keep up."""
+MAX_WAITING_BYTES = 64 << 20
+"""The same for records that hold whole objects."""
 MAX_BYTES = 100 << 20
 """kube-apiserver users' usual --audit-log-maxsize."""
 KEEP = 5
@@ -42,13 +50,30 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AuditLog:
-    """Gathers records and writes them. `path` "-" means standard output, "" means nowhere."""
+    """Gathers records and writes them. `path` "-" means standard output, "" means nowhere.
 
-    def __init__(self, path: str, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
+    `suffix` makes the name of who finds the file taken: `audit<suffix>.log`. `max_age`: days that a rotated file is kept, 0 for
+    ever.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        suffix: str = "",
+        max_bytes: int = MAX_BYTES,
+        keep: int = KEEP,
+        max_age: int = 0,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
         self._path = path
+        self._suffix = suffix
         self._max_bytes = max_bytes
         self._keep = keep
+        self._max_age = timedelta(days=max_age)
+        self._now = now
         self._lines: deque[bytes] = deque()
+        self._waiting = 0
         self._size = 0
         self._file: Any = None
         self._flusher: asyncio.Task[None] | None = None
@@ -66,7 +91,13 @@ class AuditLog:
         if not self.enabled:
             return
         try:
-            self._open()
+            try:
+                self._open()
+            except BlockingIOError:
+                taken, path = self._path, Path(self._path)
+                self._path = str(path.with_name(f"{path.stem}{self._suffix}{path.suffix}"))
+                log.warning("another process writes %s; audit records of this one go to %s", taken, self._path)
+                self._open()
         except OSError as error:
             raise ConfigError(
                 f"audit-log-path: {self._path} cannot be written: {(error.strerror or str(error)).lower()}; "
@@ -90,10 +121,12 @@ class AuditLog:
         self._file = None
 
     def record(self, event: dict[str, Any]) -> None:
-        if len(self._lines) >= MAX_WAITING:
-            self._lines.popleft()
+        line = _encode(event)
+        self._lines.append(line)
+        self._waiting += len(line)
+        while len(self._lines) > MAX_WAITING or self._waiting > MAX_WAITING_BYTES:
+            self._waiting -= len(self._lines.popleft())
             self.dropped += 1
-        self._lines.append(_encode(event))
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -109,6 +142,7 @@ class AuditLog:
     def _take(self) -> bytes:
         lines = list(self._lines)
         self._lines.clear()
+        self._waiting = 0
         return b"".join(line + b"\n" for line in lines)
 
     def _open(self) -> None:
@@ -116,9 +150,16 @@ class AuditLog:
             self._file = sys.stdout.buffer
             return
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if is_file:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                raise
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = os.fstat(descriptor).st_size
-        if self._size and stat.S_ISREG(os.fstat(descriptor).st_mode) and not _ends_a_line(self._path):
+        if self._size and is_file and not _ends_a_line(self._path):
             self._size += self._file.write(b"\n")
 
     def _write(self, data: bytes) -> None:
@@ -143,9 +184,14 @@ class AuditLog:
     def _rotate(self) -> None:
         """Rename, then open anew; when either fails, the open file goes on being written."""
         path = Path(self._path)
-        for number in range(self._keep - 1, 0, -1):
+        oldest = self._now() - self._max_age if self._now is not None and self._max_age else None
+        for number in range(self._keep, 0, -1):
             older = path.with_name(f"{path.name}.{number}")
-            if older.exists():
+            if not older.exists():
+                continue
+            if oldest is not None and older.stat().st_mtime < oldest.timestamp():
+                older.unlink()
+            elif number < self._keep:
                 older.replace(path.with_name(f"{path.name}.{number + 1}"))
         path.replace(path.with_name(f"{path.name}.1"))
         full = self._file
@@ -190,24 +236,27 @@ def audit_event(
     annotations: dict[str, str],
     impersonated: UserInfo | None = None,
     constraint: str = "",
+    level: str = "Metadata",
+    stage: str = "ResponseComplete",
 ) -> dict[str, Any]:
-    """One ResponseComplete event."""
+    """One event; `code` is 0 while nothing is answered."""
     event: dict[str, Any] = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
-        "level": "Metadata",
+        "level": level,
         "auditID": audit_id,
-        "stage": "ResponseComplete",
+        "stage": stage,
         "requestURI": uri,
         "verb": verb,
         "user": user_record(user) if user is not None else {},
         "sourceIPs": [source],
         "userAgent": user_agent,
-        "responseStatus": {"metadata": {}, "code": code, **({"reason": reason} if reason else {})},
         "requestReceivedTimestamp": rfc3339_micro(received),
         "stageTimestamp": rfc3339_micro(completed),
         "annotations": annotations,
     }
+    if code:
+        event["responseStatus"] = {"metadata": {}, "code": code, **({"reason": reason} if reason else {})}
     if object_ref:
         event["objectRef"] = object_ref
     if impersonated is not None:
@@ -215,3 +264,17 @@ def audit_event(
     if constraint:
         event["authenticationMetadata"] = {"impersonationConstraint": constraint}
     return event
+
+
+def read_policy(path: str) -> AuditPolicy | None:
+    """The policy in the file that `--audit-policy-file` names, if it names one. Raises ConfigError."""
+    if not path:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_POLICY + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"audit-policy-file: {path} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
+    return parse_policy(data, f"audit-policy-file: {path}")

@@ -27,8 +27,8 @@ QUEUE_PER_USER = 200
 """A user with this many requests waiting is told to come back; client-go's default burst is 10, kubectl's 300."""
 QUEUED_USERS = 5_000
 """Bounds the table of waiting users: a whole large cluster of nodes may wait at once."""
-PER_TURN = 4
-"""Requests of one user in a turn while there are several: about half a millisecond that others wait for one storm."""
+PER_TURN = 2
+"""Requests of one user in a turn while there are several: about a quarter of a millisecond that others wait for one storm."""
 SHARED_SECONDS = 10.0
 """How long turns stay shared after the last change of user: longer than the pauses of a watchful client."""
 ANONYMOUS_SEATS = 60

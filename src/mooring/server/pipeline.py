@@ -42,11 +42,12 @@ from mooring.errors import (
 )
 from mooring.identity import ANONYMOUS, MASTERS, NODES, UserInfo
 from mooring.registry.store import Registry
-from mooring.server.audit import AuditLog, audit_event
+from mooring.server.auditing import Auditor
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.http import Frames, Header, Request, Response, Streamer
 from mooring.server.metrics import Metrics
 from mooring.server.render import error_response
+from mooring.wire.auditpolicy import Decision as AuditDecision
 from mooring.wire.options import parse_timeout
 from mooring.wire.requestinfo import RequestInfo, parse_request
 from mooring.wire.status import forbidden_error
@@ -84,6 +85,10 @@ class Context:
     annotations: dict[str, str] = field(default_factory=dict)
     created: str = ""
     """Name of the object that a create was about: it is not in the path."""
+    body: bytes = b""
+    """What was sent, when an audit policy may want it."""
+    audit: AuditDecision | None = None
+    """What the audit policy said of this request; None until it is asked."""
     routed: bool = False
     """Somebody serves what was asked for, so that verb and resource are names of ours and may become metric labels."""
 
@@ -106,7 +111,7 @@ class Pipeline:
         entropy: Callable[[int], bytes],
         flow: FlowControl,
         guesses: GuessLimiter,
-        audit: AuditLog,
+        audit: Auditor,
         metrics: Metrics,
     ) -> None:
         self._authenticators = authenticators
@@ -129,6 +134,7 @@ class Pipeline:
             request, RequestInfo("", False, request.path), self._audit_id(request), self._clock.now(), _NOBODY
         )
         reason = ""
+        panic = False
         try:
             context.info = parse_request(request.method, request.path, request.query)
             response = await self._answer(context)
@@ -141,6 +147,7 @@ class Pipeline:
             response = error_response(error, request)
         except Exception:
             log.exception("%s: unexpected error", context.audit_id)
+            panic = True
             reason = InternalServerError.reason
             message = f"an internal error occurred; the operator finds it under Audit-Id {context.audit_id}"
             response = error_response(InternalServerError(message), request)
@@ -153,6 +160,7 @@ class Pipeline:
         response.headers = tuple(headers)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
+            self._audit.finished(context, response.status, reason, response, panic)
         else:
             response.stream = self._recorded(context, response.stream, response.status, started)
         return response
@@ -174,11 +182,15 @@ class Pipeline:
         context.user = outcome.user
         context.warnings.extend(credentials.warnings)
         self._metrics.attempt(outcome.authenticator).inc()
+        if self._audit.on_arrival:
+            self._audit.received(context)
         self._impersonate(context)
         attributes = self._attributes(context)
         self._require(context, attributes)
         if await request.load():  # before a seat is taken: a slow sender holds nobody up
             self._require(context, attributes)
+            if self._audit.on_arrival:
+                context.body = await request.body()
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
             return await self._run(context)
         if context.user.username == ANONYMOUS:
@@ -306,10 +318,13 @@ class Pipeline:
 
     def _recorded(self, context: Context, stream: Streamer, status: int, started: float) -> Streamer:
         async def run(frames: Frames) -> None:
+            if self._audit.on_arrival:
+                self._audit.started(context, status)
             try:
                 await stream(frames)
             finally:
                 self._finish(context, status, "", started)
+                self._audit.finished(context, status, "")
 
         return run
 
@@ -320,39 +335,6 @@ class Pipeline:
         self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
         if info.verb != "watch" and known:
             self._metrics.duration(info.verb, group, resource).observe(self._clock.monotonic() - started)
-        if not self._audit.enabled:
-            return
-        request = context.request
-        reference = {
-            key: value
-            for key, value in (
-                ("resource", info.resource),
-                ("namespace", info.namespace),
-                ("name", info.name or context.created),
-                ("apiGroup", info.group),
-                ("apiVersion", info.version),
-                ("subresource", info.subresource),
-            )
-            if value
-        }
-        self._audit.record(
-            audit_event(
-                audit_id=context.audit_id,
-                uri=request.uri,
-                verb=info.verb,
-                user=context.impersonator or (context.user if context.user is not _NOBODY else None),
-                impersonated=context.user if context.impersonator is not None else None,
-                constraint=context.constraint,
-                source=request.connection.source,
-                user_agent=request.header(b"user-agent"),
-                object_ref=reference if info.is_resource else None,
-                code=status,
-                reason=reason,
-                received=context.received,
-                completed=self._clock.now(),
-                annotations=context.annotations,
-            )
-        )
 
 
 def uuid4(entropy: Callable[[int], bytes]) -> str:

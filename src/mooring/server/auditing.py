@@ -1,0 +1,206 @@
+"""Which records one request leaves: the policy's decision, the stages, and the bodies that may be kept.
+
+Rules kept here (reference/kubernetes.md 5.16):
+* Without a policy a request leaves one record, at level Metadata, when it is over. With one, it is asked once for each request,
+  about who proved to send it and not whom they act as.
+* Stages: RequestReceived before anything is done; ResponseStarted when a watch begins; ResponseComplete at the end, or Panic
+  when the server ran into a bug of its own.
+* Level Request keeps the body that was sent, RequestResponse the answer too; a watch's events are never kept.
+* Law 9 comes before the policy: of Secrets, TokenReviews and TokenRequests no body is ever kept, whatever the policy says, and
+  their records say level Metadata. Nothing is picked out of these bodies either: `kubectl apply` writes whole Secrets into an
+  annotation.
+* A body that is too large, or that cannot be read, is left out, and an annotation says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mooring.clock import Clock
+from mooring.errors import MooringError
+from mooring.kinds import by_resource
+from mooring.server.audit import AuditLog, audit_event
+from mooring.server.http import Request, Response
+from mooring.wire.auditpolicy import (
+    METADATA,
+    PANIC,
+    REQUEST_RECEIVED,
+    RESPONSE_COMPLETE,
+    RESPONSE_STARTED,
+    AuditPolicy,
+    Decision,
+    Level,
+)
+from mooring.wire.codec import body_media, decode_json
+from mooring.wire.metav1 import DELETE_OPTIONS, STATUS, list_of
+from mooring.wire.protobuf import decode, decode_envelope
+from mooring.wire.requestinfo import RequestInfo
+from mooring.wire.schema import Message, Obj
+from mooring.wire.yamltext import decode_yaml
+
+if TYPE_CHECKING:
+    from mooring.server.pipeline import Context
+
+MAX_OBJECT = 1 << 20
+"""Bytes of a body that a record keeps: every object fits that fits into Kubernetes' store; long lists do not."""
+OMITTED = "audit.mooring.dev/omitted"
+_SECRET = frozenset(
+    (
+        ("", "secrets", ""),
+        ("", "serviceaccounts", "token"),
+        ("authentication.k8s.io", "tokenreviews", ""),
+    )
+)
+
+
+class Auditor:
+    """One per server process."""
+
+    def __init__(self, log: AuditLog, policy: AuditPolicy | None, clock: Clock) -> None:
+        self._log = log
+        self._policy = policy if log.enabled else None
+        self._clock = clock
+        self.on_arrival = self._policy is not None
+        """Whether `received` has anything to do."""
+
+    def received(self, context: Context) -> None:
+        """The sender is known, and nothing is done yet."""
+        decision = self._decide(context)
+        if decision.keeps(REQUEST_RECEIVED):
+            self._record(context, decision, REQUEST_RECEIVED, 0, "")
+
+    def started(self, context: Context, status: int) -> None:
+        """The first bytes of a watch go out."""
+        decision = self._decide(context)
+        if decision.keeps(RESPONSE_STARTED):
+            self._record(context, decision, RESPONSE_STARTED, status, "")
+
+    def finished(
+        self, context: Context, status: int, reason: str, response: Response | None = None, panic: bool = False
+    ) -> None:
+        """The request is over; `response` is what was answered, unless it was a watch."""
+        if not self._log.enabled:
+            return
+        decision = self._decide(context)
+        stage = PANIC if panic else RESPONSE_COMPLETE
+        if decision.keeps(stage):
+            self._record(context, decision, stage, status, reason, response)
+
+    def _decide(self, context: Context) -> Decision:
+        if self._policy is None:
+            return METADATA
+        if context.audit is None:
+            context.audit = self._policy.decide(context.impersonator or context.user, context.info)
+        return context.audit
+
+    def _record(
+        self,
+        context: Context,
+        decision: Decision,
+        stage: str,
+        status: int,
+        reason: str,
+        response: Response | None = None,
+    ) -> None:
+        request, info = context.request, context.info
+        reference = {
+            key: value
+            for key, value in (
+                ("resource", info.resource),
+                ("namespace", info.namespace),
+                ("name", info.name or context.created),
+                ("apiGroup", info.group),
+                ("apiVersion", info.version),
+                ("subresource", info.subresource),
+            )
+            if value
+        }
+        level = decision.level
+        annotations = context.annotations
+        if level > Level.METADATA and (info.group, info.resource, info.subresource) in _SECRET:
+            level = Level.METADATA
+            annotations = {**annotations, OMITTED: "bodies of this kind hold secrets"}
+        event = audit_event(
+            audit_id=context.audit_id,
+            uri=request.uri,
+            verb=info.verb,
+            user=context.impersonator or (context.user if context.user.username else None),
+            impersonated=context.user if context.impersonator is not None else None,
+            constraint=context.constraint,
+            source=request.connection.source,
+            user_agent=request.header(b"user-agent"),
+            object_ref=reference if info.is_resource else None,
+            code=status,
+            reason=reason,
+            received=context.received,
+            completed=self._clock.now(),
+            annotations=annotations,
+            level=level.text,
+            stage=stage,
+        )
+        if level > Level.METADATA and stage != REQUEST_RECEIVED:
+            omitted = [_keep(event, "requestObject", decision, context.body, _sent_type(request), info)]
+            if level is Level.REQUEST_RESPONSE and response is not None:
+                body = response.body if isinstance(response.body, bytes) else b"".join(response.body)
+                omitted.append(_keep(event, "responseObject", decision, body, _answered_type(response), info))
+            if any(omitted):
+                event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
+        self._log.record(event)
+
+
+def _sent_type(request: Request) -> str:
+    return request.header(b"content-type")
+
+
+def _answered_type(response: Response) -> str:
+    return next((value.decode("latin-1") for name, value in response.headers if name == b"content-type"), "")
+
+
+def _keep(event: Obj, key: str, decision: Decision, body: bytes, content_type: str, info: RequestInfo) -> str:
+    """Put a body into the record; otherwise say why not."""
+    if not body or not info.is_resource:
+        return ""
+    if len(body) > MAX_OBJECT:
+        return f"{key} is too large"
+    try:
+        found = _object(body, content_type, info)
+    except (MooringError, UnicodeDecodeError):
+        return f"{key} cannot be read"
+    if decision.omit_managed_fields:
+        _drop_managed_fields(found)
+    event[key] = found
+    return ""
+
+
+def _object(body: bytes, content_type: str, info: RequestInfo) -> Any:
+    kept = content_type.partition(";")[0].strip().lower()
+    if kept.endswith("-patch+yaml"):
+        return decode_yaml(body.decode())[0]
+    media = "json" if kept.endswith("-patch+json") else body_media(content_type)
+    if media == "json":
+        return decode_json(body)[0]
+    if media == "yaml":
+        return decode_yaml(body.decode())[0]
+    api_version, kind, raw = decode_envelope(body)
+    return {"kind": kind, "apiVersion": api_version, **decode(raw, _schema(kind, info))}
+
+
+def _schema(kind: str, info: RequestInfo) -> Message:
+    """The schema of a protobuf body that a request of this kind carries or gets."""
+    served = by_resource(info.group, info.version, info.resource)
+    if kind == "DeleteOptions":
+        return DELETE_OPTIONS
+    if kind == "Status" or served is None:
+        return STATUS
+    return list_of(served.resource.schema) if kind.endswith("List") else served.resource.schema
+
+
+def _drop_managed_fields(found: Any) -> None:
+    if not isinstance(found, dict):
+        return
+    metadata = found.get("metadata")
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)
+    items = found.get("items")
+    for item in items if isinstance(items, list) else ():
+        _drop_managed_fields(item)
