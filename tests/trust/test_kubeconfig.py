@@ -162,31 +162,31 @@ def read(path: str) -> bytes:
 
 
 def test_flattening_inlines_every_file() -> None:
-    config = Kubeconfig(
-        (Cluster("c", "https://c", ca_file="/ca"), Cluster("d", "https://d")),
-        (User("u", certificate_file="/c", key_file="/k", token_file="/t"), User("v", username="n")),
+    cluster = Cluster("c", "https://c", ca_file="/ca")
+    assert kubeconfig.flatten_cluster(cluster, read) == Cluster("c", "https://c", b"CA")
+    user = User("u", certificate_file="/c", key_file="/k", token_file="/t")
+    assert kubeconfig.flatten_user(user, read) == User(
+        "u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token")
     )
-    assert kubeconfig.flatten(config, read) == Kubeconfig(
-        (Cluster("c", "https://c", b"CA"), Cluster("d", "https://d")),
-        (User("u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token")), User("v", username="n")),
-    )
+
+
+def test_what_names_no_file_is_flat_already() -> None:
+    cluster, user = Cluster("d", "https://d"), User("v", username="n")
+    assert kubeconfig.flatten_cluster(cluster, read) is cluster
+    assert kubeconfig.flatten_user(user, read) is user
 
 
 def test_inline_values_override_files_which_are_then_not_read() -> None:
-    config = Kubeconfig(
-        (Cluster("c", "https://c", b"inline", "/no"),),
-        (
-            User(
-                "u",
-                certificate_pem=b"inline", certificate_file="/no",
-                key=Secret("inline"), key_file="/no",
-                token=Secret("inline"), token_file="/no",
-            ),
-        ),
+    cluster = Cluster("c", "https://c", b"inline", "/no")
+    user = User(
+        "u",
+        certificate_pem=b"inline", certificate_file="/no",
+        key=Secret("inline"), key_file="/no",
+        token=Secret("inline"), token_file="/no",
     )  # fmt: skip
-    flat = kubeconfig.flatten(config, read)
-    assert flat.clusters == (Cluster("c", "https://c", b"inline"),)
-    assert flat.users == (User("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline")),)
+    assert kubeconfig.flatten_cluster(cluster, read) == Cluster("c", "https://c", b"inline")
+    flat = User("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline"))
+    assert kubeconfig.flatten_user(user, read) == flat
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_inline_values_override_files_which_are_then_not_read() -> None:
 )
 def test_flattening_fails_with(user: User, message: str) -> None:
     with pytest.raises(KubeconfigError) as caught:
-        kubeconfig.flatten(Kubeconfig(users=(user,)), read)
+        kubeconfig.flatten_user(user, read)
     assert str(caught.value) == message
 
 

@@ -22,8 +22,8 @@ used afterwards is the one cluster-info names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from mooring.pki import pem
@@ -78,7 +78,6 @@ class TrustedCluster:
     server: str
     ca_pem: bytes
     cluster_name: str
-    kubeconfig_text: str = field(repr=False)
     client_credentials: User | None
     warnings: tuple[str, ...]
     via: str
@@ -88,7 +87,6 @@ class TrustedCluster:
 
 
 Discovery = Generator[Step, Reply, TrustedCluster]
-Attempt = Callable[[str, Fetched | FetchFailed], TrustedCluster]
 
 
 class _Budget:
@@ -176,7 +174,7 @@ def _try_endpoint(endpoint: str, token: BootstrapToken, pins: Collection[Pin], b
     config, cluster = _signed_cluster(step, text)
     warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
     found = TrustedCluster(
-        cluster.server, cluster.ca_pem, cluster.name, text, None, warnings, "token",
+        cluster.server, cluster.ca_pem, cluster.name, None, warnings, "token",
         cluster.tls_server_name, cluster.proxy_url,
     )  # fmt: skip
     if not pins:
@@ -247,9 +245,8 @@ def discover_by_file(
         cluster, user = _document(step, config, allow_credentials, read or _no_files)
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
-    raw = text if isinstance(text, str) else text.decode("utf-8-sig")
     found = TrustedCluster(
-        cluster.server, cluster.ca_pem, cluster.name, raw, user, (), via, cluster.tls_server_name, cluster.proxy_url
+        cluster.server, cluster.ca_pem, cluster.name, user, (), via, cluster.tls_server_name, cluster.proxy_url
     )
     yield Told(f"Asking {cluster.server} for cluster-info with the trust of the discovery document")
     step = f"fetching cluster-info from {cluster.server} (step 2)"

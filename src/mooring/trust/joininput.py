@@ -76,12 +76,14 @@ class JoinPlan:
     allow_credentials: bool
 
 
-def parse_endpoint(text: str, flag: str = "the API server address") -> str:
+def parse_endpoint(text: str) -> str:
     """`host:port` from `host:port` or `https://host:port`. Raises ConfigError."""
     endpoint = text.removeprefix("https://").rstrip("/") if text.startswith("https://") else text
     match = _HOST_PORT.fullmatch(endpoint)
     if match is None or not 0 < int(match[1]) < 65536:
-        raise ConfigError(f'{flag} "{text}" must be host:port, such as 192.0.2.1:6443 or [2001:db8::1]:6443')
+        raise ConfigError(
+            f'the API server address "{text}" must be host:port, such as 192.0.2.1:6443 or [2001:db8::1]:6443'
+        )
     return endpoint
 
 

@@ -4,7 +4,7 @@ Rules kept here (reference/kubernetes.md 2.2-2.4, 2.7, 4.2):
 * Tokens, passwords, keys, exec environments and auth-provider settings are `Secret`; certificates and CAs are public bytes.
 * Inline data overrides the file of the same meaning. Extensions are kept.
 * Merging several files: the first to name an entry or the current context wins, whole entries at a time.
-* No file is read here: `flatten` is given a reader. `problems` are those `clientcmd.Validate` finds without the disk.
+* No file is read here: flattening is given a reader. `problems` are those `clientcmd.Validate` finds without the disk.
 
 Text in and out is `mooring.trust.kubeconfigtext`.
 """
@@ -285,15 +285,6 @@ def flatten_user(user: User, read: Read) -> User:
         token = user.token or _token(_content(read, "tokenFile", user.token_file).strip(), user.token_file)
         user = replace(user, token=token, token_file="")
     return user
-
-
-def flatten(config: Kubeconfig, read: Read) -> Kubeconfig:
-    """The same kubeconfig without files: every one named is read with `read`. Raises KubeconfigError."""
-    return replace(
-        config,
-        clusters=tuple(flatten_cluster(cluster, read) for cluster in config.clusters),
-        users=tuple(flatten_user(user, read) for user in config.users),
-    )
 
 
 def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:

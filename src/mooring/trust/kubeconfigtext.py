@@ -1,4 +1,4 @@
-"""Kubeconfig text: YAML or JSON in, the YAML of Go's tools or JSON out.
+"""Kubeconfig text: YAML or JSON in, the YAML of Go's tools out.
 
 Rules kept here:
 * Reading is capped in size, nesting and node count, and refuses what a kubeconfig has no use for: anchors and aliases
@@ -35,7 +35,7 @@ MAX_EVENTS = 100_000
 T = TypeVar("T")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C loader where PyYAML has it
+class _Loader(yaml.CSafeLoader):
     """Safe loader without timestamps (a date stays text) and without double keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -355,8 +355,3 @@ def dump(config: Kubeconfig) -> str:
     """The kubeconfig as YAML, as kubectl and kubeadm lay it out."""
     text: str = yaml.dump(to_object(config), Dumper=_Dumper, allow_unicode=True, width=float("inf"), sort_keys=True)
     return text
-
-
-def dump_json(config: Kubeconfig) -> str:
-    """The kubeconfig as JSON, indented, with a newline at the end."""
-    return json.dumps(to_object(config), indent=4, sort_keys=True, ensure_ascii=False) + "\n"
