@@ -16,10 +16,10 @@ The five characters follow from the Pod's uid: admission draws no entropy of its
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
-from mooring.kinds.poddefaults import CONTAINER_LISTS, FILE_MODE
+from mooring.kinds.poddefaults import FILE_MODE
+from mooring.kinds.podreferences import SECRETS, references
 from mooring.kinds.podvalidation import MIRROR
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.wire.names import generate_name
@@ -43,7 +43,7 @@ class ServiceAccount:
             return
         spec: Obj = pod.setdefault("spec", {})
         if MIRROR in (pod["metadata"].get("annotations") or {}):
-            _check_mirror(request, spec)
+            _check_mirror(request, pod)
             return
         name = spec.get("serviceAccountName") or DEFAULT
         spec["serviceAccountName"] = spec["serviceAccount"] = name
@@ -57,7 +57,7 @@ class ServiceAccount:
         if not spec.get("imagePullSecrets") and (secrets := account.get("imagePullSecrets")):
             spec["imagePullSecrets"] = [{"name": secret.get("name", "")} for secret in secrets]
         if (account["metadata"].get("annotations") or {}).get(ENFORCE) in _TRUE:
-            _check_secrets(request, spec, account)
+            _check_secrets(request, pod, account)
 
 
 def _automounted(spec: Obj, account: Obj) -> bool:
@@ -96,48 +96,30 @@ def _projection() -> dict[str, Any]:
     }
 
 
-def _check_mirror(request: AdmissionRequest, spec: Obj) -> None:
+def _check_mirror(request: AdmissionRequest, pod: Obj) -> None:
+    spec = pod["spec"]
     if spec.get("serviceAccountName"):
         raise request.forbidden("a mirror pod may not reference service accounts")
-    for _ in _secrets(spec):
+    if _mounted(pod) or spec.get("imagePullSecrets"):
         raise request.forbidden("a mirror pod may not reference secrets")
     for volume in spec.get("volumes") or ():
         if any("serviceAccountToken" in source for source in (volume.get("projected") or {}).get("sources") or ()):
             raise request.forbidden("a mirror pod may not use ServiceAccountToken volume projections")
 
 
-def _check_secrets(request: AdmissionRequest, spec: Obj, account: Obj) -> None:
+def _check_secrets(request: AdmissionRequest, pod: Obj, account: Obj) -> None:
     name = account["metadata"]["name"]
-    mountable = {reference.get("name") for reference in account.get("secrets") or ()}
-    pulling = {reference.get("name") for reference in account.get("imagePullSecrets") or ()}
-    for place, secret in _secrets(spec):
-        if secret not in (pulling if place == "imagePullSecrets" else mountable):
+    pulled = {reference.get("name", "") for reference in pod["spec"].get("imagePullSecrets") or ()}
+    for used, member in ((_mounted(pod), "secrets"), (pulled, "imagePullSecrets")):
+        listed = {reference.get("name", "") for reference in account.get(member) or ()}
+        for secret in sorted(used - listed):
             raise request.forbidden(
-                f'{place} names secret "{secret}", which service account {name} does not reference; '
-                f"its annotation {ENFORCE} allows only secrets that it does"
+                f'secret "{secret}" is not among the {member} of service account {name}, '
+                f"whose annotation {ENFORCE} allows no others"
             )
 
 
-def _secrets(spec: Obj) -> Iterator[tuple[str, str]]:
-    """Every Secret a Pod refers to, and from where."""
-    for reference in spec.get("imagePullSecrets") or ():
-        yield "imagePullSecrets", reference.get("name", "")
-    for volume in spec.get("volumes") or ():
-        at = f'volume "{volume.get("name", "")}"'
-        if "secret" in volume:
-            yield at, volume["secret"].get("secretName", "")
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            if "secret" in source:
-                yield at, source["secret"].get("name", "")
-        if reference := (volume.get("csi") or {}).get("nodePublishSecretRef"):
-            yield at, reference.get("name", "")
-    for containers in CONTAINER_LISTS:
-        for container in spec.get(containers) or ():
-            at = f'container "{container.get("name", "")}"'
-            for source in container.get("envFrom") or ():
-                if "secretRef" in source:
-                    yield at, source["secretRef"].get("name", "")
-            for variable in container.get("env") or ():
-                chosen = variable.get("valueFrom") or {}
-                if "secretKeyRef" in chosen:
-                    yield at, chosen["secretKeyRef"].get("name", "")
+def _mounted(pod: Obj) -> set[str]:
+    """Every Secret that the Pod's containers can read."""
+    apart = {**pod, "spec": {**pod["spec"], "imagePullSecrets": []}}
+    return {name for resource, name in references(apart) if resource == SECRETS}
