@@ -31,6 +31,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bench import fairness
+
 HERE = Path(__file__).parent
 WORK = HERE.parent / ".bench"
 TOKEN = "abcdef.0123456789abcdef"  # a token of a throw-away server on loopback
@@ -333,6 +335,12 @@ class Bench:
                 *admin,
             )
         self.resign(running, cluster_info)
+        self.row(*fairness.row(fairness.measure(self.binary, running, self.runs, self.say)))
+
+    def fairness(self) -> None:
+        """The measurement of flow control alone."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, server(Path(folder) / "data") as running:
+            self.row(*fairness.row(fairness.measure(self.binary, running, self.runs, self.say)))
 
     def fill(self, running: Server, admin: tuple[str, ...]) -> None:
         self.say("filling up to 10 000 Secrets")
@@ -383,12 +391,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs per figure (default 3)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    parser.add_argument(
+        "--fairness", action="store_true", help="measure flow control alone: one user's storm beside another"
+    )
     options = parser.parse_args()
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task("building the load generator")
         bench = Bench(loadgen(), options.runs, lambda text: progress.update(task, description=text))
-        bench.run()
+        if options.fairness:
+            bench.fairness()
+        else:
+            bench.run()
     if options.json:
         print(json.dumps([row.__dict__ for row in bench.rows], indent=2, ensure_ascii=False))
         return

@@ -13,7 +13,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -101,11 +100,3 @@ def row(figures: dict[str, float]) -> tuple[str, str, str, str]:
         "≤ 3 × idle",
         f"{storm:.2f} ms, {storm / idle:.1f} × idle ({idle:.2f} ms); p50 {figures['storm p50']:.2f} ms",
     )
-
-
-if __name__ == "__main__":  # python -m bench.fairness: this measurement alone, with a load generator that is there
-    from bench.__main__ import loadgen, server
-
-    with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, server(Path(folder) / "data") as one:
-        found = measure(Path(sys.argv[1]) if len(sys.argv) > 1 else loadgen(), one, 3, lambda text: None)
-        print(json.dumps(found), row(found)[-1])
