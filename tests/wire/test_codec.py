@@ -71,8 +71,6 @@ def test_large_bodies_are_413() -> None:
     with pytest.raises(RequestEntityTooLargeError) as caught:
         _decode(b" " * (MAX_BODY + 1))
     assert str(caught.value) == "Request entity too large: limit is 3145728"
-    with pytest.raises(RequestEntityTooLargeError):
-        decode_body(b"{ }", JSON, EXAMPLE, limit=2)
 
 
 @pytest.mark.parametrize("content_type", [JSON, YAML])

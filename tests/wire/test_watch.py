@@ -8,21 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.errors import ExpiredError, PeerError
+from mooring.errors import PeerError
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Message
-from mooring.wire.status import error_of
 from mooring.wire.watch import (
     ADDED,
-    BOOKMARK,
     DELETED,
-    ERROR,
     MODIFIED,
     TYPES,
     FrameReader,
     WatchEvent,
     bookmark,
-    error_frame,
     event_frame,
 )
 
@@ -58,16 +54,6 @@ def test_a_bookmark_carries_the_version_and_nothing_else() -> None:
 def test_the_bookmark_after_the_initial_events_says_so() -> None:
     last = bookmark(LEASES, 12, initial_end=True)
     assert last["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert WatchEvent(BOOKMARK, last).ends_initial_events
-    assert not WatchEvent(ADDED, last).ends_initial_events
-    assert not WatchEvent(BOOKMARK, bookmark(LEASES, 12)).ends_initial_events
-    assert not WatchEvent(BOOKMARK, {"metadata": []}).ends_initial_events
-
-
-def test_an_error_ends_a_watch_with_a_status() -> None:
-    (event,) = FrameReader().feed(error_frame(ExpiredError("too old")))
-    assert (event.type, event.object["code"], event.object["reason"]) == (ERROR, 410, "Expired")
-    assert isinstance(error_of(event.object), ExpiredError)
 
 
 EVENTS = [WatchEvent(ADDED, {"a": "é\n"}), WatchEvent(MODIFIED, {"b": [1]}), WatchEvent(DELETED, {})]
@@ -78,9 +64,8 @@ def test_events_are_read_whole_and_byte_by_byte_and_with_a_tail() -> None:
     assert FrameReader().feed(STREAM) == EVENTS
     reader = FrameReader()
     assert [event for byte in STREAM for event in reader.feed(bytes([byte]))] == EVENTS
-    assert not reader.pending
     assert reader.feed(STREAM + b'{"type"') == EVENTS
-    assert reader.pending
+    assert reader.feed(b':"ADDED","object":{}}\n') == [WatchEvent(ADDED, {})]
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=6).map(sorted))

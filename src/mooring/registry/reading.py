@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.errors import Cause, Details, ExpiredError, NotFoundError, RequestTimeoutError
+from mooring.errors import ExpiredError, NotFoundError
 from mooring.kinds.kind import Kind
 from mooring.registry.kindcache import KindCache, Sink, Watch
 from mooring.registry.scope import Scope
@@ -25,6 +25,7 @@ from mooring.registry.stored import Event, Stored
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 from mooring.wire.options import INCONSISTENT, ListOptions, decode_continue, encode_continue, parse_resource_version
+from mooring.wire.status import resource_version_too_large
 
 FRESH_WITHIN = 3.0
 """Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure (7.7)."""
@@ -53,14 +54,6 @@ class ContinueExpiredError(ExpiredError):
             "results; objects that changed since the first page may then be missing or shown in their new state.",
             continue_token=continue_token,
         )
-
-
-def too_large(wanted: int, current: int) -> RequestTimeoutError:
-    """504: the revision asked for has not happened (7.5)."""
-    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
-    return RequestTimeoutError(
-        f"Too large resource version: {wanted}, current: {current}", Details(causes=(cause,), retry_after=1)
-    )
 
 
 class Reader:
@@ -99,7 +92,7 @@ class Reader:
 
     async def _wait_for(self, version: int) -> None:
         if not await self._cache.reach_within(version, FRESH_WITHIN):
-            raise too_large(version, self._cache.revision)
+            raise resource_version_too_large(version, self._cache.revision)
 
     # -- list ----------------------------------------------------------------------------------------------------
 
@@ -162,7 +155,7 @@ class Reader:
             try:
                 page = await self._storage.range(prefix, after=after, limit=chunk, revision=revision)
             except FutureRevisionError as error:
-                raise too_large(revision, error.current) from error
+                raise resource_version_too_large(revision, error.current) from error
             revision = page.revision
             for place, entry in enumerate(page.entries):
                 stored = self._cache.stored(entry)
@@ -184,7 +177,7 @@ class Reader:
         version = options.revision
         if not options.resource_version:
             if not await self.fresh():
-                raise too_large(await self._storage.revision(), self._cache.revision)
+                raise resource_version_too_large(await self._storage.revision(), self._cache.revision)
         else:
             await self._wait_for(version)
         # No await from here on.

@@ -21,7 +21,7 @@ import msgspec
 
 from mooring.errors import BadRequestError, RequestEntityTooLargeError, UnsupportedMediaTypeError
 from mooring.wire import protobuf
-from mooring.wire.accept import JSON, MEDIA_TYPES, PROTOBUF, YAML, Accepted, Media, negotiate
+from mooring.wire.accept import JSON, MEDIA_TYPES, PROTOBUF, YAML, Media
 from mooring.wire.conform import MAX_DEPTH, conform, depth_exceeds
 from mooring.wire.schema import Message, Obj
 from mooring.wire.yamltext import decode_yaml, encode_yaml
@@ -32,7 +32,6 @@ __all__ = [
     "MAX_DEPTH",
     "PROTOBUF",
     "YAML",
-    "Accepted",
     "Decoded",
     "apply_field_validation",
     "body_media",
@@ -42,7 +41,6 @@ __all__ = [
     "decode_yaml",
     "encode_json",
     "encode_yaml",
-    "negotiate",
     "pretty",
 ]
 
@@ -150,7 +148,6 @@ def decode_body(
     *,
     kind: str = "",
     api_versions: Sequence[str] = (),
-    limit: int = MAX_BODY,
 ) -> Decoded:
     """Read a request body into an object that fits `schema`.
 
@@ -159,8 +156,8 @@ def decode_body(
     RequestEntityTooLargeError and UnsupportedMediaTypeError.
     """
     media = body_media(content_type)
-    if len(body) > limit:
-        raise RequestEntityTooLargeError(f"Request entity too large: limit is {limit}")
+    if len(body) > MAX_BODY:
+        raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_BODY}")
     if media == "protobuf":
         return _decode_protobuf(body, schema, kind, api_versions)
     try:

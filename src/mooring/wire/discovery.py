@@ -75,7 +75,7 @@ def _group(resources: Sequence[Resource], name: str) -> Obj:
 
 def resource_list(resources: Sequence[Resource], group: str, version: str) -> Obj | None:
     """`/api/v1` and `/apis/<group>/<version>`; None when there is no such group version."""
-    here = _of_version(resources, group, version)
+    here = of_version(resources, group, version)
     if not here:
         return None
     entries = [entry for resource in here for entry in (_entry(resource), *_subentries(resource))]
@@ -87,7 +87,8 @@ def resource_list(resources: Sequence[Resource], group: str, version: str) -> Ob
     }
 
 
-def _of_version(resources: Sequence[Resource], group: str, version: str) -> list[Resource]:
+def of_version(resources: Sequence[Resource], group: str, version: str) -> list[Resource]:
+    """The resources of one group version, by plural; none when there is no such group version."""
     found = [resource for resource in resources if (resource.group, resource.version) == (group, version)]
     return sorted(found, key=lambda resource: resource.plural)
 
@@ -139,7 +140,7 @@ def aggregated(resources: Sequence[Resource], core: bool) -> Obj:
                 "versions": [
                     {
                         "version": version,
-                        "resources": [_aggregated(resource) for resource in _of_version(resources, name, version)],
+                        "resources": [_aggregated(resource) for resource in of_version(resources, name, version)],
                         "freshness": "Current",
                     }
                     for version in versions(resources, name)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from mooring.wire.accept import JSON, PROTOBUF, YAML
-from mooring.wire.discovery import digest, groups, versions
+from mooring.wire.discovery import digest, groups, of_version, versions
 from mooring.wire.metav1 import DELETE_OPTIONS, META, STATUS, list_of
 from mooring.wire.openapischema import REF, Schemas
 from mooring.wire.resource import Resource, Subresource
@@ -113,19 +113,14 @@ def openapi_v3_documents(resources: Sequence[Resource]) -> dict[str, Document]:
     documents = {}
     for group in groups(resources):
         for version in versions(resources, group):
-            here = [resource for resource in resources if (resource.group, resource.version) == (group, version)]
+            here = of_version(resources, group, version)
             raw = msgspec.json.encode(openapi_v3_document(here))
             documents[here[0].prefix.lstrip("/")] = Document(raw, digest(raw))
     return documents
 
 
-def openapi_v3_index(resources: Sequence[Resource]) -> Obj:
-    """`/openapi/v3`: where each document is; see `index_of` when the documents are at hand."""
-    return index_of(openapi_v3_documents(resources))
-
-
 def index_of(documents: Mapping[str, Document]) -> Obj:
-    """`/openapi/v3` for documents that were built already."""
+    """`/openapi/v3`: where each document is."""
     return {
         "paths": {
             key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={document.hash}"}

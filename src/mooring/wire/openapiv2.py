@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.wire.discovery import groups, versions
+from mooring.wire.discovery import groups, of_version, versions
 from mooring.wire.openapi import openapi_v3_document
 from mooring.wire.openapischema import REF
 from mooring.wire.resource import Resource
@@ -30,7 +30,7 @@ def openapi_v2_document(resources: Sequence[Resource]) -> Obj:
     security: Obj = {}
     for group in groups(resources):
         for version in versions(resources, group):
-            v3 = openapi_v3_document([item for item in resources if (item.group, item.version) == (group, version)])
+            v3 = openapi_v3_document(of_version(resources, group, version))
             security = v3["components"]["securitySchemes"]
             paths |= {path: _path_item(item) for path, item in v3["paths"].items()}
             for name, schema in v3["components"]["schemas"].items():

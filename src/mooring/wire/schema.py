@@ -9,7 +9,7 @@ Source of field numbers: the generated.proto files of k8s.io/api and k8s.io/apim
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Literal
@@ -86,15 +86,11 @@ class Message:
     name: str
     fields: tuple[Field, ...]
     doc: str = ""
-    atomic: bool = field(default=False)
+    atomic: bool = False
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
         return {item.name: item for item in self.fields}
-
-    @cached_property
-    def by_number(self) -> dict[int, Field]:
-        return {item.number: item for item in self.fields if not item.within}
 
     @cached_property
     def embedded(self) -> dict[int, Message]:

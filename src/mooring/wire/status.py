@@ -230,9 +230,9 @@ def forbidden_error(
     return ForbiddenError.of(group, resource, name, why) if resource else ForbiddenError(f"forbidden: {why}")
 
 
-def resource_version_too_large(asked: int, current: int, retry_after: int = 1) -> RequestTimeoutError:
+def resource_version_too_large(asked: int, current: int) -> RequestTimeoutError:
     """504 for a revision the store has not reached in time (7.5, 7.7)."""
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     return RequestTimeoutError(
-        f"Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=retry_after)
+        f"Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)
     )

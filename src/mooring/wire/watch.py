@@ -21,7 +21,6 @@ import msgspec
 from mooring.errors import PeerError
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Obj
-from mooring.wire.status import status_of
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -45,24 +44,12 @@ def bookmark(resource: Resource, revision: int, initial_end: bool = False) -> Ob
     return {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
 
 
-def error_frame(error: BaseException) -> bytes:
-    """The ERROR event that ends a watch."""
-    return event_frame(ERROR, msgspec.json.encode(status_of(error)[1]))
-
-
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
     """One event as received. For ERROR, `object` is a Status: see `mooring.wire.status.error_of`."""
 
     type: str
     object: Obj
-
-    @property
-    def ends_initial_events(self) -> bool:
-        """The bookmark after which events are live."""
-        metadata = self.object.get("metadata")
-        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-        return self.type == BOOKMARK and isinstance(annotations, dict) and annotations.get(INITIAL_EVENTS_END) == "true"
 
 
 class _Frame(msgspec.Struct):
@@ -80,11 +67,6 @@ class FrameReader:
         self._limit = limit
         self._buffer = bytearray()
         self._searched = 0
-
-    @property
-    def pending(self) -> bool:
-        """Half an event has arrived."""
-        return bool(self._buffer)
 
     def feed(self, data: bytes) -> list[WatchEvent]:
         """The events that `data` completes. Raises PeerError; the stream is of no use after that."""
