@@ -407,6 +407,27 @@ def test_a_peer_that_closes_its_half_ends_its_stream(ca: ThrowawayCA, tmp_path: 
         served.run(gone)
 
 
+def test_a_request_whose_reply_goes_on_keeps_no_credentials(ca: ThrowawayCA, tmp_path: Path) -> None:
+    kept: list[tuple[bytes, bytes]] = []
+
+    async def handler(req: Request) -> Response:
+        assert req.header(b"authorization") == "Bearer swordfish"
+
+        async def stream(frames: http.Frames) -> None:
+            kept.extend(req.headers)
+
+        return Response(200, stream=stream)
+
+    with serving(ca, handler) as served:
+        peer = served.client(tmp_path)
+        peer.sendall(
+            b"GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: tester\r\nAuthorization: Bearer swordfish\r\nConnection: close\r\n\r\n"
+        )
+        rest(peer)
+        peer.close()
+    assert kept == [(b"user-agent", b"tester")]
+
+
 def test_a_client_that_leaves_before_its_stream_begins_leaves_nothing_behind(ca: ThrowawayCA, tmp_path: Path) -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
     ended = asyncio.Event()

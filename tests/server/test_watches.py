@@ -10,6 +10,8 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.kinds import KINDS
 from mooring.kinds.kind import Kind
+from mooring.registry.kindcache import Watch
+from mooring.registry.stored import Event
 from mooring.server import http, watches
 from mooring.wire import protobuf
 from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA
@@ -181,6 +183,24 @@ def test_bookmarks_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
         await silent.end()
 
     body()
+
+
+def test_a_bookmark_that_cannot_be_sent_ends_its_watch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watches, "BOOKMARK_SECONDS", 0.001)
+
+    def broken(watch: Watch) -> Event:
+        raise RuntimeError("no bookmark today")
+
+    @in_server
+    async def body(server: Server) -> None:
+        watch = await server.follow(f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.revision}")
+        monkeypatch.setattr(Watch, "bookmark", broken)
+        await until(lambda: watch.ended)
+
+    body()
+    assert "no bookmark today" in caplog.text
 
 
 @in_server

@@ -31,8 +31,9 @@ RECORD = 16_384
 """RFC 8446 5.1: no TLS record carries more plain text, so one read never needs a larger buffer."""
 RECORD_OVERHEAD = 4096
 """Room for record headers and tags when asking the BIO for what was just encrypted."""
-WRITE_PIECE = 262_144
-"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
+WRITE_PIECE = 32_768
+"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times. OpenSSL
+keeps a buffer of the largest piece for the life of the connection: one list must not make each idle watch 350 kB heavy."""
 MAX_UNSENT_IN_ALL = 512 << 20
 """What all slow readers together may hold; beyond it whoever is written to next is cut off, until there is room again."""
 MAX_UNSENT = 64 << 20

@@ -11,6 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import datetime
 
@@ -28,6 +29,8 @@ from mooring.wire.options import ListOptions
 from mooring.wire.schema import Obj
 from mooring.wire.table import partial_metadata, table
 from mooring.wire.watch import event_frame
+
+log = logging.getLogger("mooring.server")
 
 BOOKMARK_SECONDS = 60.0
 """kube-apiserver's bookmark frequency."""
@@ -84,31 +87,63 @@ class Watches:
             frames, sink = out, out.write
             self._running.add(out)
             try:
-                if early:
-                    initial = b"".join(early)
-                    early.clear()
-                    out.allowance += len(initial)
-                    out.write(initial)
+                _start(out, early)
                 if broken or self._draining:
                     return
-                await self._until_the_end(out, options, lambda: out.write(encode(watch.bookmark())))
+                spread = int.from_bytes(self._entropy(2)) % MIN_WATCH_SECONDS
+                lifetime = float(options.timeout_seconds or MIN_WATCH_SECONDS + spread)
+                bookmark = (lambda: out.write(encode(watch.bookmark()))) if options.allow_bookmarks else None
+                timer = _Timer(out, lifetime, bookmark)
+                try:
+                    await out.ended
+                finally:
+                    timer.cancel()
             finally:
                 self._running.discard(out)
                 watch.close()
 
         return Response(200, headers=(content_type(answer.stream_content_type),), stream=stream)
 
-    async def _until_the_end(self, out: Frames, options: ListOptions, bookmark: Callable[[], None]) -> None:
-        spread = int.from_bytes(self._entropy(2)) % MIN_WATCH_SECONDS
-        left = float(options.timeout_seconds or MIN_WATCH_SECONDS + spread)
-        while left > 0:
-            step = min(left, BOOKMARK_SECONDS)
-            await asyncio.wait((out.ended,), timeout=step)
-            if out.ended.done():
-                return
-            left -= step
-            if options.allow_bookmarks:
-                bookmark()
+
+def _start(out: Frames, early: list[bytes]) -> None:
+    """Send what was due before the stream began. Not inside the stream: its frame would keep these bytes for its whole life."""
+    if early:
+        initial = b"".join(early)
+        early.clear()
+        out.allowance += len(initial)
+        out.write(initial)
+
+
+class _Timer:
+    """Ends one watch at its time, and sends bookmarks until then. A handle and four slots: thousands of watches sit idle."""
+
+    __slots__ = ("_bookmark", "_handle", "_left", "_out")
+
+    def __init__(self, out: Frames, lifetime: float, bookmark: Callable[[], None] | None) -> None:
+        self._out = out
+        self._left = lifetime
+        self._bookmark = bookmark
+        self._wait()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def _wait(self) -> None:
+        step = min(self._left, BOOKMARK_SECONDS if self._bookmark else self._left)
+        self._handle = asyncio.get_running_loop().call_later(step, self._passed, step)
+
+    def _passed(self, step: float) -> None:
+        self._left -= step
+        try:
+            if self._bookmark:
+                self._bookmark()
+        except Exception:  # as with any other event: the client must not wait for more
+            log.exception("a bookmark could not be sent; its watch ends")
+            self._left = 0
+        if self._left > 0:
+            self._wait()
+        else:
+            self._out.end()
 
 
 def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
