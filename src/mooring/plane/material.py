@@ -34,6 +34,7 @@ from cryptography.exceptions import InvalidSignature
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
+from mooring.kinds.serviceallocation import API_ADDRESS
 from mooring.pki import profiles
 from mooring.pki.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.keys import (
@@ -190,7 +191,7 @@ class _Preparation:
         return (certificate,), key
 
     def _serving_names(self) -> tuple[list[str], list[str]]:
-        names, addresses = list(LOCAL_NAMES), list(LOCAL_ADDRESSES)
+        names, addresses = list(LOCAL_NAMES), [*LOCAL_ADDRESSES, API_ADDRESS]
         for host in (*(endpoint.host for endpoint in self.config.endpoints), *self.config.extra_sans):
             (addresses if _is_address(host) else names).append(host)
         if not ipaddress.ip_address(self.config.bind_address).is_unspecified:
