@@ -7,7 +7,7 @@ ETag; which discovery form is answered is read from Accept and told in Content-T
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from mooring import __version__
@@ -16,9 +16,9 @@ from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.render import content_type
 from mooring.server.services import Services
-from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf
+from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf, openapiv3protobuf
 from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, parse_accept, wants_aggregated_discovery
-from mooring.wire.codec import encode_json
+from mooring.wire.codec import decode_json, encode_json
 from mooring.wire.schema import Obj
 
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
@@ -106,21 +106,33 @@ def _openapi(services: Services) -> Mapping[str, openapi.Document]:
     return openapi.openapi_v3_documents(services.resources)
 
 
+@lru_cache(maxsize=64)
+def _openapi_v3(services: Services, key: str, media: str) -> tuple[bytes, str]:
+    """One document in one form and its ETag. The `?hash=` of both forms is that of the JSON (7.3)."""
+    document = _openapi(services)[key]
+    if media == JSON:
+        return document.raw, f'"{document.hash}"'
+    body = openapiv3protobuf.encode_document(decode_json(document.raw)[0])
+    return body, f'"{discovery.digest(body)}"'
+
+
 async def openapi_v3(context: Context, services: Services) -> Response:
-    """`/openapi/v3` and one document a group version; immutable under its `?hash=` (7.3)."""
+    """`/openapi/v3` and one document a group version, immutable under its `?hash=`, as JSON or as the protobuf of gnostic (7.3).
+    406 for anything else."""
     path = context.info.path.rstrip("/")
     if path == "/openapi/v3":
         return Response(200, encode_json(openapi.index_of(_openapi(services))))
-    found = _openapi(services).get(path.removeprefix("/openapi/v3/"))
-    if found is None:
+    key = path.removeprefix("/openapi/v3/")
+    if key not in _openapi(services):
         return not_found()
-    body, digest = found.raw, found.hash
-    etag = f'"{digest}"'
+    media = _openapi_media(context.request.header(b"accept"), openapiv3protobuf.ACCEPTED)
+    digest = _openapi(services)[key].hash
     asked = context.request.query.get("hash", [""])[0]
     if asked and asked != digest:
         location = f"{path}?hash={digest}".encode()
         return Response(301, b"", ((b"location", location), (b"cache-control", b"no-cache, private")))
-    headers = [content_type(JSON), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept")]
+    body, etag = _openapi_v3(services, key, media)
+    headers = [content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept")]
     if asked:
         headers.append((b"cache-control", b"public, immutable"))
         headers.append((b"expires", _FAR))
@@ -134,7 +146,7 @@ _FAR = b"Fri, 31 Dec 2060 00:00:00 GMT"
 
 async def openapi_v2(context: Context, services: Services) -> Response:
     """`/openapi/v2`: one document for everything, as JSON or as the protobuf of gnostic (7.3). 406 for anything else."""
-    media = _openapi_v2_media(context.request.header(b"accept"))
+    media = _openapi_media(context.request.header(b"accept"), openapiv2protobuf.ACCEPTED)
     body, etag = _openapi_v2(services, media)
     headers = (content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept"))
     if context.request.header(b"if-none-match") == etag:
@@ -150,14 +162,15 @@ def _openapi_v2(services: Services, media: str) -> tuple[bytes, str]:
     return body, f'"{discovery.digest(body)}"'
 
 
-def _openapi_v2_media(accept: str) -> str:
-    """Content-Type of the form that the caller prefers; JSON where it does not care."""
+def _openapi_media(accept: str, protobuf: Sequence[str]) -> str:
+    """Content-Type of the form that the caller prefers; JSON where it does not care. `protobuf`: how clients call the other
+    one, first what answers call it."""
     if not accept.strip():
         return JSON
     for clause in parse_accept(accept):
         name = f"{clause.type}/{clause.subtype}"
-        if name in openapiv2protobuf.ACCEPTED:
-            return openapiv2protobuf.CONTENT_TYPE
+        if name in protobuf:
+            return protobuf[0]
         if name in (JSON, "application/*", "*/*"):
             return JSON
-    raise NotAcceptableError(f"only the following media types are accepted: {JSON}, {openapiv2protobuf.CONTENT_TYPE}")
+    raise NotAcceptableError(f"only the following media types are accepted: {JSON}, {protobuf[0]}")
