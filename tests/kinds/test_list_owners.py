@@ -66,6 +66,7 @@ TABLE = {
     "meta.v1.OwnerReference": ONE,
     "rbac.v1.RoleRef": ONE,
     "rbac.v1.Subject": ONE,
+    "storage.v1.CSINodeSpec.drivers": "name",
 }
 
 

@@ -25,6 +25,7 @@ STORAGE = {
     "clusterrolebindings": "/registry/clusterrolebindings",
     "clusterroles": "/registry/clusterroles",
     "configmaps": "/registry/configmaps",
+    "csinodes": "/registry/csinodes",
     "endpoints": "/registry/services/endpoints",
     "endpointslices": "/registry/endpointslices",
     "events": "/registry/events",
@@ -142,7 +143,7 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
 
 
 def test_what_kubernetes_allows_put_to_do() -> None:
-    assert [plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update] == ["leases"]
+    assert [plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update] == ["leases", "csinodes"]
     assert {plural for plural, kind in BY_PLURAL.items() if kind.create_on_update} == {
         "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
     }  # fmt: skip
@@ -174,6 +175,7 @@ COLUMNS = {
     "rolebindings": "Name Role Age | Users Groups ServiceAccounts",
     "clusterrolebindings": "Name Role Age | Users Groups ServiceAccounts",
     "leases": "Name Holder Age",
+    "csinodes": "Name Drivers Age",
     "events": "Last·Seen Type Reason Object Message | Subobject Source First·Seen Count Name",
 }
 
@@ -253,6 +255,10 @@ NUMBERS = {
     "core.v1.DaemonEndpoint": "Port1",
     "core.v1.Taint": "key1 value2 effect3 timeAdded4",
     **SERVICE_NUMBERS,
+    "storage.v1.CSINode": "metadata1 spec2",
+    "storage.v1.CSINodeSpec": "drivers1",
+    "storage.v1.CSINodeDriver": "name1 nodeID2 topologyKeys3 allocatable4",
+    "storage.v1.VolumeNodeResources": "count1",
     "coordination.v1.LeaseSpec": "holderIdentity1 leaseDurationSeconds2 acquireTime3 renewTime4 leaseTransitions5 "
     "strategy6 preferredHolder7",
     "certificates.v1.CertificateSigningRequest": "metadata1 spec2 status3",
@@ -317,6 +323,7 @@ PATCH_KEYS = {
     "core.v1.ServiceStatus": {"conditions": "type"},
     "core.v1.ContainerStatus": {"allocatedResourcesStatus": "name", "volumeMounts": "mountPath"},
     "core.v1.PodStatus": {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"},
+    "storage.v1.CSINodeSpec": {"drivers": "name"},
 }
 """Lists that strategic merge patches merge (7.11); every other list here is replaced."""
 

@@ -14,7 +14,7 @@ import pytest
 from mooring.clock import SystemClock, rfc3339
 from mooring.wire.schema import Obj
 from tests.kubeadm.peers import Peer
-from tests.support.typedclient import STRATEGIC, WATCH_LIST, Client, RefusedError
+from tests.support.typedclient import STRATEGIC, WATCH_LIST, Client, RefusedError, poll
 
 LEASES = "kube-node-lease"
 CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
@@ -194,6 +194,39 @@ class TestLease:
         with pytest.raises(RefusedError) as refused:
             kubelet.create("leases", LEASES, other)
         assert refused.value.code == 403
+
+
+class TestCsiNode:
+    """A kubelet ends itself when it cannot make one within two minutes, and is NotReady until then."""
+
+    def csi_node(self, node: Obj) -> Obj:
+        name = node["metadata"]["name"]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        annotations = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"}
+        return {"metadata": {"name": name, "annotations": annotations, "ownerReferences": [owner]}, "spec": {}}
+
+    def test_is_made_empty_and_gets_its_drivers(self, kubelet: Peer, registered: Obj, node: str) -> None:
+        with pytest.raises(RefusedError) as refused:
+            kubelet.get("csinodes", "", node)
+        assert (refused.value.code, refused.value.status["details"]["name"]) == (404, node)
+        made = kubelet.create("csinodes", "", self.csi_node(registered))
+        driver = {"name": "disk.example", "nodeID": node, "topologyKeys": ["topology.example/zone"]}
+        updated = kubelet.update("csinodes", "", {**made, "spec": {"drivers": [driver]}})
+        assert updated["spec"]["drivers"] == [driver]
+
+    def test_goes_with_its_node(self, kubelet: Peer, admin: Client, registered: Obj, node: str) -> None:
+        kubelet.create("csinodes", "", self.csi_node(registered))
+        admin.delete("nodes", "", node)
+        path = f"/apis/storage.k8s.io/v1/csinodes/{node}"
+        poll(lambda: admin.refusal("GET", path) == 404, "the CSINode is collected")
+
+    def test_of_another_node_is_not_touched(self, kubelet: Peer, registered: Obj) -> None:
+        other = self.csi_node(registered)
+        other["metadata"]["name"] = "another"
+        with pytest.raises(RefusedError) as refused:
+            kubelet.create("csinodes", "", other)
+        assert refused.value.code == 403
+        assert "same name as the requesting node" in refused.value.status["message"]
 
 
 def test_events_are_posted_and_counted_up_by_patch(kubelet: Peer, registered: Obj, node: str) -> None:

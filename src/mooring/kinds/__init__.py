@@ -12,6 +12,7 @@ from mooring.kinds import (
     clusterrole,
     clusterrolebinding,
     configmap,
+    csinode,
     endpoints,
     endpointslice,
     event,
@@ -50,6 +51,7 @@ KINDS: tuple[Kind, ...] = (
     clusterrole.KIND,
     rolebinding.KIND,
     role.KIND,
+    csinode.KIND,
 )
 """In discovery order: the core group first, then groups and plurals by name."""
 

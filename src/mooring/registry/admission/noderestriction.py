@@ -3,7 +3,7 @@
 Rules kept here (reference/kubernetes.md 3.4, 6.7), for users that are nodes (group system:nodes):
 * Its own Node only; no change of taints or owner references; of the labels in Kubernetes' own domains only those a kubelet
   reports about itself, never node-restriction labels.
-* Its own Lease in kube-node-lease only.
+* Its own Lease in kube-node-lease only, and its own CSINode.
 * Certificate requests for kubelet signers only with its own common name.
 * Pods as `mirrorpods` says. Service account tokens only bound to a pod that runs on it.
 A node that does not say which node it is may do none of this.
@@ -102,6 +102,11 @@ def _lease(request: AdmissionRequest, node: str) -> None:
         raise request.forbidden("can only access node lease with the same name as the requesting node")
 
 
+def _csi_node(request: AdmissionRequest, node: str) -> None:
+    if request.name != node:
+        raise request.forbidden("can only access CSINode with the same name as the requesting node")
+
+
 def _csr(request: AdmissionRequest, node: str) -> None:
     if request.operation != "CREATE" or request.new is None:
         return
@@ -129,6 +134,7 @@ _CHECKS = {
     "nodes": _node,
     "nodes/status": _node,
     "leases": _lease,
+    "csinodes": _csi_node,
     CSRS: _csr,
     "pods": mirrorpods.pod,
     "pods/status": mirrorpods.pod_status,
