@@ -12,6 +12,7 @@ from mooring.errors import (
     ApiError,
     BadRequestError,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     MethodNotAllowedError,
     NotFoundError,
@@ -92,7 +93,7 @@ async def test_put_to_a_missing_name(room: Room, plural: str, obj: Obj, created:
         with pytest.raises(NotFoundError):
             await room.update(plural, obj)
         return
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ForbiddenError, match="may not create"):
         await room.update(plural, obj, may_create=False)
     stored, was_created = await room.update(plural, obj)
     assert was_created

@@ -403,7 +403,8 @@ async def test_put_creates_only_for_who_may_create(server: Server) -> None:
         "subjects": [{"kind": "User", "name": "bob", "apiGroup": rbac}],
     }
     await server.create("rolebindings", binding)
-    assert (await server.call("PUT", target, body=lease, via=server.user("bob"))).status in (403, 404)
+    refused = await server.call("PUT", target, body=lease, via=server.user("bob"))
+    assert (refused.status, refused.obj["reason"]) == (403, "Forbidden")
     created = await server.call("PUT", target, body=lease)
     assert created.status == 201
     assert (await server.call("PUT", target, body=created.obj, via=server.user("bob"))).status == 200

@@ -206,8 +206,10 @@ class Writer:
             old = await self._reader.current(kind, namespace, name)
             lifecycle.check_uid(kind, name, uid, old)
             if old is None:
-                if not (kind.create_on_update and may_create) or subresource:
+                if not kind.create_on_update or subresource:
                     raise _missing(kind, name)
+                if not may_create:
+                    raise _forbidden(kind, name)
                 try:
                     fresh = copied(obj)
                     fresh["metadata"].pop("resourceVersion", None)
