@@ -31,9 +31,7 @@ class UserInfo:
     username: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(
-        default_factory=lambda: _NO_EXTRA
-    )  # 3.11 takes no mappingproxy as default
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_EXTRA)  # 3.11 wants no mappingproxy itself
 
     def with_groups(self, *more: str) -> UserInfo:
         """The same user with `more` groups appended, none twice."""

@@ -337,17 +337,18 @@ POD = {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeNa
         (None, [POD], "not bound to a pod"),
         ({"kind": "Secret", "name": "p", "uid": "u"}, [POD], "not bound to a pod"),
         ({"kind": "Pod", "name": "p"}, [POD], "without a uid"),
-        ({"kind": "Pod", "name": "p", "uid": "u"}, None, "does not run on it"),
+        ({"kind": "Pod", "name": "p", "uid": "u"}, [], "does not run on it"),
         ({"kind": "Pod", "name": "p", "uid": "other"}, [POD], "does not run on it"),
         ({"kind": "Pod", "name": "p", "uid": "u"}, [{**POD, "spec": {"nodeName": "n2"}}], "does not run on it"),
         ({"kind": "Pod", "name": "p", "uid": "u"}, [POD], ""),
     ],
-    ids=["unbound", "bound to a secret", "no uid", "no pods here", "another pod", "a pod elsewhere", "its own pod"],
+    ids=["unbound", "bound to a secret", "no uid", "no such pod", "another pod", "a pod elsewhere", "its own pod"],
 )
-def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj] | None, why: str) -> None:
+def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str) -> None:
     new = {"metadata": {}, "spec": {"boundObjectRef": bound} if bound else {}}
-    views = {} if pods is None else {"pods": FixedView(pods)}
-    asked = request("serviceaccounts", "CREATE", subresource="token", new=new, views=views, user=NODE)
+    asked = request(
+        "serviceaccounts", "CREATE", subresource="token", new=new, views={"pods": FixedView(pods)}, user=NODE
+    )
     plugin = ADMISSION["NodeRestriction"]()
     if why:
         with pytest.raises(ForbiddenError, match=why):

@@ -42,7 +42,6 @@ class Counters:
 
     failures: int = 0
     refused: int = 0
-    forgotten: int = 0
 
 
 @dataclass(slots=True)
@@ -75,7 +74,6 @@ class GuessLimiter:
         if bucket is None:
             if len(self._buckets) >= self._max_sources:
                 self._buckets.popitem(last=False)
-                self.counters.forgotten += 1
             bucket = self._buckets[source] = _Bucket(self._burst, now)
         else:
             self._buckets.move_to_end(source)
@@ -85,14 +83,6 @@ class GuessLimiter:
             return 0.0
         self.counters.refused += 1
         return (1.0 - bucket.level) / self._per_second
-
-    def refused_for(self, source: str, now: float) -> float:
-        """Seconds for which a failure of `source` would be refused; counts and changes nothing."""
-        bucket = self._buckets.get(source)
-        if bucket is None:
-            return 0.0
-        level = min(self._burst, bucket.level + max(0.0, now - bucket.at) * self._per_second)
-        return 0.0 if level >= 1.0 else (1.0 - level) / self._per_second
 
     def _refill(self, bucket: _Bucket, now: float) -> None:
         if now > bucket.at:

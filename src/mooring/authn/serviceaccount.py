@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.credentials import Credentials
 from mooring.authn.liveobjects import problem
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
@@ -31,7 +32,6 @@ from mooring.pki.jwt import Claims, VerificationKeys, peek, verify_jwt
 
 MAX_REMEMBERED = 4096  # tokens in use at once, about 1 KiB each; beyond that the longest unused is verified again
 MALFORMED_CLAIMS = "malformed-claims"
-WRONG_AUDIENCE = "wrong-audience"
 EXTRA_PREFIX = "authentication.kubernetes.io/"
 
 _NOT_MINE = NotMine()

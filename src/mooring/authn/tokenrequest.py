@@ -9,7 +9,7 @@ Rules kept here (reference/kubernetes.md 5.7; KEP-1205):
 4. A longer life than the server allows is shortened, with a warning.
 5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim; the answer carries the token and when it
    expires, and the account's name, namespace and uid.
-Extending the life of pod-bound tokens (`warnafter`) waits for the Pod kind.
+The life of pod-bound tokens is not extended (no claim `warnafter`): kubelets renew them in time.
 """
 
 from __future__ import annotations

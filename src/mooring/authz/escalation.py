@@ -29,9 +29,8 @@ from mooring.wire.schema import Obj
 Authorize = Callable[[Attributes], Decision]
 
 MAX_MISSING_SHOWN = 64  # lines of a refusal; a role may hold thousands of atoms, a message should not
-MAX_ATOMS = (
-    20_000  # each is compared with every rule held, while all others wait; the largest default role has some 2 000
-)
+MAX_ATOMS = 20_000
+"""Each is compared with every rule held, while all others wait; the largest default role has some 2 000."""
 
 _FULL = (rule(ALL, ALL, ALL), path_rule(ALL, ALL))
 _PLURALS = {"Role": "roles", "ClusterRole": "clusterroles", "RoleBinding": "rolebindings"}

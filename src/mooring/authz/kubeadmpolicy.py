@@ -12,14 +12,14 @@ from mooring.authz.componentroles import PUBLIC, SYSTEM
 from mooring.authz.defaultpolicy import NODE_CLIENT, SELF_NODE_CLIENT
 from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, service_account, user
 from mooring.authz.rules import rule
-from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, NODES
+from mooring.identity import ANONYMOUS, NODES
+from mooring.pki.profiles import CLUSTER_ADMINS
+from mooring.trust.token import DEFAULT_GROUPS
 from mooring.wire.schema import Obj
 
-DEFAULT_NODE_TOKEN_GROUP = BOOTSTRAPPERS + ":kubeadm:default-node-token"
-CLUSTER_ADMINS_GROUP = "kubeadm:cluster-admins"
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
 
-_JOINERS = group(DEFAULT_NODE_TOKEN_GROUP)
+_JOINERS = group(*DEFAULT_GROUPS)
 _MEMBERS = group(NODES)
 _CLUSTER_INFO = "kubeadm:bootstrap-signer-clusterinfo"
 _KUBEADM_CONFIG = "kubeadm:nodes-kubeadm-config"
@@ -34,7 +34,7 @@ _OBJECTS: tuple[Obj, ...] = (
     cluster_binding("kubeadm:node-autoapprove-bootstrap", NODE_CLIENT, _JOINERS),
     cluster_binding("kubeadm:node-autoapprove-certificate-rotation", SELF_NODE_CLIENT, _MEMBERS),
     cluster_binding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin", user(KUBELET_CLIENT_USER)),
-    cluster_binding("kubeadm:cluster-admins", "cluster-admin", group(CLUSTER_ADMINS_GROUP)),
+    cluster_binding("kubeadm:cluster-admins", "cluster-admin", group(CLUSTER_ADMINS)),
     role(PUBLIC, _CLUSTER_INFO, rule("get", "", "configmaps", "cluster-info")),
     binding(PUBLIC, _CLUSTER_INFO, _CLUSTER_INFO, user(ANONYMOUS)),
     role(SYSTEM, _KUBEADM_CONFIG, rule("get", "", "configmaps", "kubeadm-config")),

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from mooring.wire.resource import Column
 from mooring.wire.schema import Obj
+from mooring.wire.table import AGE
 from mooring.wire.table import age as since
 
 __all__ = ["AGE", "CREATED_AT", "NAME", "NONE", "UNKNOWN", "name", "since"]
@@ -22,12 +23,7 @@ def name(obj: Obj, now: datetime) -> str:
     return text
 
 
-def _age(obj: Obj, now: datetime) -> str:
-    return since(obj["metadata"].get("creationTimestamp"), now)
-
-
 NAME = Column("Name", name, format="name", description="Name of the object, unique within its namespace.")
-AGE = Column("Age", _age, description="Time since the object was created.")
 CREATED_AT = Column(
     "Created At",
     lambda obj, now: obj["metadata"].get("creationTimestamp"),

@@ -15,21 +15,18 @@ import binascii
 from mooring.errors import FieldError, duplicate, invalid, not_supported, required, too_long
 from mooring.pki.errors import RequestError
 from mooring.pki.requests import parse_request
+from mooring.pki.signers import LEGACY_UNKNOWN
+from mooring.pki.usages import USAGES
 from mooring.wire.names import LABEL_MAX, SUBDOMAIN_MAX, dns1123_label_errors, dns1123_subdomain_errors
 from mooring.wire.schema import Obj
 
-LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
 MIN_SECONDS = 600
 MAX_SIGNER_NAME = SUBDOMAIN_MAX + 1 + LABEL_MAX + 1 + SUBDOMAIN_MAX
 """`<domain>/<namespace>.<name>`: room for a signer per namespaced object."""
 
-USAGES = (
-    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment", "decipher only",
-    "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel", "ipsec user",
-    "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime", "server auth", "signing",
-    "timestamping",
-)  # fmt: skip
 _KNOWN_USAGES = frozenset(USAGES)
+_LISTED_USAGES = tuple(sorted(USAGES))
+"""As an error lists them."""
 
 
 def spec_errors(spec: Obj) -> list[FieldError]:
@@ -41,7 +38,7 @@ def spec_errors(spec: Obj) -> list[FieldError]:
     seen: set[str] = set()
     for index, usage in enumerate(usages):
         if usage not in _KNOWN_USAGES:
-            errors.append(not_supported(f"spec.usages[{index}]", usage, USAGES))
+            errors.append(not_supported(f"spec.usages[{index}]", usage, _LISTED_USAGES))
         if usage in seen:
             errors.append(duplicate(f"spec.usages[{index}]", usage))
         seen.add(usage)

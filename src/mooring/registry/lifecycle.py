@@ -19,12 +19,11 @@ from typing import Any
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConflictError
 from mooring.kinds.kind import Kind
+from mooring.kinds.meta import FOREGROUND, ORPHAN
+from mooring.kinds.namespace import TERMINATING
 from mooring.registry.stored import Stored, copied
 from mooring.wire.schema import Obj
 
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
-TERMINATING = "Terminating"
 MAX_GRACE = 100 * 365 * 24 * 3600
 """Seconds: a century, so that every time of grace ends within the calendar."""
 _POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}

@@ -14,7 +14,6 @@ import binascii
 from typing import Any
 
 from mooring.authz.attributes import Attributes
-from mooring.errors import ForbiddenError
 from mooring.identity import MASTERS
 from mooring.pki.errors import RequestError
 from mooring.pki.requests import CertificateRequest, parse_request
@@ -66,11 +65,7 @@ def requested(request: AdmissionRequest) -> CertificateRequest | None:
     except (RequestError, binascii.Error) as error:
         if request.kind.validate(request.new):
             return None  # 422 says more than 403 would
-        raise _unreadable(request) from error
-
-
-def _unreadable(request: AdmissionRequest) -> ForbiddenError:
-    return request.forbidden("unable to parse csr")
+        raise request.forbidden("unable to parse csr") from error
 
 
 def _signer(obj: Obj) -> str:

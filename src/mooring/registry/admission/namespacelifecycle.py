@@ -9,8 +9,9 @@ Rules kept here (reference/kubernetes.md 6.8, 7.5, 7.14):
 from __future__ import annotations
 
 from mooring.errors import Cause, Details, NotFoundError
+from mooring.kinds.namespace import TERMINATING
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.registry.lifecycle import TERMINATING, is_namespace
+from mooring.registry.lifecycle import is_namespace
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 CAUSE = "NamespaceTerminating"

@@ -124,8 +124,7 @@ def _token(request: AdmissionRequest, node: str) -> None:
         raise request.forbidden("node requested token not bound to a pod")
     if not bound.get("uid"):
         raise request.forbidden("node requested token with a pod binding without a uid")
-    pods = request.views.get("pods")
-    pod = pods.get(bound["name"], request.namespace) if pods is not None else None
+    pod = request.views["pods"].get(bound["name"], request.namespace)
     if pod is None or pod["metadata"].get("uid") != bound["uid"] or (pod.get("spec") or {}).get("nodeName") != node:
         raise request.forbidden("node requested token bound to a pod that does not run on it")
 

@@ -6,20 +6,19 @@ by raising an ApiError; it never changes `request.old` or anything from a view.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision
+from mooring.authz.escalation import Authorize
 from mooring.errors import ForbiddenError
 from mooring.identity import UserInfo
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
 
+__all__ = ["Admission", "AdmissionRequest", "Authorize", "Operation"]
+
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
-Authorize = Callable[[Attributes], Decision]
 
 
 @dataclass(slots=True, kw_only=True)
