@@ -1,6 +1,6 @@
 """The storage contract: what makes one machine and many the same.
 
-Rules every driver keeps; `tests/storage/conformance.py` checks each of them on each driver:
+Rules every driver keeps; `tests/storage/test_conformance*.py` check each of them on each driver:
 1. One global, ever-increasing integer revision. Every successful write takes exactly one; nothing else does. A fresh
    store is at revision 1 (as etcd is), so the first write gets 2.
 2. A write is durable before its call returns. `kill -9` at any moment loses nothing that was acknowledged, and what was not

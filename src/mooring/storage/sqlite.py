@@ -255,9 +255,8 @@ class SqliteStorage:
     def _feed_until(self, newest: int) -> None:
         missing = newest - self._feed.revision
         if 0 < missing <= INLINE_CHANGES and self._feed.watched:
-            with contextlib.suppress(
-                StorageError
-            ):  # also when they were compacted: each watch then meets the error itself
+            # also when they were compacted: each watch then meets the error itself
+            with contextlib.suppress(StorageError):
                 self._feed.publish(self.read_now(self._feed.revision))
         self._feed.skip_to(newest)
 

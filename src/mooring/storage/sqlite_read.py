@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page
 from mooring.storage.keys import end_of_prefix
+from mooring.storage.sqlite_schema import NEWEST
 
 SLICE_ENTRIES = 128
 SLICE_BYTES = 512 * 1024
 """One slice of a range takes about 0.4 ms of the loop thread."""
 
-_NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
 _COMPACTED = "SELECT revision FROM progress WHERE name = 'compacted'"
 _GET = (
     "SELECT live.key, log.value, log.revision, log.created FROM live JOIN log ON log.revision = live.revision"
@@ -70,7 +70,7 @@ class Reader:
         (version,) = self._execute("PRAGMA data_version").fetchone()
         if version != self._seen_version:
             # The version is read first: a commit between the two makes the next call look again, never trust an old answer.
-            (self._newest,) = self._execute(_NEWEST).fetchone()
+            (self._newest,) = self._execute(NEWEST).fetchone()
             self._seen_version = version
         return self._newest
 
@@ -99,7 +99,7 @@ class Reader:
 
     def _page(self, start: str, end: str | None, limit: int, revision: int) -> Generator[Page | None, None, None]:
         with self._snapshot():
-            (newest,) = self._execute(_NEWEST).fetchone()
+            (newest,) = self._execute(NEWEST).fetchone()
             at = revision or newest
             if at > newest:
                 raise FutureRevisionError(newest)

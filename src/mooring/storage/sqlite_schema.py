@@ -45,6 +45,8 @@ CACHE_KIBIBYTES = 16 * 1024
 """Page cache of a connection: holds the inner pages of a store of some hundred thousand objects and the largest group."""
 CHECKPOINT_PAGES = 4000
 """The log of pages is copied into the database each 16 MiB: about once in two seconds of full write load, 4 ms a time."""
+NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
+"""The newest revision; that of a fresh store is 1."""
 KEPT_WAL_BYTES = 64 * 1024 * 1024
 """After a burst the `-wal` file is cut back to this."""
 

@@ -14,14 +14,13 @@ import time
 from enum import Enum
 
 from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
-from mooring.storage.sqlite_schema import BUSY_SECONDS, is_busy
+from mooring.storage.sqlite_schema import BUSY_SECONDS, NEWEST, is_busy
 
 SWEEP_REVISIONS = 1000
 """Revisions looked at in one transaction of compaction: a few milliseconds, which a waiting write does not notice."""
 BUSY_PAUSE = 0.0005
 """Between two tries for the write lock: another process's group takes about that long."""
 
-_NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
 _CURRENT = (
     "SELECT log.value, live.revision, log.created FROM live JOIN log ON log.revision = live.revision WHERE live.key = ?"
 )
@@ -65,7 +64,7 @@ class Writer:
             if is_busy(error):
                 return False
             raise
-        (self._revision,) = self._execute(_NEWEST).fetchone()
+        (self._revision,) = self._execute(NEWEST).fetchone()
         return True
 
     def begin(self) -> None:
@@ -75,7 +74,7 @@ class Writer:
                 return
             time.sleep(BUSY_PAUSE)
         self._execute("BEGIN IMMEDIATE")
-        (self._revision,) = self._execute(_NEWEST).fetchone()
+        (self._revision,) = self._execute(NEWEST).fetchone()
 
     def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
         """One write within the transaction. Raises KeyExistsError or RevisionMismatchError, having changed nothing."""
