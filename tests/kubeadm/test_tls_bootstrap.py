@@ -17,7 +17,7 @@ from mooring.pki.requests import build_request
 from mooring.wire.schema import Obj
 from tests.kubeadm.peers import CLIENT_USAGES, CSRS, KUBELET_CLIENT, Peer, await_certificate, node_request
 from tests.support.liveserver import LiveServer
-from tests.support.typedclient import Client, RefusedError
+from tests.support.typedclient import WATCH_LIST, Client, RefusedError
 
 
 def one_shot_name(key: PrivateKey, node: str) -> str:
@@ -112,6 +112,14 @@ class TestCertificateManager:
         with pytest.raises(RefusedError) as refused:
             await_certificate(kubelet, made)
         assert refused.value.status["type"] == "Failed"
+
+    def test_the_manager_learns_that_its_request_is_deleted(self, kubelet: Peer, admin: Client, node: str) -> None:
+        made = self._waiting(kubelet, node)
+        name = made["metadata"]["name"]
+        with kubelet.watch(CSRS, **WATCH_LIST, fieldSelector=f"metadata.name={name}") as watching:
+            assert [one.brief for one in watching.initial()] == [f"ADDED {name}"]
+            admin.delete(CSRS, "", name)
+            assert watching.next().brief == f"DELETED {name}"
 
     def test_a_serving_certificate_waits_for_a_person(self, kubelet: Peer, admin: Client, node: str) -> None:
         made = self._waiting(kubelet, node)
