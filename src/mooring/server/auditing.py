@@ -81,9 +81,9 @@ class Auditor:
         """The request is over; `response` is what was answered, unless it was a watch."""
         if not self._log.enabled:
             return
-        decision = self._decide(context)
         stage = PANIC if panic else RESPONSE_COMPLETE
-        if decision.keeps(stage):
+        decision = METADATA if self._policy is None else self._decide(context)
+        if decision is METADATA or decision.keeps(stage):
             self._record(context, decision, stage, status, reason, response)
 
     def _decide(self, context: Context) -> Decision:
@@ -117,8 +117,9 @@ class Auditor:
         }
         level = decision.level
         annotations = context.annotations
-        if level > Level.METADATA and (info.group, info.resource, info.subresource) in _SECRET:
-            level = Level.METADATA
+        plain = decision is METADATA or level is Level.METADATA  # the common case pays for nothing else
+        if not plain and (info.group, info.resource, info.subresource) in _SECRET:
+            level, plain = Level.METADATA, True
             annotations = {**annotations, OMITTED: "bodies of this kind hold secrets"}
         event = audit_event(
             audit_id=context.audit_id,
@@ -135,10 +136,10 @@ class Auditor:
             received=context.received,
             completed=self._clock.now(),
             annotations=annotations,
-            level=level.text,
+            level="Metadata" if plain else level.text,
             stage=stage,
         )
-        if level > Level.METADATA and stage != REQUEST_RECEIVED:
+        if not plain and stage != REQUEST_RECEIVED:
             omitted = [_keep(event, "requestObject", decision, context.body, _sent_type(request), info)]
             if level is Level.REQUEST_RESPONSE and response is not None:
                 body = response.body if isinstance(response.body, bytes) else b"".join(response.body)
