@@ -10,7 +10,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from mooring.errors import ConfigError
@@ -18,7 +18,6 @@ from mooring.errors import ConfigError
 DEFAULT_PORT = 6443
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 """kubeadm's `--service-account-issuer`."""
-DEFAULT_TOKEN_TTL = timedelta(hours=24)
 MAX_SERVICE_ACCOUNT_TOKEN = timedelta(days=365)
 """A token bound to nothing but a ServiceAccount should not outlive a certificate."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -100,7 +99,7 @@ class ServerConfig:
     audit_log_maxbackup: int = 5
     audit_log_maxage: int = 0
     """Days; 0 keeps rotated files until newer ones push them out."""
-    max_token: timedelta = field(default=MAX_SERVICE_ACCOUNT_TOKEN)
+    max_token: timedelta = MAX_SERVICE_ACCOUNT_TOKEN
     shutdown_delay: float = 0.0
 
     @property

@@ -62,7 +62,6 @@ def test_every_list_parameter_is_read() -> None:
     assert (options.match, options.resource_version, options.revision) == ("NotOlderThan", "12", 12)
     assert (options.timeout_seconds, options.limit) == (9, 5)
     assert (str(options.label_selector), str(options.field_selector)) == ("a", "b=c")
-    assert (options.label_text, options.field_text) == ("a", "b=c")
 
 
 @pytest.mark.parametrize(

@@ -242,9 +242,8 @@ class Protocol(HttpToolsProtocol):
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (
-            self._in_headers
-        ):  # trailers are counted and forgotten: they must not join the headers of a request being served
+        # trailers are counted and forgotten: they must not join the headers of a request being served
+        if self._in_headers:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

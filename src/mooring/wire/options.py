@@ -128,10 +128,7 @@ def parse_get_options(query: Query) -> GetOptions:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What list, watch and deletecollection are asked. `limit` and `timeout_seconds` are 0 when the server decides.
-
-    `label_text` and `field_text` are the selectors as sent, for authorizers and audit.
-    """
+    """What list, watch and deletecollection are asked. `limit` and `timeout_seconds` are 0 when the server decides."""
 
     limit: int = 0
     continue_token: str = ""
@@ -143,8 +140,6 @@ class ListOptions:
     timeout_seconds: int = 0
     allow_bookmarks: bool = False
     send_initial_events: bool | None = None
-    label_text: str = ""
-    field_text: str = ""
 
     @property
     def revision(self) -> int:
@@ -161,20 +156,17 @@ def parse_list_options(query: Query) -> ListOptions:
     """Raises BadRequestError and InvalidError (kind ListOptions)."""
     if not query:
         return ListOptions()
-    labels, fields = _first(query, "labelSelector"), _first(query, "fieldSelector")
     options = ListOptions(
         limit=max(0, _number(query, "limit")),
         continue_token=_first(query, "continue"),
         resource_version=parse_resource_version(_first(query, "resourceVersion")),
         match=_first(query, "resourceVersionMatch"),
-        label_selector=parse_label_selector(labels),
-        field_selector=parse_field_selector(fields),
+        label_selector=parse_label_selector(_first(query, "labelSelector")),
+        field_selector=parse_field_selector(_first(query, "fieldSelector")),
         watch=truth(query.get("watch", ())),
         timeout_seconds=max(0, _number(query, "timeoutSeconds")),
         allow_bookmarks=truth(query.get("allowWatchBookmarks", ())),
         send_initial_events=_optional_truth(query, "sendInitialEvents"),
-        label_text=labels,
-        field_text=fields,
     )
     _refuse("ListOptions", _watch_errors(options) if options.watch else _list_errors(options))
     if options.continue_token and not options.watch and options.revision:
