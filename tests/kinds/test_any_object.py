@@ -37,6 +37,7 @@ LEAVES: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.INT_OR_STRING: st.integers(0, 9) | WORDS,
     Scalar.STRING_LIST: st.lists(WORDS, max_size=2),
     Scalar.FIELDS_V1: st.just({}),
+    Scalar.RAW: st.just({}),
 }
 
 

@@ -26,6 +26,7 @@ STORAGE = {
     "clusterroles": "/registry/clusterroles",
     "configmaps": "/registry/configmaps",
     "csinodes": "/registry/csinodes",
+    "customresourcedefinitions": "/registry/apiextensions.k8s.io/customresourcedefinitions",
     "endpoints": "/registry/services/endpoints",
     "endpointslices": "/registry/endpointslices",
     "events": "/registry/events",
@@ -112,6 +113,7 @@ def test_short_names_are_those_of_kubernetes() -> None:
     assert {r.plural: r.short_names for r in RESOURCES if r.short_names} == {
         "certificatesigningrequests": ("csr",),
         "configmaps": ("cm",),
+        "customresourcedefinitions": ("crd", "crds"),
         "endpoints": ("ep",),
         "events": ("ev",),
         "namespaces": ("ns",),
@@ -155,8 +157,14 @@ def test_what_kubernetes_answers_a_delete_with() -> None:
     }  # fmt: skip
 
 
-def test_namespaces_alone_have_no_deletecollection() -> None:
-    assert [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs] == ["namespaces"]
+def test_namespaces_and_what_can_only_be_read_have_no_deletecollection() -> None:
+    without = [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs]
+    assert without == ["namespaces", "customresourcedefinitions"]
+
+
+def test_what_can_only_be_read() -> None:
+    read_only = [r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}]
+    assert read_only == ["customresourcedefinitions"], "docs/adr/0015"
 
 
 COLUMNS = {
@@ -176,6 +184,7 @@ COLUMNS = {
     "clusterrolebindings": "Name Role Age | Users Groups ServiceAccounts",
     "leases": "Name Holder Age",
     "csinodes": "Name Drivers Age",
+    "customresourcedefinitions": "Name Created·At",
     "events": "Last·Seen Type Reason Object Message | Subobject Source First·Seen Count Name",
 }
 
