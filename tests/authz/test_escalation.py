@@ -14,7 +14,7 @@ from mooring.authz.decision import Decision, Ruling
 from mooring.authz.escalation import check_binding, check_role, compact, covers
 from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, user
 from mooring.authz.rbac import Rbac
-from mooring.authz.rules import Rule, compile_rules, path_rule, rule
+from mooring.authz.rules import Rule, compile_rule, compile_rules, path_rule, rule
 from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import UserInfo
 from mooring.wire.schema import Obj
@@ -232,7 +232,6 @@ def test_a_role_of_too_many_combinations_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_combination_is_compiled_once_however_many_rules_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     # A namespace's admin writes a large role: compiling anew for each rule held would stop the server for minutes.
     compiled: list[Obj] = []
-    compile_rule = escalation.compile_rule
 
     def count(one: Obj) -> Rule:
         compiled.append(one)
