@@ -74,7 +74,7 @@ SERVER_SET = of_paths((field("metadata"),), *((field("metadata"), field(name)) f
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Manager:
+class FieldOwner:
     """Whose an entry is. `api_version` is empty for Apply: a manager applies one configuration, in whatever version."""
 
     operation: Literal["Apply", "Update"]
@@ -98,7 +98,7 @@ class Owned:
     time: str
 
 
-Managed = Mapping[Manager, Owned]
+Managed = Mapping[FieldOwner, Owned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Author:
 
 def read(entries: list[Obj]) -> Managed | None:
     """What entries say; None when one of them cannot be read, or there are none."""
-    said: dict[Manager, list[Owned]] = {}
+    said: dict[FieldOwner, list[Owned]] = {}
     try:
         for entry in entries:
             manager, owned = _read(entry)
@@ -134,14 +134,14 @@ def _together(parts: list[Owned]) -> Owned:
     return Owned(union_all(owned.fields for owned in parts), newest.api_version, newest.time)
 
 
-def _read(entry: Obj) -> tuple[Manager, Owned]:
+def _read(entry: Obj) -> tuple[FieldOwner, Owned]:
     operation, version = entry.get("operation"), entry.get("apiVersion")
     name, subresource = entry.get("manager", ""), entry.get("subresource", "")
     if operation not in ("Apply", "Update") or not version or entry.get("fieldsType") != "FieldsV1":
         raise ValueError("an entry says its operation, apiVersion and fieldsType")
     if len(name) > MAX_NAME or not name.isprintable() or len(subresource) > MAX_SUBRESOURCE:
         raise ValueError("a manager's name is printable and short")
-    manager = Manager(operation, name, "" if operation == "Apply" else version, subresource)
+    manager = FieldOwner(operation, name, "" if operation == "Apply" else version, subresource)
     return manager, Owned(parse(entry.get("fieldsV1", {})), version, entry.get("time", ""))
 
 
@@ -195,16 +195,16 @@ def _served(managed: Managed, author: Author) -> Managed:
     return {manager: owned for manager, owned in managed.items() if owned.api_version == author.api_version}
 
 
-def _updater(author: Author) -> Manager:
-    return Manager("Update", author.name, author.api_version, author.subresource)
+def _updater(author: Author) -> FieldOwner:
+    return FieldOwner("Update", author.name, author.api_version, author.subresource)
 
 
-def _grant(managed: dict[Manager, Owned], manager: Manager, fields: FieldSet, author: Author) -> None:
+def _grant(managed: dict[FieldOwner, Owned], manager: FieldOwner, fields: FieldSet, author: Author) -> None:
     before = managed.get(manager)
     managed[manager] = Owned(union(before.fields, fields) if before else fields, author.api_version, author.time)
 
 
-def _taken(managed: Managed, changes: Changes) -> dict[Manager, Owned]:
+def _taken(managed: Managed, changes: Changes) -> dict[FieldOwner, Owned]:
     """What is left to each when what changed or went is no longer theirs."""
     lost = union(union(changes.modified, changes.added), changes.removed)
     left = {
@@ -220,7 +220,7 @@ def _capped(managed: Managed) -> Managed:
     over = len(updaters) - MAX_UPDATE_MANAGERS
     if over <= 0:
         return managed
-    ancient = Manager("Update", ANCIENT_CHANGES, updaters[0].api_version)
+    ancient = FieldOwner("Update", ANCIENT_CHANGES, updaters[0].api_version)
     oldest = sorted(updaters, key=lambda manager: (managed[manager].time, manager))[: over + 1]
     merged = {*oldest, ancient}
     result = {manager: owned for manager, owned in managed.items() if manager not in merged}
@@ -236,7 +236,7 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
     managed = _served(read(_entries(live)) or {}, author)
     if live and not managed:
         everything = difference(compare({}, live, author.schema).added, SERVER_SET)
-        before = Manager("Update", BEFORE_FIRST_APPLY, author.api_version)
+        before = FieldOwner("Update", BEFORE_FIRST_APPLY, author.api_version)
         managed = {before: Owned(everything, author.api_version, author.time)}
     if "managedFields" in live.get("metadata", {}):
         live = live | {"metadata": {key: value for key, value in live["metadata"].items() if key != "managedFields"}}
@@ -255,17 +255,17 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
     return new, printed_entries(managed)
 
 
-class _Conflicts(Exception):  # noqa: N818 not an error yet: kubectl may have said before what it says now
+class _Conflicts(Exception):  # noqa: N818 - not an error yet: kubectl may have said before what it says now
     """Fields that would change and that others own."""
 
-    def __init__(self, found: Mapping[Manager, FieldSet]) -> None:
+    def __init__(self, found: Mapping[FieldOwner, FieldSet]) -> None:
         super().__init__()
         self.found = found
 
 
 def _apply(live: Obj, config: Obj, managed: Managed, author: Author, force: bool) -> tuple[Obj, Managed]:
     schema = author.schema
-    manager = Manager("Apply", author.name, "", author.subresource)
+    manager = FieldOwner("Apply", author.name, "", author.subresource)
     others = {other: owned for other, owned in managed.items() if other != manager}
     asked = field_set(config, schema, strict=True)
     merged = merge(live, config, schema)
@@ -293,7 +293,7 @@ def _pruned(merged: Obj, last: FieldSet, held: FieldSet, schema: Message) -> Obj
     return remove(merged, intersection(difference(everything, there), last), schema)
 
 
-def _conflict(found: Mapping[Manager, FieldSet]) -> ConflictError:
+def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
     listed = [(manager, [path_text(path) for path in paths(fields)]) for manager, fields in sorted(found.items())]
     count = sum(len(places) for _, places in listed)
     if count == 1:
@@ -302,9 +302,7 @@ def _conflict(found: Mapping[Manager, FieldSet]) -> ConflictError:
         told = "\n".join("\n".join([f"conflicts with {who}:", *(f"- {path}" for path in at)]) for who, at in listed)
         message = f"Apply failed with {count} conflicts: {told}"
     causes = tuple(
-        Cause("FieldManagerConflict", f"conflict with {manager}", place)
-        for manager, places in listed
-        for place in places
+        Cause("FieldOwnerConflict", f"conflict with {manager}", place) for manager, places in listed for place in places
     )
     return ConflictError(message, Details(causes=causes))
 
