@@ -58,7 +58,8 @@ def content_type(value: str) -> Header:
 _JSON_HEADERS = (content_type(JSON),)
 
 
-def _is_pretty(request: Request) -> bool:
+def is_pretty(request: Request) -> bool:
+    """Whether to indent: asked for, or asked by a tool of people."""
     return wants_pretty(
         request.query.get("pretty", [None])[0] if request.query_string else None, request.header(b"user-agent")
     )
@@ -75,7 +76,7 @@ def stored_response(request: Request, stored: Stored, now: datetime, status: int
         obj = partial_metadata(stored.obj, answer.as_api_version)
         return _plain(request, answer, obj, status, PARTIAL_OBJECT_METADATA)
     if answer.media == "json":
-        return Response(status, pretty(stored.raw) if _is_pretty(request) else stored.raw, _JSON_HEADERS)
+        return Response(status, pretty(stored.raw) if is_pretty(request) else stored.raw, _JSON_HEADERS)
     if answer.media == "protobuf":
         body = protobuf.encode_object(stored.obj, resource.schema)
         return Response(status, body, (content_type(PROTOBUF),))
@@ -106,7 +107,7 @@ def list_response(
             encode_json(metadata),
         )
         body = b"".join((head, joined(resource, items), b"]}"))
-        return Response(200, pretty(body) if _is_pretty(request) else body, _JSON_HEADERS)
+        return Response(200, pretty(body) if is_pretty(request) else body, _JSON_HEADERS)
     obj = {
         "kind": f"{resource.kind}List",
         "apiVersion": resource.api_version,
@@ -134,7 +135,7 @@ def _plain(request: Request, answer: Accepted, obj: Obj, status: int, schema: Me
     if answer.media == "yaml":
         return Response(status, encode_yaml(obj), (content_type(answer.content_type),))
     body = encode_json(obj)
-    return Response(status, pretty(body) if _is_pretty(request) else body, _JSON_HEADERS)
+    return Response(status, pretty(body) if is_pretty(request) else body, _JSON_HEADERS)
 
 
 def error_response(error: MooringError, request: Request) -> Response:
@@ -156,5 +157,5 @@ def error_response(error: MooringError, request: Request) -> Response:
     body = encode_json(obj)
     if request.query_string or request.header(b"user-agent"):
         with suppress(ApiError):  # an unreadable query is what the error may be about
-            body = pretty(body) if _is_pretty(request) else body
+            body = pretty(body) if is_pretty(request) else body
     return Response(code, body, (content_type(JSON), *headers))

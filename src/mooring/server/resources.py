@@ -127,7 +127,9 @@ class Resources:
         options = replace(parse_list_options(context.request.query), watch=True)
         if context.info.name:
             options = _of_one(options, context.info.name)
-        return await self._watches.response(context.request, kind, context.info.namespace, options)
+        # `/watch/namespaces/<name>` is about a Namespace *in* itself (6.1), but that is not where it is kept
+        namespace = context.info.namespace if kind.resource.namespaced else ""
+        return await self._watches.response(context.request, kind, namespace, options)
 
     async def _create(self, context: Context, kind: Kind) -> Response:
         options = parse_write_options(context.request.query)

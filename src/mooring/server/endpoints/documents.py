@@ -14,11 +14,11 @@ from mooring import __version__
 from mooring.errors import NotAcceptableError, NotFoundError
 from mooring.server.http import Response
 from mooring.server.pipeline import Context
-from mooring.server.render import content_type
+from mooring.server.render import content_type, is_pretty
 from mooring.server.services import Services
 from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf, openapiv3protobuf
 from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, parse_accept, wants_aggregated_discovery
-from mooring.wire.codec import decode_json, encode_json
+from mooring.wire.codec import decode_json, encode_json, pretty
 from mooring.wire.schema import Obj
 
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
@@ -46,7 +46,7 @@ async def version(context: Context, services: Services) -> Response:
         "compiler": platform.python_implementation().lower(),
         "platform": f"{platform.system().lower()}/{_architecture()}",
     }
-    return Response(200, encode_json(document))
+    return Response(200, pretty(encode_json(document)))  # indented for everybody, as kube-apiserver has it
 
 
 def _architecture() -> str:
@@ -89,7 +89,7 @@ async def api(context: Context, services: Services) -> Response:
     except NotFoundError:
         return not_found()
     if not aggregated:
-        return Response(200, body, (content_type(JSON), _VARY))
+        return Response(200, pretty(body) if is_pretty(context.request) else body, (content_type(JSON), _VARY))
     headers = (content_type(AGGREGATED_CONTENT_TYPE), _VARY, (b"etag", etag.encode()))
     if context.request.header(b"if-none-match") == etag:
         return Response(304, b"", headers)
