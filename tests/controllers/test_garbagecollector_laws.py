@@ -46,9 +46,6 @@ class LiveView:
     def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
         return () if since == self.revision else None
 
-    def changed(self, since: int) -> None:
-        """Nobody knows: look at everything."""
-
 
 class Cluster:
     """ConfigMaps, one collector, and the keys that wait."""
