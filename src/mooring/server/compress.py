@@ -22,14 +22,14 @@ MIN_BYTES = 128 << 10
 MIN_DOCUMENT_BYTES = 1400
 """Documents are compressed once and sent often; what fits one packet cannot get faster."""
 LEVEL = 1
-"""kube-apiserver's level: the next ones cost twice the time for a tenth of the bytes."""
+"""kube-apiserver's level. Level 4 takes 1.3 to 2 times as long and saves 2 to 14 % of what is left."""
 GZIP = 16 + zlib.MAX_WBITS
 """zlib's word for the gzip container."""
 SAMPLE = 64 << 10
-"""Looked at first: 1.5 ms tell whether the rest is worth it. Taken from the middle, because every reply begins alike."""
+"""Looked at first: a hundredth of a large list tells whether the rest is worth it. Taken from the middle, because every reply begins alike."""
 WORTH = 0.5
 """Secrets (base64 of random bytes) shrink to 0.7 at 46 MB/s: on a network faster than 100 Mbit/s that is a loss of time.
-Everything else here shrinks to 0.15 or less, at more than 300 MB/s."""
+Text that repeats shrinks to 0.03 at 640 MB/s."""
 AT_ONCE = 2
 """Replies being compressed at the same time: they hold their bytes twice, and take processors from everybody else."""
 MAX_KEPT = 64
