@@ -26,7 +26,8 @@ LEVEL = 1
 GZIP = 16 + zlib.MAX_WBITS
 """zlib's word for the gzip container."""
 SAMPLE = 64 << 10
-"""Looked at first: a hundredth of a large list tells whether the rest is worth it. Taken from the middle, because every reply begins alike."""
+"""Looked at first: a hundredth of a large list tells whether the rest is worth it.
+Taken from the middle, because every reply begins alike."""
 WORTH = 0.5
 """Secrets (base64 of random bytes) shrink to 0.7 at 46 MB/s: on a network faster than 100 Mbit/s that is a loss of time.
 Text that repeats shrinks to 0.03 at 640 MB/s."""
