@@ -302,7 +302,9 @@ def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
         told = "\n".join("\n".join([f"conflicts with {who}:", *(f"- {path}" for path in at)]) for who, at in listed)
         message = f"Apply failed with {count} conflicts: {told}"
     causes = tuple(
-        Cause("FieldManagerConflict", f"conflict with {manager}", place) for manager, places in listed for place in places
+        Cause("FieldManagerConflict", f"conflict with {manager}", place)
+        for manager, places in listed
+        for place in places
     )
     return ConflictError(message, Details(causes=causes))
 
