@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
@@ -138,8 +139,9 @@ LIMITS = tuple(_limits())
 @pytest.mark.parametrize(("written", "file", "constant"), LIMITS, ids=[constant for _, _, constant in LIMITS])
 def test_every_limit_in_the_documentation_is_the_one_in_the_code(written: str, file: str, constant: str) -> None:
     module = import_module("mooring." + file.removesuffix(".py").replace("/", "."))
-    value = float(getattr(module, constant))
-    units = {"MiB": 1 << 20, "KiB": 1 << 10, "minutes": 60}
+    limit = getattr(module, constant)
+    value = limit.total_seconds() if isinstance(limit, timedelta) else float(limit)
+    units = {"MiB": 1 << 20, "KiB": 1 << 10, "minutes": 60, "hour": 3600}
     unit = next((factor for name, factor in units.items() if name in written), 1)
     numbers = [float(number.replace(" ", "")) for number in re.findall(r"\d+(?: \d{3})*(?:\.\d+)?", written)]
     assert value / unit in numbers
