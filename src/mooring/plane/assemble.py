@@ -195,6 +195,9 @@ class Plane:
         gauge = self._metrics.gauge
         gauge("apiserver_longrunning_requests", "Open watches.", lambda: self._watches.count)
         gauge("mooring_connections", "Open client connections.", lambda: len(self._listener.connections))
+        gauge("mooring_connections_refused_total", "Beyond the limits.", lambda: self._listener.refused)
+        gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: self._listener.cut_off)
+        gauge("mooring_failed_handshakes_total", "TLS handshakes.", lambda: self._listener.failed_handshakes)
         gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
         gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
         gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -339,8 +340,7 @@ class Pipeline:
 
 def uuid4(entropy: Callable[[int], bytes]) -> str:
     """RFC 9562 version 4 from given entropy."""
-    digits = entropy(16).hex()
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+    return str(uuid.UUID(bytes=entropy(16), version=4))
 
 
 def _granted(user: UserInfo, verb: str, grant: Grant) -> Attributes:
