@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -339,8 +338,10 @@ class Pipeline:
 
 
 def uuid4(entropy: Callable[[int], bytes]) -> str:
-    """RFC 9562 version 4 from given entropy."""
-    return str(uuid.UUID(bytes=entropy(16), version=4))
+    """RFC 9562 version 4 from given entropy. By hand: `uuid.UUID` takes ten times as long, and every request has one."""
+    raw = entropy(16)
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[raw[8] & 3]}{digits[17:20]}-{digits[20:]}"
 
 
 def _granted(user: UserInfo, verb: str, grant: Grant) -> Attributes:
