@@ -23,8 +23,8 @@ from mooring.errors import TooManyRequestsError
 
 SEATS = 600
 """kube-apiserver's 400 read-only + 200 mutating requests in flight."""
-QUEUE_PER_USER = 200
-"""A user with this many requests waiting is told to come back; client-go's default burst is 10, kubectl's 300."""
+QUEUE_PER_USER = 5_000
+"""A thousand machines may join with one token at once, and a thousand watches come back after a restart: all one user's."""
 QUEUED_USERS = 5_000
 """Bounds the table of waiting users: a whole large cluster of nodes may wait at once."""
 PER_TURN = 2
