@@ -134,7 +134,7 @@ async def test_a_user_who_rests_is_429_beyond_the_queue_and_nobody_else_is() -> 
     await asyncio.sleep(0)
     assert flow.rejected == 1
     assert flow.try_enter("ann")
-    await settle(200)
+    await settle(flowcontrol.QUEUE_PER_USER)
     assert isinstance(crowd.tasks[-1].exception(), TooManyRequestsError)
     assert len(crowd.order) == flowcontrol.PER_TURN + flowcontrol.QUEUE_PER_USER
 
