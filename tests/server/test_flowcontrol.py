@@ -126,7 +126,7 @@ async def test_turns_are_whole_again_when_the_others_have_gone() -> None:
 
 @runs
 async def test_a_user_who_rests_is_429_beyond_the_queue_and_nobody_else_is() -> None:
-    flow = FlowControl(ManualClock())
+    flow = FlowControl(ManualClock(), seats=2 * flowcontrol.QUEUE_PER_USER)
     crowd = Crowd(flow)
     flow.try_enter("ann")
     for _ in range(flowcontrol.PER_TURN + flowcontrol.QUEUE_PER_USER + 1):
