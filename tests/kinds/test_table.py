@@ -72,8 +72,23 @@ def test_every_kind_defined_in_the_room_is_in_the_table() -> None:
 
 def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
     names = Counter((r.group, r.version, r.plural) for r in RESOURCES)
-    prefixes = Counter(kind.storage for kind in KINDS if not kind.virtual)
+    prefixes = Counter(kind.storage for kind in KINDS if kind.kept)
     assert set(names.values()) == set(prefixes.values()) == {1}
+
+
+def test_an_alias_lies_where_the_kind_is_stored_that_it_shows() -> None:
+    aliases = [kind for kind in KINDS if kind.alias]
+    assert [kind.resource.group for kind in aliases] == ["events.k8s.io"]
+    for kind in aliases:
+        shown = kind.at_rest
+        assert shown.kept
+        assert not kind.kept
+        assert not kind.virtual
+        assert kind.storage == shown.storage
+        assert kind.resource.plural == shown.resource.plural, "caches and views are found by plural"
+        assert kind.resource.kind == shown.resource.kind
+        stored_as = (shown.resource.group, shown.resource.version, shown.resource.kind)
+        assert kind.resource.stored_as == stored_as
 
 
 def test_stored_kinds_lie_where_kube_apiserver_keeps_them() -> None:
@@ -204,6 +219,7 @@ def test_an_empty_object_prints_and_validates_without_failing(kind: Kind) -> Non
         column.cell(obj, NOW)
         assert column.description
     kind.validate(obj)
+    kind.validate_create(obj)
     assert tuple(kind.fields(obj)) == kind.selectable
 
 
@@ -251,6 +267,9 @@ NUMBERS = {
     "core.v1.NamespaceStatus": "phase1 conditions2",
     "core.v1.NamespaceCondition": "type1 status2 lastTransitionTime4 reason5 message6",
     "core.v1.ObjectReference": "kind1 namespace2 name3 uid4 apiVersion5 resourceVersion6 fieldPath7",
+    "events.v1.Event": "metadata1 eventTime2 series3 reportingController4 reportingInstance5 action6 reason7 regarding8 "
+    "related9 note10 type11 deprecatedSource12 deprecatedFirstTimestamp13 deprecatedLastTimestamp14 deprecatedCount15",
+    "events.v1.EventSeries": "count1 lastObservedTime2",
     "core.v1.Event": "metadata1 involvedObject2 reason3 message4 source5 firstTimestamp6 lastTimestamp7 count8 type9 "
     "eventTime10 series11 action12 related13 reportingComponent14 reportingInstance15",
     **POD_NUMBERS,

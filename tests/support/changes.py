@@ -37,7 +37,7 @@ def created(kind: Kind, obj: Obj, user: UserInfo = USER, namespace: str = "defau
     kind.default(new)
     prepare_create_meta(new, kind, namespace, UID, NOW, bytes)
     kind.prepare_create(new, Change(user, NOW))
-    return new, texts(validate_meta(new, kind) + kind.validate(new))
+    return new, texts(validate_meta(new, kind) + kind.validate(new) + kind.validate_create(new))
 
 
 def updated(kind: Kind, new: Obj, old: Obj, subresource: str = "") -> tuple[Obj, list[str]]:

@@ -17,6 +17,7 @@ from mooring.kinds import (
     endpoints,
     endpointslice,
     event,
+    eventsgroup,
     lease,
     namespace,
     node,
@@ -49,6 +50,7 @@ KINDS: tuple[Kind, ...] = (
     certificatesigningrequest.KIND,
     lease.KIND,
     endpointslice.KIND,
+    eventsgroup.KIND,
     clusterrolebinding.KIND,
     clusterrole.KIND,
     rolebinding.KIND,
@@ -59,12 +61,12 @@ KINDS: tuple[Kind, ...] = (
 
 RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
 
-BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if not kind.virtual}
-"""Stored kinds by plural; no two groups here share one."""
+BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if kind.kept}
+"""Stored kinds by plural; no two groups here share one, aliases apart."""
 
 _BY_RESOURCE = {(kind.resource.group, kind.resource.version, kind.resource.plural): kind for kind in KINDS}
 
 
 def by_resource(group: str, version: str, plural: str) -> Kind | None:
-    """The kind, stored or virtual, behind one resource of the API."""
+    """The kind, stored, virtual or an alias, behind one resource of the API."""
     return _BY_RESOURCE.get((group, version, plural))

@@ -2,7 +2,8 @@
 
 Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.13): PUT of a missing Event creates it. An Event lives in the namespace
 of the object it is about; those about cluster-scoped objects live in `default` (with eventTime also in `kube-system`).
-An Event with eventTime is of the newer style and must say who reports, what was done and why, within limits.
+An Event with eventTime is of the newer style and must say who reports, what was done and why, within limits. The same objects are
+served under other names in the group events.k8s.io (`mooring.kinds.eventsgroup`).
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ EVENT = Message(
     "What happened to an object. Kept for a limited time, for people to read and never as a record.",
 )
 
-_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 def _fields(obj: Obj) -> Mapping[str, str]:
     involved = obj.get("involvedObject") or {}
-    fields = {f"involvedObject.{name}": involved.get(name, "") for name in _INVOLVED}
+    fields = {f"involvedObject.{name}": involved.get(name, "") for name in INVOLVED}
     component = obj.get("reportingComponent", "")
     fields["reason"] = obj.get("reason", "")
     fields["reportingComponent"] = component
@@ -79,6 +80,11 @@ def _fields(obj: Obj) -> Mapping[str, str]:
 
 
 def _validate(obj: Obj) -> list[FieldError]:
+    return errors_of(obj, "reportingComponent")
+
+
+def errors_of(obj: Obj, reporter_name: str) -> list[FieldError]:
+    """What is wrong with an Event in stored form; `reporter_name` is what errors call the field that says who reports."""
     home, about = obj["metadata"].get("namespace", ""), (obj.get("involvedObject") or {}).get("namespace", "")
     newer = bool(obj.get("eventTime"))
     fits = home == about if about else home in (("default", "kube-system") if newer else ("default",))
@@ -87,9 +93,9 @@ def _validate(obj: Obj) -> list[FieldError]:
         return errors
     reporter = obj.get("reportingComponent", "")
     if reporter:
-        errors += [invalid("reportingComponent", reporter, why) for why in qualified_name_errors(reporter)]
+        errors += [invalid(reporter_name, reporter, why) for why in qualified_name_errors(reporter)]
     else:
-        errors.append(required("reportingComponent"))
+        errors.append(required(reporter_name))
     for word in ("reportingInstance", "action", "reason"):
         given = obj.get(word, "")
         if not given:
@@ -164,6 +170,6 @@ KIND = Kind(
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
     fields=_fields,
-    selectable=(*(f"involvedObject.{name}" for name in _INVOLVED), "reason", "reportingComponent", "source", "type"),
+    selectable=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
     create_on_update=True,
 )

@@ -6,7 +6,7 @@ says so. A new kind is one file that builds one `Kind`, and one row in `mooring.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -48,6 +48,22 @@ def _no_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something that no two objects may have: while an object has it, the store has `key`, with `value` beneath.
+
+    `error` is what a second object is refused with. The registry adds to `value` who claimed it and when.
+    """
+
+    key: str
+    value: Obj
+    error: FieldError
+
+
+def _no_claims(obj: Obj) -> Sequence[Claim]:
+    return ()
+
+
 def _no_grace(obj: Obj, asked: int | None) -> int:
     return 0
 
@@ -64,6 +80,21 @@ class SubresourcePolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """Says that the objects of a kind are those of another, in another form: one key space, one revision, one watch cache.
+
+    Both functions are pure, return a new dict and keep what is absent absent: they also get configurations to apply.
+    """
+
+    of: Kind
+    """As which they are stored."""
+    inward: Callable[[Obj], Obj]
+    """From the form that clients see to the stored one."""
+    outward: Callable[[Obj], Obj]
+    """And back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One kind: `resource` says what it looks like on the wire, the rest how it is stored and what may change.
 
@@ -71,6 +102,7 @@ class Kind:
     Order on update: `default(new)` → `prepare_update(new, old, change)` → admission → `validate(new)` + `validate_update(…)`.
     Metadata (names, labels, finalizers, owner references, immutability) is prepared and checked by the registry through
     `mooring.kinds.meta` for every kind alike; hooks here see to the rest. Validation errors carry paths like `spec.request`.
+    With an `alias`, hooks that prepare and judge writes get the stored form; `fields` and columns get what clients see.
     """
 
     resource: Resource
@@ -82,6 +114,8 @@ class Kind:
     prepare_create: Callable[[Obj, Change], None] = _create_unchanged
     prepare_update: Callable[[Obj, Obj, Change], None] = _update_unchanged
     validate: Callable[[Obj], list[FieldError]] = _no_errors
+    validate_create: Callable[[Obj], list[FieldError]] = _no_errors
+    """What is asked of new objects beyond `validate`, and forgiven those that are there already."""
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
     fields: Callable[[Obj], Mapping[str, str]] = _no_fields
     """Selectable fields besides metadata.name and metadata.namespace: every supported label present, "" when unset."""
@@ -98,11 +132,35 @@ class Kind:
     grace_seconds: Callable[[Obj, int | None], int] = _no_grace
     """How long an object stays after its first delete, for whoever has to finish with it; `asked` is the caller's
     gracePeriodSeconds. 0: it goes at once, finalizers permitting."""
+    claims: Callable[[Obj], Sequence[Claim]] = _no_claims
+    """What the object has and no other may have, asked before and after admission; each key once."""
+    takes_along: tuple[str, ...] = ()
+    """Plurals whose object of the same name goes with this one."""
+    alias: Alias | None = None
+    """Set when this is another form of a kind that is stored; `storage` is then that kind's."""
 
     @property
     def virtual(self) -> bool:
         """Answered at once and never stored (reviews, TokenRequest)."""
         return not self.storage
+
+    @property
+    def at_rest(self) -> Kind:
+        """As which its objects are stored: itself, unless it is an alias."""
+        return self.alias.of if self.alias else self
+
+    @property
+    def kept(self) -> bool:
+        """Whether it has objects of its own in storage: neither virtual nor an alias."""
+        return bool(self.storage) and self.alias is None
+
+    def inward(self, obj: Obj) -> Obj:
+        """What a client sent, in the form in which it is stored."""
+        return self.alias.inward(obj) if self.alias else obj
+
+    def outward(self, obj: Obj) -> Obj:
+        """What is stored, in the form that a client of this kind sees."""
+        return self.alias.outward(obj) if self.alias else obj
 
     def key(self, namespace: str, name: str) -> str:
         """Storage key of one object (design: kube-apiserver's layout)."""

@@ -89,7 +89,7 @@ class Watch:
 
     def bookmark(self, initial_end: bool = False) -> Event:
         """A BOOKMARK saying that everything up to now was delivered; the caller sends it when it likes."""
-        return Event("BOOKMARK", self._cache.kind.resource, self._revision(), None, initial_end)
+        return Event("BOOKMARK", self._scope.kind.resource, self._revision(), None, initial_end)
 
     @property
     def scope(self) -> Scope:

@@ -4,6 +4,7 @@ Rules kept here:
 * The sets and the merge are `mooring.wire.managedfields`; this file says when they are asked. An object is tracked from its first
   apply on (docs/adr/0013): every other write costs two look-ups.
 * Entries are computed from what is about to be stored, after strategy and admission: whoever caused a change owns it.
+* Entries tell fields in the form in which the object is stored, and name its version, also when it came in another form.
 * A write that would change nothing but times changes nothing (reference/kubernetes.md 7.11).
 """
 
@@ -21,7 +22,7 @@ IN_PROCESS = "mooring"
 
 def author(kind: Kind, change: Change, options: WriteOptions, subresource: str) -> Author:
     """Who writes, as entries will say it."""
-    resource = kind.resource
+    resource = kind.at_rest.resource
     name = options.field_manager or IN_PROCESS
     return Author(name, resource.api_version, resource.schema, subresource, change.now)
 
@@ -40,7 +41,7 @@ def opinion(kind: Kind, config: Obj, subresource: str) -> Obj:
 def merged(kind: Kind, live: Obj, config: Obj, writer: Author, force: bool) -> tuple[Obj, list[Obj]]:
     """A new object, which belongs to the caller, and its entries. `live` is empty when there is none. Raises ApiError."""
     new, entries = applied(live, config, writer, force=force)
-    return settled(new, kind.resource.schema), entries
+    return settled(new, kind.at_rest.resource.schema), entries
 
 
 def track(new: Obj, old: Obj, sent: list[Obj] | None, entries: list[Obj] | None, writer: Author) -> None:

@@ -53,7 +53,11 @@ class Scope:
         if self.name and stored.name != self.name:
             return False
         if self._fields is not None:
-            place = {NAME: stored.name, NAMESPACE: stored.namespace} if self._by_place else stored.fields
+            place = (
+                {NAME: stored.name, NAMESPACE: stored.namespace}
+                if self._by_place
+                else stored.shown_as(self.kind).fields
+            )
             if not self._fields.matches(place):
                 return False
         return self._labels is None or self._labels.matches(stored.labels)

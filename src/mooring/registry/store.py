@@ -2,11 +2,13 @@
 
 Rules kept here: this file only puts the parts together. Reading is `mooring.registry.reading`, writing
 `mooring.registry.writing`, memory `mooring.registry.watchcache`. HTTP, controllers and commands all come through here.
+Inside, objects have the form in which they are stored; a kind with an alias is turned into it, and back, here and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from mooring.clock import Clock
 from mooring.kinds.kind import Change, Kind
@@ -74,19 +76,20 @@ class Registry:
 
     async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
         """One object. Raises NotFoundError."""
-        return await self._reader.get(kind, namespace, name, resource_version)
+        return (await self._reader.get(kind, namespace, name, resource_version)).shown_as(kind)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
         """The matching objects, or a page of them. Raises ExpiredError, RequestTimeoutError, InvalidError."""
-        return await self._reader.list(kind, namespace, options)
+        return _shown(await self._reader.list(kind, namespace, options), kind)
 
     async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
         """Subscribe. `sink` is called synchronously, in revision order, beginning before this returns."""
-        return await self._reader.watch(kind, namespace, options, sink)
+        shown: Sink = sink if kind.alias is None else lambda event: sink(event.shown_as(kind))
+        return await self._reader.watch(kind, namespace, options, shown)
 
     async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
         """A new object. Raises AlreadyExistsError, InvalidError, and what admission raises."""
-        return await self._writer.create(kind, namespace, obj, change, options)
+        return (await self._writer.create(kind, namespace, kind.inward(obj), change, options)).shown_as(kind)
 
     async def update(
         self,
@@ -100,7 +103,10 @@ class Registry:
         may_create: bool = False,
     ) -> tuple[Stored, bool]:
         """Replace an object or what a subresource owns of it; True in the result: it was created."""
-        return await self._writer.update(kind, namespace, name, obj, change, options, subresource, may_create)
+        stored, created = await self._writer.update(
+            kind, namespace, name, kind.inward(obj), change, options, subresource, may_create
+        )
+        return stored.shown_as(kind), created
 
     async def patch(
         self,
@@ -113,7 +119,11 @@ class Registry:
         subresource: str = "",
     ) -> Stored:
         """Change an object by a function of its present state; applied again when somebody else was faster."""
-        return await self._writer.patch(kind, namespace, name, apply, change, options, subresource)
+
+        def patched(current: Obj) -> Obj:
+            return kind.inward(apply(kind.outward(current)))
+
+        return (await self._writer.patch(kind, namespace, name, patched, change, options, subresource)).shown_as(kind)
 
     async def apply(
         self,
@@ -127,14 +137,24 @@ class Registry:
         may_create: bool = False,
     ) -> tuple[Stored, bool]:
         """Server-side apply of `config`; True in the result: the object was created. Raises ConflictError for fields of others."""
-        return await self._writer.apply(kind, namespace, name, config, change, options, subresource, may_create)
+        stored, created = await self._writer.apply(
+            kind, namespace, name, kind.inward(config), change, options, subresource, may_create
+        )
+        return stored.shown_as(kind), created
 
     async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change) -> Deleted:
         """Delete an object, or mark it when finalizers hold it. Raises NotFoundError, ConflictError."""
-        return await self._writer.delete(kind, namespace, name, options, change)
+        deleted = await self._writer.delete(kind, namespace, name, options, change)
+        return replace(deleted, stored=deleted.stored.shown_as(kind))
 
     async def delete_collection(
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
     ) -> Listed:
         """Delete every object that a list with these options shows; returns what it showed."""
-        return await self._writer.delete_collection(kind, namespace, list_options, delete_options, change)
+        return _shown(await self._writer.delete_collection(kind, namespace, list_options, delete_options, change), kind)
+
+
+def _shown(listed: Listed, kind: Kind) -> Listed:
+    if kind.alias is None:
+        return listed
+    return replace(listed, items=[item.shown_as(kind) for item in listed.items])

@@ -6,6 +6,7 @@ Rules kept here:
 * The object is decoded only when somebody asks for a field, once, and is then shared: nobody may change it.
 * A watch frame is built once per event and shared by all watchers of all connections (reference/kubernetes.md 7.7).
 * A DELETED object is the last state with the revision of the deletion; so is one that only left a selector.
+* The other form of a kind with an alias is made when somebody first asks for it, and then shared alike.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def encoded(resource: Resource, obj: Obj) -> bytes:
 class Stored:
     """One object at one revision. `revision` 0 means it was never stored (dry run) and shows no resourceVersion."""
 
-    __slots__ = ("_fields", "_obj", "kind", "name", "namespace", "raw", "revision")
+    __slots__ = ("_fields", "_obj", "_shown", "kind", "name", "namespace", "raw", "revision")
 
     def __init__(self, kind: Kind, namespace: str, name: str, revision: int, raw: bytes) -> None:
         self.kind = kind
@@ -72,6 +73,7 @@ class Stored:
         self.raw = raw
         self._obj: Obj | None = None
         self._fields: Mapping[str, str] | None = None
+        self._shown: Stored | None = None
 
     @classmethod
     def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
@@ -113,6 +115,15 @@ class Stored:
     def labels(self) -> Mapping[str, str]:
         return cast("Mapping[str, str]", self.obj["metadata"].get("labels") or {})
 
+    def shown_as(self, kind: Kind) -> Stored:
+        """The same object in the form of `kind`, which is its own kind or an alias of it."""
+        if kind is self.kind:
+            return self
+        if self._shown is None or self._shown.kind is not kind:
+            value = encoded(kind.resource, kind.outward(self.obj))
+            self._shown = Stored.of(kind, self.namespace, self.name, self.revision, value)
+        return self._shown
+
     def at(self, revision: int) -> Stored:
         """The same content as of another revision: what a DELETED event carries."""
         start = len(head(self.kind.resource))
@@ -147,7 +158,7 @@ def _rewritten(resource: Resource, value: bytes) -> bytes:
 class Event:
     """One watch event. A BOOKMARK has no `stored`, only the revision up to which everything was delivered."""
 
-    __slots__ = ("_frame", "is_initial_end", "resource", "revision", "stored", "type")
+    __slots__ = ("_frame", "_shown", "is_initial_end", "resource", "revision", "stored", "type")
 
     def __init__(
         self,
@@ -163,6 +174,7 @@ class Event:
         self.stored = stored
         self.is_initial_end = is_initial_end
         self._frame: bytes | None = None
+        self._shown: Event | None = None
 
     @property
     def obj(self) -> Obj:
@@ -170,6 +182,14 @@ class Event:
         if self.stored is not None:
             return self.stored.obj
         return wire.bookmark(self.resource, self.revision, self.is_initial_end)
+
+    def shown_as(self, kind: Kind) -> Event:
+        """The same event to a watcher of `kind`, which is the kind it is about or an alias of it. A bookmark stays what it is."""
+        if self.stored is None or self.resource is kind.resource:
+            return self
+        if self._shown is None or self._shown.resource is not kind.resource:
+            self._shown = Event(self.type, kind.resource, self.revision, self.stored.shown_as(kind))
+        return self._shown
 
     def frame(self) -> bytes:
         """The JSON line, built once for all watchers."""
@@ -229,8 +249,8 @@ class Keys:
     """Which kind, namespace and name a storage key stands for."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
-        self._namespaced = {kind.storage: kind for kind in kinds if not kind.virtual and kind.resource.namespaced}
-        self._cluster = {kind.storage: kind for kind in kinds if not kind.virtual and not kind.resource.namespaced}
+        self._namespaced = {kind.storage: kind for kind in kinds if kind.kept and kind.resource.namespaced}
+        self._cluster = {kind.storage: kind for kind in kinds if kind.kept and not kind.resource.namespaced}
 
     def parse(self, key: str) -> tuple[Kind, str, str] | None:
         """None for a key of a kind this server does not serve."""

@@ -40,7 +40,7 @@ class WatchCache:
         self._storage = storage
         self._clock = clock
         self._keys = Keys(tuple(kinds))
-        self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if not kind.virtual}
+        self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if kind.kept}
         self.revision = 0
         self.ready = False
         self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []

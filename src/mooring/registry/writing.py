@@ -150,8 +150,8 @@ class Writer:
         managed: Sequence[Obj] = (),
     ) -> Stored:
         """`obj` belongs to this call; `managed` are the entries of an object that is applied."""
-        resource = kind.resource
-        obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
+        resource, at_rest = kind.resource, kind.at_rest
+        obj["kind"], obj["apiVersion"] = at_rest.resource.kind, at_rest.resource.api_version
         obj.setdefault("metadata", {})
         kind.default(obj)
         uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
@@ -159,18 +159,18 @@ class Writer:
         kind.prepare_create(obj, change)
         name = obj["metadata"].get("name", "")
         self._ask("CREATE", kind, (namespace, name), obj, None, change, dry_run)
-        errors = validate_meta(obj, kind) + kind.validate(obj)
+        errors = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
         if errors:
             raise InvalidError.of(resource.group, resource.kind, name, errors)
         if managed:
             obj["metadata"]["managedFields"] = managed
-        value = _bounded(encoded(resource, obj))
+        value = _bounded(encoded(at_rest.resource, obj))
         key = kind.key(namespace, name)
         if dry_run:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
                 raise _exists(kind, present)
-            return Stored.of(kind, namespace, name, 0, value)
+            return Stored.of(at_rest, namespace, name, 0, value)
         try:
             entry = await self._storage.create(key, value)
         except KeyExistsError as failure:
@@ -183,7 +183,7 @@ class Writer:
         present = self._cache.kinds[kind.resource.plural].get(kind.key(namespace, name))
         if present is not None and present.revision == revision:
             return present
-        return Stored.of(kind, namespace, name, revision, value)
+        return Stored.of(kind.at_rest, namespace, name, revision, value)
 
     # -- update and patch ----------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Writer:
 
         `entries`: the managedFields of an apply; otherwise they follow from what changes, where anybody tracks that.
         """
-        resource, namespace, name, dry_run = kind.resource, old.namespace, old.name, options.dry_run
+        namespace, name, dry_run = old.namespace, old.name, options.dry_run
         version = new["metadata"].get("resourceVersion")
         if version in (None, "", "0"):
             new["metadata"].pop("resourceVersion", None)
@@ -311,9 +311,9 @@ class Writer:
         new["metadata"]["resourceVersion"] = str(old.revision)
         if new == old.obj and not gone:
             return old
-        value = _bounded(encoded(resource, new))
+        value = _bounded(encoded(old.kind.resource, new))
         if dry_run:
-            return Stored.of(kind, namespace, name, old.revision, value)
+            return Stored.of(old.kind, namespace, name, old.revision, value)
         try:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)
@@ -325,7 +325,7 @@ class Writer:
 
     def _prepare(self, kind: Kind, new: Obj, old: Obj, change: Change, subresource: str, dry_run: bool) -> None:
         resource, name = kind.resource, old["metadata"]["name"]
-        new["kind"], new["apiVersion"] = resource.kind, resource.api_version
+        new["kind"], new["apiVersion"] = kind.at_rest.resource.kind, kind.at_rest.resource.api_version
         policy = None
         if subresource:
             policy = (kind.subresources or {}).get(subresource)
@@ -365,9 +365,9 @@ class Writer:
             return Deleted(old, False)
         if gone and options.dry_run:
             return Deleted(old, True)
-        value = encoded(kind.resource, new)
+        value = encoded(old.kind.resource, new)
         if options.dry_run:
-            return Deleted(Stored.of(kind, old.namespace, old.name, old.revision, value), False)
+            return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value), False)
         try:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)

@@ -112,7 +112,8 @@ def _entry(resource: Resource) -> Obj:
     if resource.categories:
         entry["categories"] = list(resource.categories)
     if "get" in resource.verbs:
-        entry["storageVersionHash"] = storage_version_hash(resource.group, resource.version, resource.kind)
+        stored_as = resource.stored_as or (resource.group, resource.version, resource.kind)
+        entry["storageVersionHash"] = storage_version_hash(*stored_as)
     return entry
 
 

@@ -57,6 +57,8 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] = ()
+    stored_as: tuple[str, str, str] | None = None
+    """Group, version and kind of the form in which its objects are stored, if that is another than this."""
 
     @property
     def api_version(self) -> str:
