@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
 from mooring.authn.anonymous import Anonymous
-from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import Refusal, authenticate
-from mooring.authn.credentials import Credentials
-from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
+from mooring.authn.authenticator import NOTHING as FALLBACK
+from mooring.authn.chain import NOT_ASKED, Found, Outcome, Pending, Refusal, Step, authenticate, judge
+from mooring.authn.credentials import UNREADABLE_BASIC, Credentials
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.kinds.view import Views
 from mooring.secret import Secret
@@ -22,15 +24,21 @@ BOB = UserInfo("bob")
 
 
 class Says:
-    """An authenticator with one answer."""
+    """An authenticator with one answer, or with one after the other."""
 
-    def __init__(self, name: str, verdict: Verdict, fallback: bool = False) -> None:
+    def __init__(
+        self, name: str, *verdicts: FirstVerdict, judges: Literal["connection", "secret", "nothing"] = SECRET
+    ) -> None:
         self.name = name
-        self.fallback = fallback
-        self.verdict = verdict
+        self.judges = judges
+        self.verdicts = list(verdicts)
+        self.asked: list[datetime] = []
 
-    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        return self.verdict
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        self.asked.append(now)
+        return self.verdicts[min(len(self.asked), len(self.verdicts)) - 1]
 
 
 NOT_MINE = Says("silent", NotMine())
@@ -56,13 +64,20 @@ NOTHING = Credentials()
         pytest.param(NOTHING, (NOT_MINE, ANYONE), "system:anonymous", [], id="nothing offered is anonymous"),
         pytest.param(NOTHING, (ANYONE, GOOD), "alice", [], id="a fallback is asked last wherever it stands"),
         pytest.param(NOTHING, (NOT_MINE,), None, [], id="nothing offered without anonymous access is nobody"),
-        pytest.param(NOTHING, (Says("closed", NotMine(), fallback=True),), None, [], id="a fallback may decline"),
+        pytest.param(NOTHING, (Says("closed", NotMine(), judges=FALLBACK),), None, [], id="a fallback may decline"),
         pytest.param(
             Credentials(peer=(b"x",)),
             (NOT_MINE, ANYONE),
             "system:anonymous",
             [],
             id="a certificate nobody claims is anonymous",
+        ),
+        pytest.param(
+            Credentials(basic=UNREADABLE_BASIC),
+            (NOT_MINE, ANYONE),
+            None,
+            ["unknown-password"],
+            id="an unclaimed password never becomes anonymous",
         ),
     ],
 )
@@ -113,3 +128,94 @@ def test_system_authenticated_is_added(user: UserInfo, groups: tuple[str, ...]) 
 def test_anonymous_is_unauthenticated_and_nothing_more() -> None:
     assert authenticate(NOTHING, (ANYONE,), {}, NOW, ("api",)).user == ANONYMOUS_USER
     assert ANONYMOUS_USER.groups == (UNAUTHENTICATED,)
+
+
+LATER = Later()
+ASKS = Says("asks", LATER)
+LATER_NOW = NOW + timedelta(seconds=3)
+
+
+def driven(
+    credentials: Credentials, authenticators: Sequence[Authenticator], *found: Verdict | None
+) -> tuple[list[str], Outcome]:
+    """Who had something found out, in order, and the outcome when this is what was found."""
+    chain = judge(credentials, authenticators, {}, NOW, ("api",))
+    asked, answers = list[str](), iter(found)
+    try:
+        pending = next(chain)
+        while True:
+            assert isinstance(pending, Pending)
+            asked.append(pending.authenticator)
+            pending = chain.send(Found(next(answers), LATER_NOW))
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return asked, outcome
+
+
+OUT = Says("webhook", LATER)
+BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
+
+
+@pytest.mark.parametrize(
+    ("authenticators", "found", "asked", "username", "told"),
+    [
+        pytest.param((ASKS, OUT, GOOD), (), [], "alice", [], id="who knows at once is believed before anybody asks outside"),
+        pytest.param((ASKS, OUT), (Accepted(BOB),), ["asks"], "bob", [], id="the first that finds out wins"),
+        pytest.param((ASKS, OUT), (NotMine(), Accepted(BOB)), ["asks", "webhook"], "bob", [], id="not mine asks the next"),
+        pytest.param(
+            (ASKS, OUT), (Rejected("down"), Accepted(BOB)), ["asks", "webhook"], "bob", ["down"],
+            id="a stage that fails does not end the asking",
+        ),
+        pytest.param((BAD, ASKS), (), [], None, ["expired"], id="a token that is ours and bad is not shown to strangers"),
+        pytest.param(
+            (BAD_CERTIFICATE, OUT), (Accepted(BOB),), ["webhook"], "bob", ["unknown-ca"],
+            id="a bad certificate keeps nobody from asking about the token",
+        ),
+        pytest.param((ASKS, ANYONE), (NotMine(),), ["asks"], None, ["unknown-token"], id="what nobody claims is unknown"),
+        pytest.param(
+            (ASKS, ANYONE), (Accepted(BOB, ("vault",)),), ["asks"], None, ["wrong-audience"],
+            id="what is found out must be for our audience",
+        ),
+        pytest.param((Says("keys", LATER, Accepted(BOB)),), (None,), ["keys"], "bob", [], id="who was told more is asked again"),
+        pytest.param((Says("keys", LATER),), (None,), ["keys"], None, ["undecided"], id="but only once"),
+    ],
+)  # fmt: skip
+def test_the_second_stage(
+    authenticators: tuple[Authenticator, ...],
+    found: tuple[Verdict | None, ...],
+    asked: list[str],
+    username: str | None,
+    told: list[str],
+) -> None:
+    for one in authenticators:
+        if isinstance(one, Says):
+            one.asked.clear()
+    was_asked, outcome = driven(BEARER, authenticators, *found)
+    assert was_asked == asked
+    assert (outcome.user.username if outcome.user else None) == username
+    assert [refusal.reason for refusal in outcome.refusals] == told
+
+
+def test_who_is_asked_again_sees_the_time_of_the_finding() -> None:
+    keys = Says("keys", LATER, Accepted(BOB))
+    driven(BEARER, (keys,), None)
+    assert keys.asked == [NOW, LATER_NOW]
+
+
+def test_without_a_second_stage_whoever_would_ask_is_undecided() -> None:
+    outcome = authenticate(BEARER, (Says("asks", LATER), ANYONE), {}, NOW, ())
+    assert outcome.refusals == (Refusal("asks", "undecided"),)
+
+
+def test_the_operator_reads_every_step() -> None:
+    _, outcome = driven(BEARER, (Says("silent", NotMine("no-jwt")), BAD, Says("asks", LATER)))
+    assert outcome.steps == (
+        Step("silent", NotMine("no-jwt")),
+        Step("bad", Rejected("expired", "why")),
+        Step("asks", NOT_ASKED),
+    )
+
+
+def test_the_last_step_of_an_acceptance_is_the_acceptance() -> None:
+    outcome = authenticate(BEARER, (NOT_MINE, GOOD), {}, NOW, ())
+    assert outcome.steps == (Step("silent", NotMine()), Step("good", Accepted(ALICE)))

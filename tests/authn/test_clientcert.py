@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.authn.anonymous import Anonymous
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import authenticate
 from mooring.authn.clientcert import NO_COMMON_NAME, ClientCertificateAuthenticator
 from mooring.authn.credentials import Credentials, PeerMemo
@@ -125,7 +125,7 @@ def test_a_memo_never_lends_one_peer_the_identity_of_another() -> None:
 
 class GoodBearer:
     name = "good-bearer"
-    fallback = False
+    judges = SECRET
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         return NotMine() if credentials.bearer is None else Accepted(UserInfo("bearer"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.credentials import EXTRA_SPACE, PeerMemo, read_credentials
+from mooring.authn.credentials import EXTRA_SPACE, Credentials, PeerMemo, read_credentials
 from mooring.secret import Secret
 
 
@@ -61,3 +61,36 @@ def test_no_header_text_ever_fails_or_yields_an_empty_or_spaced_token(text: str)
 
 def test_the_token_does_not_print() -> None:
     assert "abcdef" not in repr(read_credentials(lambda name: ["Bearer abcdef"]))
+
+
+@pytest.mark.parametrize(
+    ("value", "offered"),
+    [
+        pytest.param("Basic YWxpY2U6cGE6c3M=", ("alice", "pa:ss"), id="the first colon ends the user"),
+        pytest.param("bAsIc YWxpY2U6", ("alice", ""), id="an empty password is a password"),
+        pytest.param("Basic w7xzZXI6cMOkc3M=", ("üser", "päss"), id="both are UTF-8"),
+        pytest.param("Basic YWxpY2U=", ("", ""), id="without a colon nobody is named"),
+        pytest.param("Basic !!!!", ("", ""), id="no base64 names nobody"),
+        pytest.param("Basic /////w==", ("", ""), id="no UTF-8 names nobody"),
+        pytest.param("Basic", ("", ""), id="nothing after the scheme names nobody"),
+        pytest.param("Basic YWxpY2U6cGFzcw== x", ("", ""), id="more than one word names nobody"),
+        pytest.param("Basic  YWxpY2U6cGFzcw==", ("", ""), id="two spaces name nobody"),
+    ],
+)
+def test_basic_is_read_where_passwords_are_judged(value: str, offered: tuple[str, str]) -> None:
+    found = read_credentials(lambda name: [value], passwords=True)
+    assert found.bearer is None
+    assert found.basic is not None
+    assert (found.basic.user, found.basic.password.reveal().decode()) == offered
+    assert read_credentials(lambda name: [value]).basic is None
+
+
+def test_a_bearer_is_a_bearer_where_passwords_are_judged_too() -> None:
+    found = read_credentials(lambda name: ["Bearer abc"], passwords=True)
+    assert (found.bearer, found.basic) == (Secret("abc"), None)
+
+
+def test_headers_and_path_are_at_hand_for_those_who_judge_them() -> None:
+    found = read_credentials(lambda name: ["alice"] if name == "x-remote-user" else [], path="/livez")
+    assert (found.headers("x-remote-user"), found.path) == (["alice"], "/livez")
+    assert Credentials().headers("x-remote-user") == ()

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.authn.anonymous import Anonymous
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.authenticator import SECRET, Authenticator
+from mooring.authn.chain import Found
 from mooring.authn.credentials import Credentials
 from mooring.authn.review import Reviewed, review_self, review_token
-from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
 from mooring.secret import Secret
@@ -25,9 +26,11 @@ class Doorman:
     """Knows `good` (valid for audience `vault` and `api`), `any` (for all), and refuses `bad`."""
 
     name = "doorman"
-    fallback = False
+    judges = SECRET
 
-    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
         if credentials.bearer == Secret("good"):
             return Accepted(JANE, ("vault", "api"))
         if credentials.bearer == Secret("any"):
@@ -39,7 +42,13 @@ CHAIN: tuple[Authenticator, ...] = (Doorman(), Anonymous())
 
 
 def reviewed(spec: Obj, audiences: tuple[str, ...] = ("api",)) -> Reviewed:
-    return review_token({"kind": "TokenReview", "spec": spec}, CHAIN, {}, NOW, audiences)
+    asking = review_token({"kind": "TokenReview", "spec": spec}, CHAIN, {}, NOW, audiences)
+    try:
+        pending = next(asking)
+    except StopIteration as done:
+        answered: Reviewed = done.value
+        return answered
+    raise AssertionError(f"{pending} although everybody knows at once")
 
 
 def test_a_good_token_is_told_with_its_user() -> None:
@@ -97,3 +106,17 @@ def test_self_subject_review_tells_the_caller_who_it_is() -> None:
     told = review_self({"metadata": {"name": "me"}}, JANE, NOW)
     assert told["metadata"]["name"] == "me"
     assert told["status"]["userInfo"]["groups"] == ["dev"]
+
+
+def test_a_review_waits_for_what_has_to_be_found_out() -> None:
+    class Asks(Doorman):
+        def authenticate(
+            self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+        ) -> FirstVerdict:
+            return Later()
+
+    asking = review_token({"spec": {"token": "t"}}, (Asks(),), {}, NOW, ("api",))
+    assert next(asking).authenticator == "doorman"
+    with pytest.raises(StopIteration) as done:
+        asking.send(Found(Accepted(JANE, ("api",)), NOW))
+    assert done.value.value.review["status"]["user"]["username"] == "jane"

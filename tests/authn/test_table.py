@@ -8,6 +8,7 @@ import pkgutil
 import pytest
 
 from mooring import authn
+from mooring.authn.authenticator import NOTHING
 from mooring.authn.table import AUTHENTICATORS, Settings, build
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.keys import generate_key
@@ -30,7 +31,9 @@ def test_everything_is_built_in_order_under_its_name() -> None:
 
 
 def test_only_anonymous_is_a_fallback() -> None:
-    assert [authenticator.name for authenticator in build(EVERYTHING) if authenticator.fallback] == ["anonymous"]
+    assert [authenticator.name for authenticator in build(EVERYTHING) if authenticator.judges == NOTHING] == [
+        "anonymous"
+    ]
 
 
 def test_every_authenticator_class_of_the_room_is_in_the_table() -> None:

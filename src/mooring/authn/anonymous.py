@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from mooring.authn.authenticator import NOTHING
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, Verdict
 from mooring.identity import ANONYMOUS_USER
@@ -21,7 +22,7 @@ class Anonymous:
     """Accepts whoever is left."""
 
     name = "anonymous"
-    fallback = True
+    judges = NOTHING
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         return _VERDICT

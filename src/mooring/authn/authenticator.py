@@ -1,17 +1,22 @@
 """What an authenticator is: one way of telling who sent a request.
 
-Rules kept here: an authenticator is synchronous, reads views, never waits, and answers with one of three verdicts (law 3).
+Rules kept here: an authenticator is synchronous, reads views, never waits, and answers with one of three verdicts (law 3),
+or says what must be found out first (law 2, `mooring.authn.verdict.Later`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from mooring.authn.credentials import Credentials
-from mooring.authn.verdict import Verdict
+from mooring.authn.verdict import FirstVerdict
 from mooring.kinds.view import Views
+
+CONNECTION: Literal["connection"] = "connection"
+SECRET: Literal["secret"] = "secret"  # noqa: S105 - a word for kinds of credentials, not a password
+NOTHING: Literal["nothing"] = "nothing"
 
 
 class Authenticator(Protocol):
@@ -22,8 +27,13 @@ class Authenticator(Protocol):
         """What operators call it, e.g. `client-certificate`."""
 
     @property
-    def fallback(self) -> bool:
-        """Asked only when nobody accepted, nobody rejected and no bearer token was left unclaimed."""
+    def judges(self) -> Literal["connection", "secret", "nothing"]:
+        """`connection`: the peer's certificate, with whatever headers it vouches for. `secret`: a bearer token or a password.
 
-    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        """One verdict. Never raises for a bad credential."""
+        `nothing` makes it a fallback: asked only when nobody accepted, nobody refused and no secret was left unclaimed.
+        """
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        """One verdict, at once. Never raises for a bad credential."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
@@ -25,7 +26,7 @@ class BootstrapTokenAuthenticator:
     """Judges bearers of the form of a bootstrap token."""
 
     name = "bootstrap-token"
-    fallback = False
+    judges = SECRET
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:

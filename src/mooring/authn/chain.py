@@ -1,31 +1,48 @@
 """The chain of authenticators: from what was offered to one outcome.
 
 Rules kept here (reference/kubernetes.md 0 and 5.1):
-1. Authenticators are asked in order; the first that accepts wins. Refusals are collected and the others still asked: a
-   good bearer token rescues an unverifiable certificate.
-2. A bearer token that nobody claims is refused as `unknown-token`.
-3. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
-4. A credential bound to audiences must be valid for one of those asked.
-5. `system:authenticated` is added to who was accepted, except to `system:anonymous` and to users who carry
+1. Authenticators are asked in order, in two stages. First each says what it knows at once; the first that accepts wins.
+   Refusals are collected and the others still asked: a good bearer token rescues an unverifiable certificate.
+2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by
+   whoever recognised it: what is ours and bad is not shown to strangers.
+3. A bearer token or a password that nobody claims is refused as `unknown-token` or `unknown-password`.
+4. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
+5. A credential bound to audiences must be valid for one of those asked.
+6. `system:authenticated` is added to who was accepted, except to `system:anonymous` and to users who carry
    `system:authenticated` or `system:unauthenticated` already.
-6. The caller learns nothing of the reasons; the operator gets all of them.
+7. The caller learns nothing of the reasons; the operator gets all of them, step by step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.authenticator import NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
-from mooring.authn.verdict import Accepted, Rejected
+from mooring.authn.verdict import Accepted, Later, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.kinds.view import Views
 
 BEARER = "bearer"
+BASIC = "basic"
 UNKNOWN_TOKEN = "unknown-token"  # noqa: S105 - a reason code, not a password
+UNKNOWN_PASSWORD = "unknown-password"  # noqa: S105 - likewise
 WRONG_AUDIENCE = "wrong-audience"
+UNDECIDED = "undecided"
+"""An authenticator did not decide even after it had been told what it asked for."""
+
+NOT_ASKED = NotMine("not-asked")
+"""It would have to ask outside, and the credential was refused or accepted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one authenticator said in the end."""
+
+    authenticator: str
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +56,82 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Either `user` as told by `authenticator`, or nobody (401). `refusals` may accompany an acceptance (rule 1)."""
+    """Either `user` as told by `authenticator`, or nobody (401). `refusals` may accompany an acceptance (rule 1).
+
+    `steps`: what each who was asked said, in order; the operator reads them.
+    """
 
     user: UserInfo | None
     authenticator: str = ""
     audiences: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What `authenticator` wants found out."""
+
+    authenticator: str
+    later: Later
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to a `Pending`, and the time at which it was found."""
+
+    verdict: Verdict | None
+    now: datetime
+
+
+Chain = Generator[Pending, Found, Outcome]
 
 
 def with_authenticated(user: UserInfo) -> UserInfo:
-    """Rule 5."""
+    """Rule 6."""
     if user.username == ANONYMOUS or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
     return user.with_groups(AUTHENTICATED)
+
+
+def judge(
+    credentials: Credentials,
+    authenticators: Iterable[Authenticator],
+    views: Views,
+    now: datetime,
+    audiences: Sequence[str],
+) -> Chain:
+    """Who offered `credentials`, at `now`. `audiences`: those this server answers to; empty means no audience is checked.
+
+    Yields what has to be found out, and ends in the outcome; most requests end it before anything is yielded.
+    """
+    fallbacks: list[Authenticator] = []
+    steps: list[Step] = []
+    waiting: list[tuple[int, Authenticator, Later]] = []
+    shown_to_strangers = True
+    for authenticator in authenticators:
+        if authenticator.judges == NOTHING:
+            fallbacks.append(authenticator)
+            continue
+        first = authenticator.authenticate(credentials, views, now, audiences)
+        if isinstance(first, Later):
+            waiting.append((len(steps), authenticator, first))
+            steps.append(Step(authenticator.name, NOT_ASKED))
+            continue
+        verdict = _for_us(first, audiences)
+        if isinstance(verdict, Accepted):
+            return _accepted(authenticator, verdict, steps)
+        if isinstance(verdict, Rejected) and authenticator.judges == SECRET:
+            shown_to_strangers = False
+        steps.append(Step(authenticator.name, verdict))
+    for place, authenticator, later in waiting if shown_to_strangers else ():
+        found = yield Pending(authenticator.name, later)
+        then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
+        verdict = Rejected(UNDECIDED) if isinstance(then, Later) else _for_us(then, audiences)
+        if isinstance(verdict, Accepted):
+            return _accepted(authenticator, verdict, steps)
+        steps[place] = Step(authenticator.name, verdict)
+    return _nobody(credentials, fallbacks, steps, views, now, audiences)
 
 
 def authenticate(
@@ -61,29 +141,60 @@ def authenticate(
     now: datetime,
     audiences: Sequence[str],
 ) -> Outcome:
-    """Who offered `credentials`, at `now`. `audiences`: those this server answers to; empty means no audience is checked."""
-    refusals: list[Refusal] = []
-    fallbacks: list[Authenticator] = []
-    for authenticator in authenticators:
-        if authenticator.fallback:
-            fallbacks.append(authenticator)
-            continue
-        verdict = authenticator.authenticate(credentials, views, now, audiences)
-        if isinstance(verdict, Accepted):
-            if _acceptable(verdict.audiences, audiences):
-                user = with_authenticated(verdict.user)
-                return Outcome(user, authenticator.name, verdict.audiences, tuple(refusals))
-            refusals.append(Refusal(authenticator.name, WRONG_AUDIENCE))
-        elif isinstance(verdict, Rejected):
-            refusals.append(Refusal(authenticator.name, verdict.reason, verdict.detail))
-    if credentials.bearer is not None and not refusals:
-        refusals.append(Refusal(BEARER, UNKNOWN_TOKEN))
+    """The outcome when nothing can be found out: whoever must ask outside refuses as `undecided`."""
+    chain = judge(credentials, authenticators, views, now, audiences)
+    try:
+        next(chain)
+        while True:
+            chain.send(Found(Rejected(UNDECIDED), now))
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
+def _for_us(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
+    if isinstance(verdict, Accepted) and not _acceptable(verdict.audiences, audiences):
+        return Rejected(WRONG_AUDIENCE, f"good for {', '.join(verdict.audiences)}")
+    return verdict
+
+
+def _accepted(authenticator: Authenticator, verdict: Accepted, steps: list[Step]) -> Outcome:
+    return Outcome(
+        with_authenticated(verdict.user),
+        authenticator.name,
+        verdict.audiences,
+        _refusals(steps) if steps else (),
+        (*steps, Step(authenticator.name, verdict)),
+    )
+
+
+def _nobody(
+    credentials: Credentials,
+    fallbacks: Iterable[Authenticator],
+    steps: list[Step],
+    views: Views,
+    now: datetime,
+    audiences: Sequence[str],
+) -> Outcome:
+    refusals = _refusals(steps)
+    if not refusals and credentials.bearer is not None:
+        refusals = (Refusal(BEARER, UNKNOWN_TOKEN),)
+    if not refusals and credentials.basic is not None:
+        refusals = (Refusal(BASIC, UNKNOWN_PASSWORD),)
     if not refusals:
         for authenticator in fallbacks:
             verdict = authenticator.authenticate(credentials, views, now, audiences)
             if isinstance(verdict, Accepted):
-                return Outcome(with_authenticated(verdict.user), authenticator.name)
-    return Outcome(None, refusals=tuple(refusals))
+                return _accepted(authenticator, verdict, steps)
+    return Outcome(None, refusals=refusals, steps=tuple(steps))
+
+
+def _refusals(steps: Iterable[Step]) -> tuple[Refusal, ...]:
+    return tuple(
+        Refusal(step.authenticator, step.verdict.reason, step.verdict.detail)
+        for step in steps
+        if isinstance(step.verdict, Rejected)
+    )
 
 
 def _acceptable(valid_for: Sequence[str], asked: Sequence[str]) -> bool:

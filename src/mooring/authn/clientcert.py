@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
+from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
@@ -49,7 +50,7 @@ class ClientCertificateAuthenticator:
     """Judges the peer chain of the connection."""
 
     name = "client-certificate"
-    fallback = False
+    judges = CONNECTION
 
     def __init__(self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED) -> None:
         self._trust = trust

@@ -1,16 +1,20 @@
 """What a request offered to prove who sends it, before anybody judges it.
 
-Rules kept here (reference/kubernetes.md 5.1, 5.5; RFC 6750 section 2.1):
+Rules kept here (reference/kubernetes.md 5.1, 5.5; RFC 6750 section 2.1; RFC 7617 for Basic):
 1. Only the first `Authorization` header counts, as in Go's `Header.Get`; a second one is never a second guess.
 2. It is trimmed and split on single spaces; the scheme is compared without regard to case; the token is the second part
    and whatever follows a second space is ignored.
-3. A scheme other than bearer (Basic, for one) offers nothing here: the request goes on without a bearer.
+3. `Basic` is read only by a server that has somebody to judge passwords. For others, as for kube-apiserver, it offers
+   nothing, like any other scheme: the request goes on without a credential. What is no base64 of `user:password` in UTF-8
+   offers a `Basic` without a user, which nobody accepts and which is therefore refused, never anonymous.
 4. Two spaces before the token make it empty: it is ignored, and a warning tells the caller.
-5. The token becomes a `Secret` here, once, and stays one.
+5. The token, or the password, becomes a `Secret` here, once, and stays one.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -40,13 +44,34 @@ class PeerMemo:
 
 
 @dataclass(frozen=True, slots=True)
+class Basic:
+    """A user name and a password. `user` is empty when what was sent could not be read."""
+
+    user: str
+    password: Secret
+
+
+UNREADABLE_BASIC = Basic("", Secret(b""))
+
+
+def _no_headers(name: str) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Credentials:
-    """What was offered. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers."""
+    """What was offered. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
+
+    `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths.
+    """
 
     peer: tuple[bytes, ...] = ()
     bearer: Secret | None = None
+    basic: Basic | None = None
     warnings: tuple[str, ...] = ()
     memo: PeerMemo = field(default_factory=PeerMemo, compare=False)
+    headers: HeaderValues = field(default=_no_headers, repr=False, compare=False)
+    path: str = ""
 
 
 def bearer(token: str) -> Secret:
@@ -54,15 +79,38 @@ def bearer(token: str) -> Secret:
     return Secret(token.encode("utf-8", "surrogatepass"))
 
 
-def read_credentials(headers: HeaderValues, peer: tuple[bytes, ...] = (), memo: PeerMemo | None = None) -> Credentials:
-    """The credentials in these headers and this peer chain."""
+def read_credentials(
+    headers: HeaderValues,
+    peer: tuple[bytes, ...] = (),
+    memo: PeerMemo | None = None,
+    *,
+    path: str = "",
+    passwords: bool = False,
+) -> Credentials:
+    """The credentials in these headers and this peer chain. `passwords`: whether Basic is read (rule 3)."""
     memo = memo or PeerMemo()
     values = headers(AUTHORIZATION)
     if not values:
-        return Credentials(peer, memo=memo)
-    parts = values[0].strip().split(" ", _PARTS - 1)
-    if len(parts) < 2 or parts[0].lower() != "bearer":
-        return Credentials(peer, memo=memo)
+        return Credentials(peer, memo=memo, headers=headers, path=path)
+    token, password, warnings = _authorization(values[0], passwords)
+    return Credentials(peer, token, password, warnings, memo, headers, path)
+
+
+def _authorization(value: str, passwords: bool) -> tuple[Secret | None, Basic | None, tuple[str, ...]]:
+    parts = value.strip().split(" ", _PARTS - 1)
+    scheme = parts[0].lower()
+    if passwords and scheme == "basic":
+        return None, _basic(parts[1] if len(parts) == 2 else ""), ()
+    if len(parts) < 2 or scheme != "bearer":
+        return None, None, ()
     if not parts[1]:
-        return Credentials(peer, warnings=(EXTRA_SPACE,), memo=memo)
-    return Credentials(peer, bearer(parts[1]), memo=memo)
+        return None, None, (EXTRA_SPACE,)
+    return bearer(parts[1]), None, ()
+
+
+def _basic(encoded: str) -> Basic:
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return UNREADABLE_BASIC
+    return Basic(user, Secret(password)) if colon else UNREADABLE_BASIC

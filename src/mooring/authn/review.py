@@ -12,12 +12,12 @@ Rules kept here (reference/kubernetes.md 5.15):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import Outcome, authenticate
+from mooring.authn.authenticator import SECRET, Authenticator
+from mooring.authn.chain import Found, Outcome, Pending, judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
@@ -39,12 +39,12 @@ class Reviewed:
 
 def review_token(
     review: Obj, authenticators: Iterable[Authenticator], views: Views, now: datetime, audiences: Sequence[str]
-) -> Reviewed:
-    """The answered TokenReview. `audiences`: the server's own."""
+) -> Generator[Pending, Found, Reviewed]:
+    """The answered TokenReview. `audiences`: the server's own. Yields what has to be found out, as the chain does."""
     spec = review["spec"]
     asked = tuple(spec.get("audiences") or audiences)
-    bearing = [one for one in authenticators if not one.fallback]
-    outcome = authenticate(Credentials(bearer=bearer(spec["token"])), bearing, views, now, asked)
+    bearing = [one for one in authenticators if one.judges == SECRET]
+    outcome = yield from judge(Credentials(bearer=bearer(spec["token"])), bearing, views, now, asked)
     return Reviewed({**review, "status": _status(outcome, asked)}, outcome)
 
 

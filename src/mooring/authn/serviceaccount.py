@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.credentials import Credentials
 from mooring.authn.liveobjects import problem
@@ -65,7 +66,7 @@ class ServiceAccountAuthenticator:
     """Judges bearers that are JWTs of one of our issuers. Make a new one when keys or issuers change."""
 
     name = "service-account"
-    fallback = False
+    judges = SECRET
 
     def __init__(self, issuers: Collection[str], keys: VerificationKeys, max_remembered: int = MAX_REMEMBERED) -> None:
         self._issuers = tuple(issuers)

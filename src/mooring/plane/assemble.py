@@ -22,13 +22,14 @@ from mooring.authz.rbac import Rbac
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.controllers import ControllerSettings, build
-from mooring.controllers.apiserverservice import published
 from mooring.kinds import BY_PLURAL, RESOURCES
+from mooring.kinds.serviceallocation import api_address
 from mooring.pki.jwt import TokenSigner, VerificationKeys
 from mooring.pki.verify import ClientTrust
 from mooring.plane.compaction import compact_forever
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material
+from mooring.plane.servicerange import keep as keep_service_range
 from mooring.reconcile.leader import LeaderElector
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
@@ -45,6 +46,7 @@ from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
 from mooring.server.resources import Resources
 from mooring.server.router import Router
+from mooring.server.secondstage import SecondStage
 from mooring.server.services import Services
 from mooring.server.tls import server_context
 from mooring.server.watches import Watches
@@ -94,6 +96,7 @@ class Plane:
         storage = open_storage(config.storage_url, self._clock)
         await storage.open()
         self._stack.push_async_callback(storage.close)
+        await keep_service_range(storage, config.service_range, self._clock.now(), self._entropy)
         self._assemble(storage)
         await self.registry.start()
         self._stack.push_async_callback(self.registry.stop)
@@ -117,7 +120,8 @@ class Plane:
         def decide(attributes: Attributes) -> Decision:
             return authorize(attributes, authorizers, self.registry.views)
 
-        self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, admission.build(), decide)
+        plugins = admission.build(services=config.service_range)
+        self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, plugins, decide)
         keys = VerificationKeys(material.token_keys)
         authenticators = authn.build(
             authn.Settings(
@@ -128,6 +132,8 @@ class Plane:
                 anonymous=config.anonymous_auth,
             )
         )
+        second_stage = SecondStage(clock, self._entropy, {})
+        self._stack.push_async_callback(second_stage.close)
         self._metrics = Metrics()
         self.health = HealthChecks()
         self._watches = Watches(self.registry, clock, self._entropy)
@@ -148,6 +154,7 @@ class Plane:
             entropy=self._entropy,
             authorize=decide,
             authenticators=authenticators,
+            second_stage=second_stage,
             rbac=rbac,
             audiences=(config.issuer,),
             token_signer=TokenSigner(material.token_key, config.issuer),
@@ -162,6 +169,8 @@ class Plane:
         )
         pipeline = Pipeline(
             authenticators=authenticators,
+            second_stage=second_stage,
+            passwords=False,
             authorize=decide,
             dispatch=Router(services, Resources(self.registry, self._watches, clock, decide)),
             registry=self.registry,
@@ -177,10 +186,13 @@ class Plane:
         context = server_context(material.serving_chain, material.serving_key, [material.authority.certificate])
         self._listener = Listener(context, self._application.protocol, max_connections=affordable_connections())
         api = RegistryApi(self.registry, decide, clock)
-        addresses, port = published([(endpoint.host, endpoint.port) for endpoint in config.endpoints])
         controllers = build(
             ControllerSettings(
-                authority=material.authority, root_ca_pem=material.ca_pem, addresses=addresses, port=port
+                authority=material.authority,
+                root_ca_pem=material.ca_pem,
+                addresses=(config.advertise_address,) if config.advertise_address else (),
+                port=config.secure_port,
+                service_address=api_address(config.service_range),
             )
         )
         self._reconciler = Reconciler(controllers, api, clock, self._entropy)

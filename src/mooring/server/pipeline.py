@@ -6,7 +6,8 @@
  7. dispatch to a resource or an endpoint        8. reply headers, metrics, one audit record
 
 Rules kept here:
-* Between reading the credentials and the decision of the authorizers there is no `await` (law 2). A body is received only
+* Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless an authenticator
+  has to find something out first; then the authorizers decide on the views as they are after it. A body is received only
   from who may send it, and before a seat is taken, so that slow senders hold nobody up; whoever had to wait, for the body
   or for a seat, is authorized again on the views of that moment.
 * The caller learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of ours says `InternalError` and
@@ -24,8 +25,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import Outcome, authenticate
-from mooring.authn.credentials import PeerMemo, read_credentials
+from mooring.authn.chain import Outcome, judge
+from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter, source_of
 from mooring.authn.impersonation import Grant, read_impersonation
 from mooring.authz.attributes import Attributes
@@ -47,6 +48,7 @@ from mooring.server.flowcontrol import FlowControl
 from mooring.server.http import Frames, Header, Request, Response, Streamer
 from mooring.server.metrics import Metrics
 from mooring.server.render import error_response
+from mooring.server.secondstage import SecondStage
 from mooring.wire.auditpolicy import Decision as AuditDecision
 from mooring.wire.options import parse_timeout
 from mooring.wire.requestinfo import RequestInfo, parse_request
@@ -103,6 +105,8 @@ class Pipeline:
         self,
         *,
         authenticators: Sequence[Authenticator],
+        second_stage: SecondStage,
+        passwords: bool,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
         registry: Registry,
@@ -115,6 +119,8 @@ class Pipeline:
         metrics: Metrics,
     ) -> None:
         self._authenticators = authenticators
+        self._second_stage = second_stage
+        self._passwords = passwords
         self._authorize = authorize
         self._dispatch = dispatch
         self._registry = registry
@@ -172,11 +178,15 @@ class Pipeline:
         if memo is None:
             memo = cache["peer"] = PeerMemo()
         credentials = read_credentials(
-            lambda name: request.header_values(name.encode()), request.connection.chain, memo
+            lambda name: request.header_values(name.encode()),
+            request.connection.chain,
+            memo,
+            path=request.path,
+            passwords=self._passwords,
         )
-        outcome = authenticate(credentials, self._authenticators, self._views, context.received, self._audiences)
+        outcome = await self._judged(context, credentials)
         if outcome.user is None and await self._saw_more():
-            outcome = authenticate(credentials, self._authenticators, self._views, context.received, self._audiences)
+            outcome = await self._judged(context, credentials)
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
@@ -208,6 +218,11 @@ class Pipeline:
             return await self._run(context)
         finally:
             self._flow.leave()
+
+    async def _judged(self, context: Context, credentials: Credentials) -> Outcome:
+        """Waits only when something has to be found out."""
+        chain = judge(credentials, self._authenticators, self._views, context.received, self._audiences)
+        return await self._second_stage.run(chain)
 
     def _attributes(self, context: Context) -> Attributes:
         info = context.info

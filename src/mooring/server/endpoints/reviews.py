@@ -7,7 +7,7 @@ admission too: NodeRestriction says which tokens a node may have, whatever RBAC 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from mooring.authn.review import review_self, review_token
@@ -26,12 +26,12 @@ from mooring.server.services import Services
 from mooring.wire.options import parse_write_options
 from mooring.wire.schema import Obj
 
-Answer = Callable[[Context, Services, Obj], Obj]
+Answer = Callable[[Context, Services, Obj], Awaitable[Obj]]
 
 
-def _token(context: Context, services: Services, review: Obj) -> Obj:
-    reviewed = review_token(
-        review, services.authenticators, services.registry.views, context.received, services.audiences
+async def _token(context: Context, services: Services, review: Obj) -> Obj:
+    reviewed = await services.second_stage.run(
+        review_token(review, services.authenticators, services.registry.views, context.received, services.audiences)
     )
     if reviewed.outcome.refusals and reviewed.outcome.user is None:
         context.annotations["authentication.mooring.dev/reviewed"] = "; ".join(
@@ -40,19 +40,19 @@ def _token(context: Context, services: Services, review: Obj) -> Obj:
     return reviewed.review
 
 
-def _self(context: Context, services: Services, review: Obj) -> Obj:
+async def _self(context: Context, services: Services, review: Obj) -> Obj:
     return review_self(review, context.user, context.received)
 
 
-def _subject_access(context: Context, services: Services, review: Obj) -> Obj:
+async def _subject_access(context: Context, services: Services, review: Obj) -> Obj:
     return access.answered(review, services.authorize(access.subject_access_attributes(review)))
 
 
-def _self_subject_access(context: Context, services: Services, review: Obj) -> Obj:
+async def _self_subject_access(context: Context, services: Services, review: Obj) -> Obj:
     return access.answered(review, services.authorize(access.self_access_attributes(review, context.user)))
 
 
-def _self_subject_rules(context: Context, services: Services, review: Obj) -> Obj:
+async def _self_subject_rules(context: Context, services: Services, review: Obj) -> Obj:
     return access.rules_review(review, context.user, services.rbac, services.registry.views)
 
 
@@ -94,7 +94,8 @@ async def review(context: Context, services: Services, kind: Kind) -> Response:
     options = parse_write_options(context.request.query)
     obj = await read_object(context, resource.schema, resource.kind, resource.api_version, options)
     _prepare(context, kind, obj)
-    return object_response(context.request, REVIEWS[resource.plural](context, services, obj), resource.schema, 201)
+    answer = await REVIEWS[resource.plural](context, services, obj)
+    return object_response(context.request, answer, resource.schema, 201)
 
 
 async def service_account_token(context: Context, services: Services) -> Response:

@@ -1,0 +1,214 @@
+"""The second stage of authentication: finding out what the chain asks for, and nothing that goes wrong is an acceptance."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from datetime import datetime
+
+import pytest
+
+from mooring.authn.chain import Found, Pending
+from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Later, NotMine, Pause, Rejected, Talk, Verdict
+from mooring.identity import UserInfo
+from mooring.server import secondstage
+from mooring.server.secondstage import SecondStage
+from tests.support.manualclock import ManualClock, settle
+
+ALICE = Accepted(UserInfo("alice"))
+
+
+class Peer:
+    """Answers as told, and counts."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def exchange(self, call: Call) -> Answer | CallFailed:
+        self.calls.append(call)
+        await self.open.wait()
+        return Answer(200, {}, b"alice")
+
+
+class Sleeper:
+    async def exchange(self, call: Call) -> Answer | CallFailed:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody wakes it")
+
+
+def pending(later: Later, name: str = "webhook") -> Generator[Pending, Found, Found]:
+    return (yield Pending(name, later))
+
+
+def asking() -> Talk:
+    reply = yield Call("peer")
+    return Accepted(UserInfo(reply.body.decode())) if isinstance(reply, Answer) else Rejected("down", str(reply))
+
+
+Test = Callable[[SecondStage, ManualClock, Peer], Awaitable[None]]
+
+
+def staged(test: Test) -> None:
+    """Run `test` with a stage of its own."""
+
+    async def run() -> None:
+        clock, peer = ManualClock(), Peer()
+        stage = SecondStage(clock, lambda size: b"\xff" * size, {"peer": peer, "sleeper": Sleeper()})
+        try:
+            await test(stage, clock, peer)
+        finally:
+            await stage.close()
+
+    asyncio.run(run())
+
+
+async def verdict(stage: SecondStage, later: Later) -> Verdict | None:
+    return (await stage.run(pending(later))).verdict
+
+
+async def answered() -> Verdict | None:
+    return ALICE
+
+
+async def broken() -> Verdict | None:
+    raise ValueError("hunter2 is the password")
+
+
+async def silent() -> Verdict | None:
+    await asyncio.Event().wait()
+    return ALICE
+
+
+def fails() -> Verdict | None:
+    raise ValueError("hunter2 is the password")
+
+
+def endless() -> Talk:
+    while True:
+        yield Call("peer")
+
+
+def to_nobody() -> Talk:
+    reply = yield Call("stranger")
+    assert isinstance(reply, CallFailed)
+    return Rejected("down", reply.reason)
+
+
+def to_a_slow_one() -> Talk:
+    reply = yield Call("sleeper", timeout=0)
+    assert isinstance(reply, CallFailed)
+    return Rejected("down", reply.reason)
+
+
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [
+        pytest.param(Later(talk=lambda now: asking()), ALICE, id="a conversation ends in a verdict"),
+        pytest.param(Later(compute=lambda: ALICE), ALICE, id="so does a computation"),
+        pytest.param(Later(foreign=answered), ALICE, id="and a coroutine"),
+        pytest.param(Later(), None, id="nothing to find out: ask again"),
+        pytest.param(
+            Later(foreign=broken), Rejected("failed", "ValueError"), id="a failure tells its type and no more"
+        ),
+        pytest.param(Later(compute=fails), Rejected("failed", "ValueError"), id="in a thread too"),
+        pytest.param(
+            Later(foreign=silent, deadline=0), Rejected("timed-out", "no verdict within 0 s"), id="a deadline passes"
+        ),
+        pytest.param(
+            Later(talk=lambda now: endless()), Rejected("failed", "more than 64 steps"), id="nobody talks for ever"
+        ),
+        pytest.param(
+            Later(talk=lambda now: to_nobody()), Rejected("down", "nobody is called stranger here"), id="nobody there"
+        ),
+        pytest.param(
+            Later(talk=lambda now: to_a_slow_one()),
+            Rejected("down", "no answer within 0 s"),
+            id="a call has its own time",
+        ),
+    ],
+)
+def test_what_is_found(later: Later, found: Verdict | None) -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        assert await verdict(stage, later) == found
+
+    staged(test)
+
+
+def test_the_finder_is_told_what_was_found_and_when() -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        told: list[Verdict | datetime] = []
+        await verdict(stage, Later(foreign=answered, found=lambda verdict, now: told.extend((verdict, now))))
+        assert told == [ALICE, clock.now()]
+
+    staged(test)
+
+
+def test_those_who_ask_for_the_same_share_one_conversation() -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        peer.open.clear()
+        later = Later(talk=lambda now: asking(), key=b"k")
+        first = asyncio.create_task(verdict(stage, later))
+        second = asyncio.create_task(verdict(stage, later))
+        other = asyncio.create_task(verdict(stage, Later(talk=lambda now: asking(), key=b"other")))
+        await settle()
+        first.cancel()
+        peer.open.set()
+        assert [await second, await other] == [ALICE, ALICE]
+        assert len(peer.calls) == 2
+        assert await verdict(stage, later) == ALICE
+        assert len(peer.calls) == 3, "the next one asks again: remembering is the authenticator's"
+
+    staged(test)
+
+
+def test_a_pause_lasts_a_fifth_more_at_the_most() -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        def patient() -> Talk:
+            assert (yield Pause(10)) is None
+            return NotMine()
+
+        waiting = asyncio.create_task(verdict(stage, Later(talk=lambda now: patient(), deadline=60)))
+        await clock.advance(11.9)
+        assert not waiting.done()
+        await clock.advance(0.2)
+        assert await waiting == NotMine()
+
+    staged(test)
+
+
+def test_a_storm_of_passwords_is_refused_beyond_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        monkeypatch.setattr(secondstage, "MAX_COMPUTING", 2)
+        monkeypatch.setattr(secondstage, "MAX_ASKING", 1)
+        gate = threading.Event()
+
+        def hashing() -> Verdict | None:
+            gate.wait(30)
+            return ALICE
+
+        tasks = [asyncio.create_task(verdict(stage, Later(compute=hashing))) for _ in range(2)]
+        await settle()
+        assert await verdict(stage, Later(compute=hashing)) == Rejected("too-busy")
+        assert await verdict(stage, Later(foreign=answered)) == ALICE, "others are not held up"
+        gate.set()
+        assert [await task for task in tasks] == [ALICE, ALICE]
+        tasks = [asyncio.create_task(verdict(stage, Later(foreign=silent)))]
+        await settle()
+        assert await verdict(stage, Later(foreign=answered)) == Rejected("too-busy")
+        tasks[0].cancel()
+
+    staged(test)
+
+
+def test_closing_gives_up_what_is_under_way() -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        waiting = asyncio.create_task(verdict(stage, Later(foreign=silent)))
+        await settle()
+        await stage.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    staged(test)
