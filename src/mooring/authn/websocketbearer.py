@@ -1,0 +1,69 @@
+"""A bearer token in the list of WebSocket subprotocols, for browsers: they cannot set `Authorization` on a WebSocket.
+
+Rules kept here (reference/kubernetes.md 5.5):
+1. `base64url.bearer.authorization.k8s.io.<token as base64url without padding>` is looked for only in requests for a WebSocket;
+   anywhere else it is an unknown header and offers nothing.
+2. There is at most one. The token is UTF-8. At least one other subprotocol stands beside it, because the server echoes one of
+   the list and must never echo the token. What breaks these rules is a refused credential, never an anonymous request; the
+   operator is told which.
+3. An empty token offers nothing.
+4. `without_token` is what everybody else reads: the list without the token, whether or not the token was used.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mooring.secret import Secret
+
+NAME = "websocket"
+"""What operators call this place of a token, e.g. in the reason of a refusal."""
+BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
+REPEATED = "token-repeated"
+NOT_BASE64URL = "token-not-base64url"
+NOT_UTF8 = "token-not-utf8"
+ALONE = "no-other-subprotocol"
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What the list offers: a token, a reason to refuse it, or neither; never both."""
+
+    token: Secret | None = None
+    refused: str = ""
+
+
+_NOTHING = Offered()
+
+
+def read_subprotocols(offered: Iterable[str]) -> Offered:
+    """The token in the subprotocols of a request for a WebSocket."""
+    others = 0
+    encoded: str | None = None
+    for name in offered:
+        if not name.startswith(BEARER_PREFIX):
+            others += 1
+        elif encoded is not None:
+            return Offered(refused=REPEATED)
+        else:
+            encoded = name.removeprefix(BEARER_PREFIX)
+    if not encoded:
+        return _NOTHING
+    if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
+        return Offered(refused=NOT_BASE64URL)
+    token = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    try:
+        token.decode()
+    except UnicodeDecodeError:
+        return Offered(refused=NOT_UTF8)
+    return Offered(Secret(token)) if others else Offered(refused=ALONE)
+
+
+def without_token(offered: Iterable[str]) -> tuple[str, ...]:
+    """The subprotocols that are not a token."""
+    return tuple(name for name in offered if not name.startswith(BEARER_PREFIX))
