@@ -25,8 +25,11 @@ STORAGE = {
     "clusterrolebindings": "/registry/clusterrolebindings",
     "clusterroles": "/registry/clusterroles",
     "configmaps": "/registry/configmaps",
+    "csidrivers": "/registry/csidrivers",
     "csinodes": "/registry/csinodes",
     "customresourcedefinitions": "/registry/apiextensions.k8s.io/customresourcedefinitions",
+    "daemonsets": "/registry/daemonsets",
+    "deployments": "/registry/deployments",
     "endpoints": "/registry/services/endpoints",
     "endpointslices": "/registry/endpointslices",
     "events": "/registry/events",
@@ -34,11 +37,15 @@ STORAGE = {
     "namespaces": "/registry/namespaces",
     "nodes": "/registry/minions",
     "pods": "/registry/pods",
+    "replicasets": "/registry/replicasets",
+    "replicationcontrollers": "/registry/controllers",
     "rolebindings": "/registry/rolebindings",
     "roles": "/registry/roles",
+    "runtimeclasses": "/registry/runtimeclasses",
     "secrets": "/registry/secrets",
     "serviceaccounts": "/registry/serviceaccounts",
     "services": "/registry/services/specs",
+    "statefulsets": "/registry/statefulsets",
 }
 """kube-apiserver's layout, so that an etcd can change hands."""
 
@@ -66,7 +73,8 @@ def test_every_kind_defined_in_the_room_is_in_the_table() -> None:
     found = set()
     for module_info in pkgutil.iter_modules(mooring.kinds.__path__):
         module = importlib.import_module(f"mooring.kinds.{module_info.name}")
-        found |= {id(value) for value in vars(module).values() if isinstance(value, Kind)}
+        rows = [row for value in vars(module).values() for row in (value if isinstance(value, tuple) else (value,))]
+        found |= {id(row) for row in rows if isinstance(row, Kind)}
     assert found == {id(kind) for kind in KINDS}
 
 
@@ -129,14 +137,26 @@ def test_short_names_are_those_of_kubernetes() -> None:
         "certificatesigningrequests": ("csr",),
         "configmaps": ("cm",),
         "customresourcedefinitions": ("crd", "crds"),
+        "daemonsets": ("ds",),
+        "deployments": ("deploy",),
         "endpoints": ("ep",),
         "events": ("ev",),
         "namespaces": ("ns",),
         "nodes": ("no",),
         "pods": ("po",),
+        "replicasets": ("rs",),
+        "replicationcontrollers": ("rc",),
         "serviceaccounts": ("sa",),
         "services": ("svc",),
+        "statefulsets": ("sts",),
     }
+
+
+def test_get_all_asks_for_what_it_asks_for_elsewhere() -> None:
+    """Jobs, CronJobs and HorizontalPodAutoscalers, which are not served, complete the list."""
+    assert {r.plural for r in RESOURCES if "all" in r.categories} == {
+        "pods", "replicationcontrollers", "services", "daemonsets", "deployments", "replicasets", "statefulsets",
+    }  # fmt: skip
 
 
 def test_subresources_are_those_of_kubernetes() -> None:
@@ -160,7 +180,7 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
 
 
 def test_what_kubernetes_allows_put_to_do() -> None:
-    assert [plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update] == ["leases", "csinodes"]
+    assert {plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update} == {"leases", "csinodes"}
     assert {plural for plural, kind in BY_PLURAL.items() if kind.create_on_update} == {
         "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
     }  # fmt: skip
@@ -172,14 +192,20 @@ def test_what_kubernetes_answers_a_delete_with() -> None:
     }  # fmt: skip
 
 
+READ_ONLY = {
+    "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "replicasets", "replicationcontrollers",
+    "runtimeclasses", "statefulsets",
+}  # fmt: skip
+
+
 def test_namespaces_and_what_can_only_be_read_have_no_deletecollection() -> None:
     without = [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs]
-    assert without == ["namespaces", "customresourcedefinitions"]
+    assert sorted(without) == sorted(["namespaces", *READ_ONLY])
 
 
 def test_what_can_only_be_read() -> None:
-    read_only = [r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}]
-    assert read_only == ["customresourcedefinitions"], "docs/adr/0015"
+    read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}}
+    assert read_only == READ_ONLY, "docs/adr/0015"
 
 
 COLUMNS = {
@@ -200,6 +226,8 @@ COLUMNS = {
     "leases": "Name Holder Age",
     "csinodes": "Name Drivers Age",
     "customresourcedefinitions": "Name Created·At",
+    **dict.fromkeys(("csidrivers", "runtimeclasses", "replicationcontrollers", "replicasets"), "Name Age"),
+    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "Name Age"),
     "events": "Last·Seen Type Reason Object Message | Subobject Source First·Seen Count Name",
 }
 

@@ -3,8 +3,8 @@
 Rules kept here (reference/kubernetes.md 7.13):
 * An object whose owners are all gone is deleted. While one owner stands, references to absent ones are taken out.
 * An owner is there when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide: an owner
-  in another namespace is absent. An owner of a kind not served here, and a namespaced owner of a cluster-wide object, cannot be
-  looked up: they count as standing.
+  in another namespace is absent. An owner of a kind that nobody can create here, and a namespaced owner of a cluster-wide object,
+  cannot be looked up: they count as standing.
 * Foreground: an object marked with `foregroundDeletion` waits until no dependent blocks it; its dependents are deleted,
   those with dependents of their own in the foreground too. Owners in a circle stop blocking each other.
 * Orphan: an object marked with `orphan` is taken out of its dependents' references, then let go.
@@ -27,8 +27,12 @@ from mooring.kinds.meta import FOREGROUND, ORPHAN
 from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
 
-COLLECTED = tuple(sorted(BY_PLURAL.keys() - {"events"}))
-_BY_GROUP_AND_KIND = {(kind.resource.group, kind.resource.kind): kind for kind in BY_PLURAL.values()}
+COLLECTED = tuple(
+    sorted(plural for plural, kind in BY_PLURAL.items() if plural != "events" and "create" in kind.resource.verbs)
+)
+_BY_GROUP_AND_KIND = {
+    (kind.resource.group, kind.resource.kind): kind for kind in BY_PLURAL.values() if "create" in kind.resource.verbs
+}
 
 
 class Owner(Enum):

@@ -1,19 +1,19 @@
 """`KINDS`: every kind there is, the table everything else reads (law 10).
 
-Rules kept here: a kind is one file and one row. A test proves that no file is missing, and that no two kinds share a
-plural of a group version or a storage prefix.
+Rules kept here: a kind is one file and one row; those of which there are none share a file. A test proves that no file is
+missing, and that no two kinds share a plural of a group version or, aliases apart, a storage prefix.
 """
 
 from __future__ import annotations
 
 from mooring.kinds import (
+    absent,
     accessreview,
     certificatesigningrequest,
     clusterrole,
     clusterrolebinding,
     configmap,
     csinode,
-    customresourcedefinition,
     endpoints,
     endpointslice,
     event,
@@ -33,7 +33,8 @@ from mooring.kinds import (
 from mooring.kinds.kind import Kind
 from mooring.wire.resource import Resource
 
-KINDS: tuple[Kind, ...] = (
+_ROWS: tuple[Kind, ...] = (
+    *absent.KINDS,
     configmap.KIND,
     endpoints.KIND,
     event.KIND,
@@ -43,7 +44,6 @@ KINDS: tuple[Kind, ...] = (
     secret.KIND,
     serviceaccount.KIND,
     service.KIND,
-    customresourcedefinition.KIND,
     selfsubjectreview.KIND,
     tokenreview.KIND,
     *accessreview.KINDS,
@@ -57,6 +57,8 @@ KINDS: tuple[Kind, ...] = (
     role.KIND,
     csinode.KIND,
 )
+
+KINDS: tuple[Kind, ...] = tuple(sorted(_ROWS, key=lambda kind: (kind.resource.group, kind.resource.plural)))
 """In discovery order: the core group first, then groups and plurals by name."""
 
 RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
