@@ -1,0 +1,79 @@
+"""Verdicts that cost something to find out, remembered for a while.
+
+Rules kept here (reference/kubernetes.md 5.11):
+* Verdicts are kept under an HMAC-SHA256 of the credential and the audiences, with a key of this process: who reads the
+  memory of the table learns no credential, and nobody can choose one that meets another's.
+* An acceptance is kept for one time, a refusal (and a "not mine") for another; zero keeps nothing. A failure to find out is
+  never kept: that is for whoever puts verdicts in to see to.
+* A clock that went back forgets. The table is bounded; the longest unused goes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mooring.authn.verdict import Accepted, Verdict
+
+MAX_REMEMBERED = 4096
+"""Credentials in use at once; a verdict has about 1 kB."""
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    verdict: Verdict
+    since: datetime
+    until: datetime
+
+
+class VerdictCache:
+    """One authenticator's memory. `key`: KEY_BYTES of entropy."""
+
+    def __init__(
+        self, key: bytes, accepted: timedelta, refused: timedelta = timedelta(0), most: int = MAX_REMEMBERED
+    ) -> None:
+        self._key = key
+        self._accepted = accepted
+        self._refused = refused
+        self._most = most
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+
+    def place(self, *parts: bytes) -> bytes:
+        """Where the verdict about these is kept; each part is told apart from its neighbours."""
+        digest = hmac.new(self._key, digestmod=hashlib.sha256)
+        for part in parts:
+            digest.update(len(part).to_bytes(8))
+            digest.update(part)
+        return digest.digest()
+
+    def get(self, place: bytes, now: datetime) -> Verdict | None:
+        """What is known, if it still is."""
+        kept = self._kept.get(place)
+        if kept is None:
+            return None
+        if not kept.since <= now < kept.until:
+            del self._kept[place]
+            return None
+        self._kept.move_to_end(place)
+        return kept.verdict
+
+    def put(self, place: bytes, verdict: Verdict, now: datetime) -> None:
+        """Remember `verdict`, found at `now`."""
+        life = self._accepted if isinstance(verdict, Accepted) else self._refused
+        if not life:
+            return
+        self._kept[place] = _Kept(verdict, now, now + life)
+        self._kept.move_to_end(place)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything: whoever decides has changed its mind."""
+        self._kept.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)

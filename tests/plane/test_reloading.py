@@ -1,0 +1,132 @@
+"""Files that change while the server runs: what is good is in force, what is not is told and left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mooring.errors import ConfigError
+from mooring.plane.reloading import Reloading
+from tests.support.manualclock import ManualClock
+
+
+class Holder:
+    """Keeps what was applied; `bad` content is refused."""
+
+    def __init__(self) -> None:
+        self.applied: list[bytes] = []
+
+    def __call__(self, data: bytes) -> None:
+        if data == b"bad":
+            raise ConfigError("line 1: bad")
+        self.applied.append(data)
+
+
+def rename(path: Path, data: bytes) -> None:
+    new = path.with_name("new")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+def swap_link(path: Path, data: bytes) -> None:
+    target = path.with_name(f"target-{len(data)}")
+    target.write_bytes(data)
+    link = path.with_name("link")
+    link.symlink_to(target)
+    link.replace(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda path, data: path.write_bytes(data), id="written in place"),
+        pytest.param(rename, id="replaced by renaming"),
+        pytest.param(swap_link, id="a symbolic link that was swapped"),
+    ],
+)
+def test_a_change_is_applied_once_it_rests(tmp_path: Path, change: Callable[[Path, bytes], None]) -> None:
+    path, holder, files = tmp_path / "file", Holder(), Reloading()
+    path.write_bytes(b"one")
+    files.add(str(path), holder)
+    change(path, b"two!")
+    files.look()
+    assert holder.applied == [b"one"], "not yet: somebody may still be writing"
+    files.look()
+    files.look()
+    assert holder.applied == [b"one", b"two!"]
+
+
+def test_who_keeps_writing_is_waited_for(tmp_path: Path) -> None:
+    path, holder, files = tmp_path / "file", Holder(), Reloading()
+    path.write_bytes(b"1")
+    files.add(str(path), holder)
+    for size in range(2, 6):
+        path.write_bytes(b"x" * size)
+        files.look()
+    files.look()
+    assert holder.applied == [b"1", b"xxxxx"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda path: path.write_bytes(b"bad"), id="wrong"),
+        pytest.param(lambda path: path.unlink(), id="gone"),
+    ],
+)
+def test_the_last_good_content_stays_in_force_and_the_log_says_so_once(
+    tmp_path: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, holder, files = tmp_path / "file", Holder(), Reloading()
+    path.write_bytes(b"good")
+    files.add(str(path), holder)
+    spoil(path)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(4):
+            files.look()
+    assert holder.applied == [b"good"]
+    assert [str(path) in record.getMessage() for record in caplog.records] == [True]
+    path.write_bytes(b"mended")
+    files.look()
+    files.look()
+    assert holder.applied == [b"good", b"mended"]
+
+
+def test_what_is_wrong_at_the_start_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Reloading().add(str(path), Holder())
+    path.write_bytes(b"bad")
+    with pytest.raises(ConfigError, match="line 1"):
+        Reloading().add(str(path), Holder())
+
+
+def test_one_file_may_be_of_use_to_two(tmp_path: Path) -> None:
+    path, files, holders = tmp_path / "file", Reloading(), (Holder(), Holder())
+    path.write_bytes(b"one")
+    for holder in holders:
+        files.add(str(path), holder)
+    rename(path, b"two!")
+    files.look()
+    files.look()
+    assert [holder.applied for holder in holders] == [[b"one", b"two!"]] * 2
+
+
+def test_it_looks_every_second(tmp_path: Path) -> None:
+    async def run() -> None:
+        path, holder, files, clock = tmp_path / "file", Holder(), Reloading(), ManualClock()
+        path.write_bytes(b"one")
+        files.add(str(path), holder)
+        task = asyncio.create_task(files.run(clock))
+        await clock.advance(0.5)
+        rename(path, b"two!")
+        await clock.advance(0.6)
+        await clock.advance(1)
+        assert holder.applied == [b"one", b"two!"]
+        task.cancel()
+
+    asyncio.run(run())
