@@ -10,18 +10,21 @@ Rules kept here (reference/kubernetes.md 0 and 5.1):
 5. A credential bound to audiences must be valid for one of those asked.
 6. `system:authenticated` is added to who was accepted, except to `system:anonymous` and to users who carry
    `system:authenticated` or `system:unauthenticated` already.
-7. The caller learns nothing of the reasons; the operator gets all of them, step by step.
+7. A token among WebSocket subprotocols is judged after what `Authorization` offered has been refused; one that is no token is a
+   refusal of its own. Neither matters to who is accepted before.
+8. The caller learns nothing of the reasons; the operator gets all of them, step by step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, Later, NotMine, Rejected, Verdict
+from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.kinds.view import Views
 
@@ -105,6 +108,21 @@ def judge(
 
     Yields what has to be found out, and ends in the outcome; most requests end it before anything is yielded.
     """
+    outcome = yield from _judged(credentials, authenticators, views, now, audiences)
+    if credentials.second is None or outcome.user is not None:
+        return outcome
+    rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, refused="")
+    then = yield from _judged(rest, authenticators, views, now, audiences)
+    return replace(then, refusals=(*outcome.refusals, *then.refusals), steps=(*outcome.steps, *then.steps))
+
+
+def _judged(
+    credentials: Credentials,
+    authenticators: Iterable[Authenticator],
+    views: Views,
+    now: datetime,
+    audiences: Sequence[str],
+) -> Chain:
     fallbacks: list[Authenticator] = []
     steps: list[Step] = []
     waiting: list[tuple[int, Authenticator, Later]] = []
@@ -176,6 +194,8 @@ def _nobody(
     now: datetime,
     audiences: Sequence[str],
 ) -> Outcome:
+    if credentials.refused:
+        steps.append(Step(WEBSOCKET, Rejected(credentials.refused)))
     refusals = _refusals(steps)
     if not refusals and credentials.bearer is not None:
         refusals = (Refusal(BEARER, UNKNOWN_TOKEN),)

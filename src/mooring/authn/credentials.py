@@ -9,6 +9,8 @@ Rules kept here (reference/kubernetes.md 5.1, 5.5; RFC 6750 section 2.1; RFC 761
    offers a `Basic` without a user, which nobody accepts and which is therefore refused, never anonymous.
 4. Two spaces before the token make it empty: it is ignored, and a warning tells the caller.
 5. The token, or the password, becomes a `Secret` here, once, and stays one.
+6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.websocketbearer`). What `Authorization` offers
+   comes first, and the other token is judged when that is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mooring.authn.websocketbearer import NOTHING, Offered, read_subprotocols
 from mooring.secret import Secret
+from mooring.wire.websocket import PROTOCOL, subprotocols, wants_websocket
 
 AUTHORIZATION = "authorization"
 EXTRA_SPACE = "the Authorization header has an extra space before the bearer token and was ignored"
@@ -63,6 +67,7 @@ class Credentials:
     """What was offered. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
 
     `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths.
+    `second`: a bearer to judge when `bearer` or `basic` is refused. `refused`: why a token among WebSocket subprotocols is none.
     """
 
     peer: tuple[bytes, ...] = ()
@@ -72,6 +77,8 @@ class Credentials:
     memo: PeerMemo = field(default_factory=PeerMemo, compare=False)
     headers: HeaderValues = field(default=_no_headers, repr=False, compare=False)
     path: str = ""
+    second: Secret | None = None
+    refused: str = ""
 
 
 def bearer(token: str) -> Secret:
@@ -90,10 +97,21 @@ def read_credentials(
     """The credentials in these headers and this peer chain. `passwords`: whether Basic is read (rule 3)."""
     memo = memo or PeerMemo()
     values = headers(AUTHORIZATION)
-    if not values:
-        return Credentials(peer, memo=memo, headers=headers, path=path)
-    token, password, warnings = _authorization(values[0], passwords)
-    return Credentials(peer, token, password, warnings, memo, headers, path)
+    token, password, warnings = _authorization(values[0], passwords) if values else (None, None, ())
+    upgrade = headers("upgrade")
+    if not upgrade:
+        return Credentials(peer, token, password, warnings, memo, headers, path)
+    offered = _websocket(upgrade[0], headers)
+    if token is None and password is None:
+        return Credentials(peer, offered.token, None, warnings, memo, headers, path, refused=offered.refused)
+    return Credentials(peer, token, password, warnings, memo, headers, path, offered.token, offered.refused)
+
+
+def _websocket(upgrade: str, headers: HeaderValues) -> Offered:
+    connection = headers("connection")
+    if not connection or not wants_websocket(upgrade, connection[0]):
+        return NOTHING
+    return read_subprotocols(subprotocols(headers(PROTOCOL)))
 
 
 def _authorization(value: str, passwords: bool) -> tuple[Secret | None, Basic | None, tuple[str, ...]]:

@@ -38,7 +38,7 @@ class Offered:
     refused: str = ""
 
 
-_NOTHING = Offered()
+NOTHING = Offered()
 
 
 def read_subprotocols(offered: Iterable[str]) -> Offered:
@@ -53,7 +53,7 @@ def read_subprotocols(offered: Iterable[str]) -> Offered:
         else:
             encoded = name.removeprefix(BEARER_PREFIX)
     if not encoded:
-        return _NOTHING
+        return NOTHING
     if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
         return Offered(refused=NOT_BASE64URL)
     token = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
