@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -206,6 +207,34 @@ async def as_it_is(request: Request, response: Response) -> Response:
     return response
 
 
+class _Flow(FlowControl):
+    """uvicorn's, with an event only while the client is behind: each one is 0.8 kB, and hardly any client ever is."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.read_paused = False
+        self.write_paused = False
+
+    def pause_writing(self) -> None:
+        if not self.write_paused:
+            self._is_writable_event = asyncio.Event()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.write_paused:
+            super().resume_writing()
+            del self._is_writable_event
+
+
+class _Pipeline(list[Any]):
+    """Requests that wait for the one before them. Not a deque: an empty one is 0.7 kB, and clients hardly ever pipeline."""
+
+    __slots__ = ()
+
+    def appendleft(self, waiting: Any) -> None:
+        self.insert(0, waiting)
+
+
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 protocol, with the connection in the scope and limits on headers."""
 
@@ -221,9 +250,11 @@ class Protocol(HttpToolsProtocol):
         self._in_headers = False
         self._header_timer: asyncio.TimerHandle | None = None
         self.frames: Frames | None = None
+        self.pipeline = _Pipeline()  # type: ignore[assignment]  # has what is used of a deque
 
     def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override] # as uvicorn narrows it
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         self._header_timer = self.loop.call_later(HEADER_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL, crypto
 
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
 MAX_CONNECTIONS = 20_000
-"""Each costs about 20 kB: half a gigabyte at the most. Fewer where the process may not open as many files."""
+"""Each costs about 40 kB while a watch runs on it (docs/adr/0017): 800 MB at the most. Fewer where the process may not
+open as many files."""
 SPARE_FILES = 128
 """Descriptors kept for the database, logs and files."""
 BACKLOG = 1024
@@ -32,8 +34,10 @@ RECORD = 16_384
 RECORD_OVERHEAD = 4096
 """Room for record headers and tags when asking the BIO for what was just encrypted."""
 WRITE_PIECE = 32_768
-"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times. OpenSSL
-keeps a buffer of the largest piece for the life of the connection: one list must not make each idle watch 350 kB heavy."""
+"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
+KEPT_BUFFER = 4096
+"""A memory BIO never shrinks. One through which more than this went at once, or a handshake, is replaced when it is empty: a
+list of objects must not make each watch that follows it 45 kB heavier (docs/adr/0017). Small replies keep theirs."""
 MAX_UNSENT_IN_ALL = 512 << 20
 """What all slow readers together may hold; beyond it whoever is written to next is cut off, until there is room again."""
 MAX_UNSENT = 64 << 20
@@ -144,6 +148,7 @@ class TlsProtocol(asyncio.Protocol):
         self._paused = False
         self._held: list[bytes] = []
         self._waiting = 0
+        self._swollen = True  # by the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
@@ -167,7 +172,10 @@ class TlsProtocol(asyncio.Protocol):
         self._tls.bio_write(data)
         if self._transport is None and not self._shake_hands():
             return
+        self._swollen = self._swollen or len(data) > KEPT_BUFFER
         self._read()
+        if self._swollen:
+            self._swollen = not renew_bios(self._tls)
 
     def _shake_hands(self) -> bool:
         try:
@@ -221,6 +229,8 @@ class TlsProtocol(asyncio.Protocol):
                 for start in range(0, len(data), WRITE_PIECE):
                     self._tls.sendall(view[start : start + WRITE_PIECE])
                     self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
+            if len(data) > KEPT_BUFFER:
+                self._swollen = not renew_bios(self._tls)
         except SSL.Error:
             self.tcp.abort()
         waiting = self.tcp.get_write_buffer_size()
@@ -406,6 +416,23 @@ class Listener:
                 del self._chains[next(iter(self._chains))]
             self._chains[proved] = chain
         return chain
+
+
+def renew_bios(tls: SSL.Connection) -> bool:
+    """Give back the buffers of both memory BIOs; False, and nothing happens, while something is in them.
+
+    pyOpenSSL has no name for this: its three attributes are replaced as its constructor sets them.
+    """
+    lib, memory = Binding.lib, Binding.ffi.new("char **")
+    held = (tls._into_ssl, tls._from_ssl)  # noqa: SLF001 - see above
+    if any(lib.BIO_get_mem_data(bio, memory) for bio in held):
+        return False
+    incoming, outgoing = lib.BIO_new(lib.BIO_s_mem()), lib.BIO_new(lib.BIO_s_mem())
+    if Binding.ffi.NULL in (incoming, outgoing):
+        raise MemoryError
+    lib.SSL_set_bio(tls._ssl, incoming, outgoing)  # noqa: SLF001 - it frees the old ones and owns the new ones
+    tls._into_ssl, tls._from_ssl = incoming, outgoing  # noqa: SLF001 - see above
+    return True
 
 
 def _der(certificate: crypto.X509) -> bytes:

@@ -1,0 +1,153 @@
+"""What an idle connection keeps: no buffer of a large reply, and nothing for cases that hardly ever come (docs/adr/0017)."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.bindings.openssl.binding import Binding
+from OpenSSL import SSL
+
+from mooring.server import http
+from mooring.server.http import Request, Response
+from mooring.server.listener import KEPT_BUFFER, renew_bios
+from mooring.server.tls import server_context
+from tests.support.testca import ThrowawayCA
+from tests.support.tlspeer import reply, request, serving
+
+PIECES = 24
+PIECE = b"y" * (1 << 20)
+
+
+@pytest.fixture(scope="module")
+def ca() -> ThrowawayCA:
+    return ThrowawayCA()
+
+
+async def sized(req: Request) -> Response:
+    """As many bytes as the path says; `/pieces` is too much for the kernel's buffers."""
+    if req.path == "/pieces":
+        return Response(200, [PIECE] * PIECES)
+    return Response(200, b"x" * int(req.path.removeprefix("/")))
+
+
+class Pair:
+    """The server's TLS and a client's, joined in memory, handshake done."""
+
+    def __init__(self, ca: ThrowawayCA, version: ssl.TLSVersion) -> None:
+        serving = ca.server()
+        self.tls = SSL.Connection(server_context([serving.certificate], serving.key, [ca.certificate]), None)
+        self.tls.set_accept_state()
+        context = ssl.create_default_context(cadata=ca.certificate_pem.decode())
+        context.minimum_version = context.maximum_version = version
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.peer = context.wrap_bio(self._in, self._out, server_hostname="localhost")
+        for _ in range(3):
+            for step, again in (
+                (self.peer.do_handshake, ssl.SSLWantReadError),
+                (self.tls.do_handshake, SSL.WantReadError),
+            ):
+                with contextlib.suppress(again):
+                    step()
+                self.exchange()
+
+    def exchange(self) -> None:
+        if self._out.pending:
+            self.tls.bio_write(self._out.read())
+        self.deliver()
+
+    def deliver(self) -> None:
+        with contextlib.suppress(SSL.WantReadError):
+            self._in.write(self.tls.bio_read(1 << 20))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["TLS 1.2", "TLS 1.3"])
+class TestRenewedBuffers:
+    def test_a_connection_goes_on_over_new_buffers_in_both_directions(
+        self, ca: ThrowawayCA, version: ssl.TLSVersion
+    ) -> None:
+        pair = Pair(ca, version)
+        for turn in range(3):
+            assert renew_bios(pair.tls)
+            pair.peer.write(b"question %d" % turn)
+            pair.exchange()
+            assert pair.tls.recv(100) == b"question %d" % turn
+            pair.tls.sendall(b"answer %d" % turn)
+            pair.exchange()
+            assert pair.peer.read(100) == b"answer %d" % turn
+
+    def test_bytes_not_yet_read_are_not_lost(self, ca: ThrowawayCA, version: ssl.TLSVersion) -> None:
+        pair = Pair(ca, version)
+        pair.peer.write(b"question")
+        pair.exchange()
+        assert not renew_bios(pair.tls)
+        assert pair.tls.recv(100) == b"question"
+        assert renew_bios(pair.tls)
+
+    def test_bytes_not_yet_sent_are_not_lost(self, ca: ThrowawayCA, version: ssl.TLSVersion) -> None:
+        pair = Pair(ca, version)
+        pair.tls.sendall(b"answer")
+        assert not renew_bios(pair.tls)
+        pair.exchange()
+        assert pair.peer.read(100) == b"answer"
+        assert renew_bios(pair.tls)
+
+
+def test_no_memory_for_new_buffers_is_an_error_and_not_a_connection_without(
+    ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(ca, ssl.TLSVersion.TLSv1_3)
+    lib, nothing = Binding.lib, Binding.ffi.NULL
+    full = SimpleNamespace(BIO_get_mem_data=lib.BIO_get_mem_data, BIO_s_mem=lib.BIO_s_mem, BIO_new=lambda _: nothing)
+    monkeypatch.setattr(Binding, "lib", full)
+    with pytest.raises(MemoryError):
+        renew_bios(pair.tls)
+
+
+def buffers(served: Any) -> list[Any]:
+    """The memory BIOs of the only connection."""
+    (protocol,) = served.listener.connections
+    return [protocol._tls._into_ssl, protocol._tls._from_ssl]
+
+
+@pytest.mark.parametrize(
+    ("size", "renewed"),
+    [(KEPT_BUFFER // 2, False), (KEPT_BUFFER * 2, True), (1 << 20, True)],
+    ids=["small", "large", "huge"],
+)
+def test_the_buffers_of_a_large_reply_are_given_back_and_those_of_a_small_one_kept(
+    ca: ThrowawayCA, tmp_path: Path, size: int, renewed: bool
+) -> None:
+    with serving(ca, sized) as served, served.client(tmp_path) as peer:
+        peer.sendall(request("/1"))
+        reply(peer)
+        before = served.ask(lambda: buffers(served))
+        peer.sendall(request(f"/{size}"))
+        assert len(reply(peer)[2]) == size
+        assert (served.ask(lambda: buffers(served)) != before) == renewed
+
+
+def test_a_reply_in_pieces_waits_for_a_client_that_is_behind_and_arrives_whole(ca: ThrowawayCA, tmp_path: Path) -> None:
+    with serving(ca, sized) as served, served.client(tmp_path) as peer:
+        for _ in range(2):  # the second one meets whatever the first left paused
+            peer.sendall(request("/pieces"))
+            assert len(reply(peer)[2]) == PIECES * len(PIECE)
+        (protocol,) = served.ask(lambda: [protocol.inner for protocol in served.listener.connections])
+        assert not protocol.flow.write_paused
+        assert "_is_writable_event" not in vars(protocol.flow)
+
+
+def test_pausing_twice_is_pausing_once() -> None:
+    flow = http._Flow(None)  # type: ignore[arg-type]  # reading is not touched here
+    flow.resume_writing()
+    flow.pause_writing()
+    event = flow._is_writable_event
+    flow.pause_writing()
+    assert flow._is_writable_event is event
+    assert not event.is_set()
+    flow.resume_writing()
+    assert event.is_set()
