@@ -74,7 +74,7 @@ def test_junk_is_an_endpoint_that_reads_back_or_a_config_error(text: str) -> Non
 
 
 def test_the_defaults_are_those_of_kubernetes() -> None:
-    made = config(detected_address="192.0.2.7")
+    made = config(detected_addresses=("192.0.2.7",))
     assert (made.bind_address, made.secure_port) == ("0.0.0.0", 6443)
     assert made.endpoints == (Endpoint("192.0.2.7", 6443),)
     assert made.authorization_modes == ("Node", "RBAC")
@@ -90,7 +90,7 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ({"data_dir": "/"}, "data_dir", "/"),
         ({"storage": "memory:"}, "storage_url", "memory:"),
         ({"bind_address": "192.0.2.1"}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
-        ({"bind_address": "::", "detected_address": "192.0.2.1"}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
+        ({"bind_address": "::", "detected_addresses": ("192.0.2.1",)}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
         (
             {"secure_port": 1234, "control_plane_endpoints": ["a", "b:5"]},
             "endpoints",
@@ -137,3 +137,73 @@ def test_what_cannot_be_meant_is_refused(flags: dict[str, Any], message: str) ->
     with pytest.raises(ConfigError) as caught:
         config(**flags)
     assert str(caught.value).startswith(message)
+
+
+TWO = ("192.0.2.1", "2001:db8::1")
+
+
+@pytest.mark.parametrize(
+    ("flags", "advertised"),
+    [
+        pytest.param({}, "192.0.2.1", id="this machine's address"),
+        pytest.param({"bind_address": "192.0.2.9"}, "192.0.2.9", id="the one it listens at"),
+        pytest.param({"bind_address": "127.0.0.1"}, "", id="none, where only this machine can reach it"),
+        pytest.param({"bind_address": "2001:db8::9"}, "", id="none of another family than Services have"),
+        pytest.param({"detected_addresses": ()}, "", id="none, where there is none"),
+        pytest.param({"service_cluster_ip_range": "fd00::/108"}, "2001:db8::1", id="the one of the family of Services"),
+        pytest.param({"advertise_address": "198.51.100.1"}, "198.51.100.1", id="the one given"),
+        pytest.param(
+            {"advertise_address": "2001:DB8::7", "service_cluster_ip_range": "fd00::/108"},
+            "2001:db8::7",
+            id="normalised",
+        ),
+    ],
+)
+def test_where_pods_reach_the_server(flags: dict[str, Any], advertised: str) -> None:
+    assert config(**{"detected_addresses": TWO, **flags}).advertise_address == advertised
+
+
+def test_the_advertised_address_is_the_endpoint_when_none_is_given() -> None:
+    given = {"detected_addresses": TWO, "advertise_address": "198.51.100.1"}
+    assert config(**given).endpoints == (Endpoint("198.51.100.1", 6443),)
+    assert config(**given, control_plane_endpoints=["a.example"]).endpoints == (Endpoint("a.example", 6443),)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"advertise_address": "a.example"}, 'advertise-address: "a.example" is not an IP address'),
+        ({"advertise_address": "0.0.0.0"}, 'advertise-address: "0.0.0.0" means something else on each machine'),
+        ({"advertise_address": "127.0.0.1"}, 'advertise-address: "127.0.0.1" means something else'),
+        ({"advertise_address": "169.254.1.1"}, 'advertise-address: "169.254.1.1" means something else'),
+        ({"advertise_address": "224.0.0.1"}, 'advertise-address: "224.0.0.1" means something else'),
+        ({"advertise_address": "2001:db8::1"}, 'advertise-address: "2001:db8::1" is not of the family of 10.96.0.0/12'),
+        ({"advertise_address": "10.96.0.1"}, 'advertise-address: "10.96.0.1" is inside 10.96.0.0/12'),
+        (
+            {"service_cluster_ip_range": ""},
+            'service-cluster-ip-range: "" is not a range of addresses; write it like 10.',
+        ),
+        ({"service_cluster_ip_range": "10.0.0.0"}, 'service-cluster-ip-range: "10.0.0.0" is not a range'),
+        ({"service_cluster_ip_range": "x/12"}, 'service-cluster-ip-range: "x/12" is not a range'),
+        ({"service_cluster_ip_range": "10.0.0.0/16,fd00::/108"}, "service-cluster-ip-range: "),
+        (
+            {"service_cluster_ip_range": "10.0.0.0/8"},
+            'service-cluster-ip-range: "10.0.0.0/8" is too large; for IPv4, give',
+        ),
+        ({"service_cluster_ip_range": "10.0.0.0/29"}, 'service-cluster-ip-range: "10.0.0.0/29" is too small'),
+        (
+            {"service_cluster_ip_range": "fd00::/48"},
+            'service-cluster-ip-range: "fd00::/48" is too large; for IPv6, give',
+        ),
+        ({"service_cluster_ip_range": "fd00::/125"}, 'service-cluster-ip-range: "fd00::/125" is too small'),
+    ],
+    ids=str,
+)
+def test_addresses_and_ranges_that_cannot_be_meant(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(**flags)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_range_is_written_by_its_first_address() -> None:
+    assert str(config(service_cluster_ip_range="10.43.7.1/16").service_range) == "10.43.0.0/16"

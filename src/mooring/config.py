@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
 
 from mooring.errors import ConfigError
 
@@ -30,6 +31,12 @@ MAX_AUDIT_FILES = 1000
 MAX_AUDIT_DAYS = 36_500
 MAX_HOST = 253
 """RFC 1035 2.3.4: characters of a DNS name as text."""
+DEFAULT_SERVICE_RANGE = "10.96.0.0/12"
+"""kubeadm's `--service-cidr`."""
+SERVICE_PREFIXES = {4: (12, 28), 6: (64, 124)}
+"""Longest and shortest range of Services by IP version: kube-apiserver takes none larger, and the tenth address is the DNS's."""
+Network = IPv4Network | IPv6Network
+_SERVICES = IPv4Network(DEFAULT_SERVICE_RANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,48 @@ def parse_host(text: str, key: str) -> str:
     return name
 
 
+def parse_service_range(text: str) -> Network:
+    """The range that ClusterIPs come from. Raises ConfigError."""
+    key = "service-cluster-ip-range"
+    if "," in text:
+        raise ConfigError(f'{key}: "{text}" is more than one range; Services here have addresses of one family')
+    try:
+        found = ipaddress.ip_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise ConfigError(f'{key}: "{text}" is not a range of addresses; write it like {DEFAULT_SERVICE_RANGE}')
+    longest, shortest = SERVICE_PREFIXES[found.version]
+    if not longest <= found.prefixlen <= shortest:
+        raise ConfigError(f'{key}: "{text}" is too {"large" if found.prefixlen < longest else "small"}; '
+                          f"for IPv{found.version}, give a prefix length from {longest} to {shortest}")  # fmt: skip
+    return found
+
+
+def parse_advertise_address(text: str, services: Network) -> str:
+    """Where Pods reach the server, normalised. Raises ConfigError."""
+    key = "advertise-address"
+    try:
+        address = str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ConfigError(f'{key}: "{text}" is not an IP address') from None
+    if why := _why_not_advertised(address, services):
+        raise ConfigError(f'{key}: "{text}" {why}')
+    return address
+
+
+def _why_not_advertised(text: str, services: Network) -> str:
+    """Why the endpoints of a Service cannot have this address; "" when they can."""
+    address = ipaddress.ip_address(text)
+    if address.is_unspecified or address.is_loopback or address.is_link_local or address.is_multicast:
+        return "means something else on each machine; give an address of this one that others reach"
+    if "%" in text or address.version != services.version:
+        return f"is not of the family of {services}, the range of Services (service-cluster-ip-range)"
+    if address in services:
+        return f"is inside {services}, the range of Services (service-cluster-ip-range)"
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Everything the server needs to know. Paths are texts, because this room does no I/O."""
@@ -87,6 +136,9 @@ class ServerConfig:
     secure_port: int = DEFAULT_PORT
     endpoints: tuple[Endpoint, ...]
     extra_sans: tuple[str, ...] = ()
+    advertise_address: str = ""
+    """Where Pods reach this server; "" when nothing that others can use is known."""
+    service_range: Network = _SERVICES
     storage: str = ""
     authorization_modes: tuple[str, ...] = ("Node", "RBAC")
     anonymous_auth: bool = True
@@ -113,8 +165,10 @@ def server_config(
     bind_address: str = "0.0.0.0",  # noqa: S104 - as above
     secure_port: int = DEFAULT_PORT,
     control_plane_endpoints: Sequence[str] = (),
-    detected_address: str = "127.0.0.1",
+    detected_addresses: Sequence[str] = (),
     extra_sans: Sequence[str] = (),
+    advertise_address: str = "",
+    service_cluster_ip_range: str = DEFAULT_SERVICE_RANGE,
     storage: str = "",
     authorization_mode: str = "Node,RBAC",
     anonymous_auth: bool = True,
@@ -129,8 +183,8 @@ def server_config(
 ) -> ServerConfig:
     """Checked configuration from flag values.
 
-    `detected_address` is this machine's address, used when no endpoint is given. `audit_log_path`: None means `audit.log` in
-    the data directory, "" means no audit log.
+    `detected_addresses` are this machine's, at most one of a family; without an endpoint the first is used. `audit_log_path`:
+    None means `audit.log` in the data directory, "" means no audit log.
     """
     if not data_dir:
         raise ConfigError("data-dir: give a directory to keep the state in")
@@ -158,16 +212,26 @@ def server_config(
     modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
     if "AlwaysAllow" in modes and anonymous_auth:
         anonymous_auth = False  # reference/kubernetes.md 5.12: forced off, or everybody would be allowed everything
+    services = parse_service_range(service_cluster_ip_range)
+    bound = ipaddress.ip_address(bind_address)
+    if advertise_address:
+        advertise_address = parse_advertise_address(advertise_address, services)
     endpoints = tuple(parse_endpoint(text, "control-plane-endpoint", secure_port) for text in control_plane_endpoints)
     if not endpoints:
-        bound = ipaddress.ip_address(bind_address)
-        endpoints = (Endpoint(detected_address if bound.is_unspecified else str(bound), secure_port),)
+        own = next(iter(detected_addresses), "127.0.0.1") if bound.is_unspecified else str(bound)
+        endpoints = (Endpoint(advertise_address or own, secure_port),)
+    if not advertise_address:
+        candidates = detected_addresses if bound.is_unspecified else (str(bound),)
+        usable = (text for text in candidates if not _why_not_advertised(text, services))
+        advertise_address = next(usable, "")
     return ServerConfig(
         data_dir=data_dir.rstrip("/") or "/",
         bind_address=bind_address,
         secure_port=secure_port,
         endpoints=endpoints,
         extra_sans=tuple(parse_host(name, "apiserver-cert-extra-sans") for name in extra_sans),
+        advertise_address=advertise_address,
+        service_range=services,
         storage=storage,
         authorization_modes=modes,
         anonymous_auth=anonymous_auth,

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from mooring.controllers.actions import Action, Create, Delete, Update
-from mooring.controllers.apiserverservice import ApiServerService, published
+from mooring.controllers.apiserverservice import ApiServerService
 from mooring.wire.schema import Obj
 from tests.support.plans import fed, plan, thing, views, with_metadata
 
 KEY = ("default", "kubernetes")
 DEFAULT = thing("default", status={"phase": "Active"})
-CONTROLLER = ApiServerService(("192.0.2.1", "192.0.2.2"), 6443)
+FIRST = "10.96.0.1"
+CONTROLLER = ApiServerService(("192.0.2.1", "192.0.2.2"), 6443, FIRST)
 HERE = {"name": "kubernetes", "namespace": "default"}
 OUTER = {"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}
 INNER = {"name": "https", "port": 6443, "protocol": "TCP"}
@@ -23,7 +24,7 @@ KINDS = ("services", "endpoints", "endpointslices")
 
 def created(addresses: tuple[str, ...] = CONTROLLER.addresses) -> dict[str, Obj]:
     """What is created in an empty cluster, by plural."""
-    actions = plan(ApiServerService(addresses, 6443), KEY, views(namespaces=[DEFAULT]))
+    actions = plan(ApiServerService(addresses, 6443, FIRST), KEY, views(namespaces=[DEFAULT]))
     assert all(isinstance(action, Create) for action in actions)
     return {action.plural: action.obj for action in actions if isinstance(action, Create)}
 
@@ -81,7 +82,7 @@ def test_without_an_address_to_publish_the_service_leads_nowhere() -> None:
 
 def test_what_is_right_stays() -> None:
     assert planned(stored()) == []
-    empty = ApiServerService((), 6443)
+    empty = ApiServerService((), 6443, FIRST)
     found = {name: with_metadata(obj, uid="u", resourceVersion="7") for name, obj in created(()).items()}
     assert planned(found, empty) == []
     found["endpointslices"].pop("endpoints")
@@ -154,20 +155,9 @@ def test_what_wakes_it() -> None:
     assert fed(CONTROLLER, views(namespaces=[DEFAULT], **own)) == [KEY] * 4
 
 
-@pytest.mark.parametrize(
-    ("endpoints", "addresses", "port"),
-    [
-        pytest.param([("192.0.2.1", 6443)], ("192.0.2.1",), 6443, id="one server"),
-        pytest.param(
-            [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 1)], ("192.0.2.1", "192.0.2.2"), 1, id="each once"
-        ),
-        pytest.param([("192.0.2.1", 1), ("192.0.2.2", 2)], ("192.0.2.1",), 1, id="those with the port of the first"),
-        pytest.param([("api.example", 1), ("192.0.2.2", 2)], ("192.0.2.2",), 2, id="no names"),
-        pytest.param([("127.0.0.1", 6443)], (), 6443, id="no loopback"),
-        pytest.param([("2001:db8::1", 6443)], (), 6443, id="no IPv6, which this cluster's Services do not have"),
-        pytest.param([("192.0.2.1", 0)], (), 443, id="no port that is not known yet"),
-        pytest.param([], (), 443, id="nothing"),
-    ],
-)
-def test_which_addresses_are_published(endpoints: list[tuple[str, int]], addresses: tuple[str, ...], port: int) -> None:
-    assert published(endpoints) == (addresses, port)
+def test_a_range_of_ipv6_has_slices_of_ipv6() -> None:
+    actions = plan(ApiServerService(("2001:db8::1",), 6443, "fd00::1"), KEY, views(namespaces=[DEFAULT]))
+    found = {action.plural: action.obj for action in actions if isinstance(action, Create)}
+    assert found["services"]["spec"]["clusterIPs"] == ["fd00::1"]
+    assert found["endpoints"]["subsets"][0]["addresses"] == [{"ip": "2001:db8::1"}]
+    assert found["endpointslices"]["addressType"] == "IPv6"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ KUBEADM = [
 
 
 def first_boot(room: Room, ca: bytes = CA, **flags: Any) -> FirstBoot:
-    config = server_config(**{"data_dir": "/d", "detected_address": "192.0.2.1", **flags})
+    config = server_config(**{"data_dir": "/d", "detected_addresses": ("192.0.2.1",), **flags})
     return FirstBoot(room.registry, room.clock, config, ca)
 
 
@@ -181,8 +182,12 @@ async def test_a_token_that_is_there_is_replaced(room: Room) -> None:
 
 @in_empty_room
 async def test_what_kubeadm_join_reads_is_there(room: Room) -> None:
-    await first_boot(room).run()
-    for wanted in (kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2"), kubeadmconfig.kubelet_config()):
+    services = ip_network("192.0.2.128/25")
+    await first_boot(room, service_cluster_ip_range=str(services)).run()
+    for wanted in (
+        kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", services),
+        kubeadmconfig.kubelet_config(services),
+    ):
         found = await room.get("configmaps", wanted["metadata"]["name"], "kube-system")
         assert found.obj["data"] == wanted["data"]
 
@@ -191,7 +196,7 @@ async def test_what_kubeadm_join_reads_is_there(room: Room) -> None:
 async def test_kubeadm_config_follows_the_endpoint(room: Room) -> None:
     await first_boot(room).run()
     await room.patch("configmaps", "kubeadm-config", {"data": {"more": "x"}}, "kube-system")
-    await first_boot(room, detected_address="192.0.2.2").run()
+    await first_boot(room, detected_addresses=("192.0.2.2",)).run()
     data = (await room.get("configmaps", "kubeadm-config", "kube-system")).obj["data"]
     assert yaml.safe_load(data["ClusterConfiguration"])["controlPlaneEndpoint"] == "192.0.2.2:6443"
     assert data["more"] == "x"
@@ -205,7 +210,7 @@ def test_what_administrators_write_for_joiners_stays(name: str, key: str) -> Non
     async def body(room: Room) -> None:
         await first_boot(room).run()
         await room.patch("configmaps", name, {"data": {key: "by: hand\n"}}, "kube-system")
-        await first_boot(room, detected_address="192.0.2.2").run()
+        await first_boot(room, detected_addresses=("192.0.2.2",)).run()
         assert (await room.get("configmaps", name, "kube-system")).obj["data"] == {key: "by: hand\n"}
 
     body()

@@ -41,7 +41,7 @@ EVERYTHING = (
 
 
 def config(root: Path, **flags: Any) -> ServerConfig:
-    return server_config(**{"data_dir": str(root), "detected_address": "192.0.2.1", **flags})
+    return server_config(**{"data_dir": str(root), "detected_addresses": ("192.0.2.1",), **flags})
 
 
 def prepared(root: Path, now: datetime = NOW, **flags: Any) -> Prepared:
@@ -270,7 +270,7 @@ from mooring.clock import SystemClock
 from mooring.config import server_config
 from mooring.plane.material import prepare
 sys.stdin.read()
-prepare(server_config(data_dir=sys.argv[1], detected_address="192.0.2.1"), SystemClock().now(), secrets.token_bytes)
+prepare(server_config(data_dir=sys.argv[1], detected_addresses=("192.0.2.1",)), SystemClock().now(), secrets.token_bytes)
 """
 
 

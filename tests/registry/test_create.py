@@ -15,7 +15,8 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.registry.writing import GENERATE_TRIES, MAX_OBJECT
+from mooring.registry.refusals import MAX_OBJECT
+from mooring.registry.writing import GENERATE_TRIES
 from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret
 

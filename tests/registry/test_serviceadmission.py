@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+import asyncio
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
 import pytest
 
 from mooring.errors import InternalServerError, InvalidError
-from mooring.kinds.serviceallocation import CIDR, NODE_PORTS
-from mooring.registry.admission import serviceallocation
+from mooring.kinds.serviceallocation import DEFAULT_RANGE, NODE_PORTS
+from mooring.registry.admission import build, serviceallocation
+from mooring.storage.memory import MemoryStorage
 from mooring.wire.schema import Obj
-from tests.support.registryroom import Room, in_room
+from tests.support.registryroom import Room, in_room, open_room
 
 NODE_PORT = {"type": "NodePort"}
 LOCAL = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
@@ -35,7 +37,7 @@ async def test_every_service_has_an_address_of_its_own(room: Room) -> None:
     addresses = [spec["clusterIP"] for spec in specs]
     assert [spec["clusterIPs"] for spec in specs] == [[address] for address in addresses]
     assert len(set(addresses)) == 20
-    assert all(IPv4Address(address) in CIDR for address in addresses)
+    assert all(IPv4Address(address) in DEFAULT_RANGE for address in addresses)
     await room.delete("services", "s0")
     assert (await make(room, "again", clusterIP=addresses[0]))["clusterIPs"] == [addresses[0]]
 
@@ -84,7 +86,7 @@ async def test_an_update_keeps_the_address_and_a_new_type_gets_one(room: Room) -
     third = (await room.patch("services", "s", {"spec": {**NAME}})).obj["spec"]
     assert "clusterIP" not in third
     back = (await room.patch("services", "s", {"spec": {"type": "ClusterIP", "externalName": None}})).obj["spec"]
-    assert IPv4Address(back["clusterIP"]) in CIDR
+    assert IPv4Address(back["clusterIP"]) in DEFAULT_RANGE
 
 
 @in_room
@@ -151,11 +153,41 @@ async def test_an_update_keeps_node_ports(room: Room) -> None:
 @in_room
 async def test_when_everything_is_taken(room: Room) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serviceallocation, "free_address", lambda used, seed: None)
+        patch.setattr(serviceallocation, "free_address", lambda *asked: None)
         with pytest.raises(
             InternalServerError, match=r"every address of 10\.96\.0\.0/12, the range of Services, is taken"
         ):
             await make(room, "s")
-        patch.setattr(serviceallocation, "free_port", lambda used, seed: None)
+        patch.setattr(serviceallocation, "free_port", lambda *asked: None)
         with pytest.raises(InternalServerError, match="every node port is taken"):
             await make(room, "s", **NODE_PORT, clusterIP="10.96.0.9")
+
+
+def test_services_have_addresses_of_the_family_and_range_of_the_cluster() -> None:
+    services = ip_network("fd00:10::/108")
+
+    async def body() -> None:
+        storage = MemoryStorage()
+        await storage.open()
+        async with open_room(storage, admission=build(services=services)) as room:
+            await room.create("namespaces", {"metadata": {"name": "default"}})
+            spec = await make(room, "s")
+            assert ip_address(spec["clusterIP"]) in services
+            assert (spec["ipFamilies"], spec["ipFamilyPolicy"]) == (["IPv6"], "SingleStack")
+            taken = spec["clusterIP"]
+            with pytest.raises(InvalidError, match="provided IP is already allocated"):
+                await make(room, "t", clusterIP=taken.upper())
+            with pytest.raises(
+                InvalidError, match=r"is not in the valid range\. The range of valid IPs is fd00:10::/108"
+            ):
+                await make(room, "t", clusterIP="10.96.0.9")
+            with pytest.raises(
+                InvalidError, match=r'spec.ipFamilies\[0\]: Invalid value: "IPv4": not configured on this'
+            ):
+                await make(room, "t", ipFamilies=["IPv4"])
+            elsewhere = await make(room, "t", clusterIP="None", ipFamilies=["IPv4"])
+            assert elsewhere["ipFamilies"] == ["IPv4", "IPv6"], "nobody here keeps its endpoints"
+            await make(room, "name", **NAME)
+        await storage.close()
+
+    asyncio.run(body())

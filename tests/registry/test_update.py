@@ -18,8 +18,9 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
+from mooring.registry.refusals import MAX_OBJECT
 from mooring.registry.stored import copied
-from mooring.registry.writing import MAX_OBJECT, PATCH_TRIES
+from mooring.registry.writing import PATCH_TRIES
 from mooring.storage.contract import RevisionMismatchError
 from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret

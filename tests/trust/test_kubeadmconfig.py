@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import yaml
 from mooring.trust import kubeadmconfig
 from mooring.wire.schema import Obj
 
-OURS = kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2")
+SERVICES = ip_network("10.96.0.0/12")
+OURS = kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", SERVICES)
 TEXT: str = OURS["data"]["ClusterConfiguration"]
 
 
@@ -31,7 +33,7 @@ def test_a_joiner_finds_the_cluster_s_configuration_where_kubeadm_keeps_it() -> 
 
 
 def test_a_joiner_finds_the_kubelet_s_configuration_where_kubeadm_keeps_it() -> None:
-    config_map = kubeadmconfig.kubelet_config()
+    config_map = kubeadmconfig.kubelet_config(SERVICES)
     assert config_map["metadata"] == {"name": "kubelet-config", "namespace": "kube-system"}
     configuration: dict[str, Any] = yaml.safe_load(config_map["data"]["kubelet"])
     assert configuration["apiVersion"] == "kubelet.config.k8s.io/v1beta1"
@@ -47,7 +49,16 @@ def test_a_joiner_finds_the_kubelet_s_configuration_where_kubeadm_keeps_it() -> 
     ("config_map", "ours"),
     [
         pytest.param(OURS, True, id="what was just written"),
-        pytest.param(kubeadmconfig.kubeadm_config("[2001:db8::1]:6443", "v1.35.0"), True, id="of another endpoint"),
+        pytest.param(
+            kubeadmconfig.kubeadm_config("[2001:db8::1]:6443", "v1.35.0", SERVICES), True, id="of another endpoint"
+        ),
+        pytest.param(
+            kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", ip_network("fd00::/108")),
+            True,
+            id="of another range",
+        ),
+        pytest.param(with_text(TEXT.replace("networking:", "other:")), False, id="without a network"),
+        pytest.param(with_text(TEXT.replace("serviceSubnet: ", "x: ")), False, id="without a range"),
         pytest.param(with_text(TEXT + "featureGates: {}\n"), False, id="with a line more"),
         pytest.param(with_text(TEXT.replace("kubernetes\n", "prod\n")), False, id="with another name"),
         pytest.param(with_text(TEXT.replace("controlPlaneEndpoint: ", "# ")), False, id="without an endpoint"),

@@ -27,6 +27,7 @@ from mooring.errors import ConfigError
 from mooring.kinds import BY_PLURAL
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import prepare
+from mooring.plane.servicerange import keep as keep_service_range
 from mooring.registry import admission
 from mooring.registry.store import Registry
 from mooring.storage import open_storage
@@ -73,7 +74,9 @@ async def _first_boot(config: ServerConfig, ca_pem: bytes, clock: Clock, wish: F
         def decide(attributes: Attributes) -> Decision:
             return authorize(attributes, authorizers, registry.views)
 
-        registry = Registry(storage, tuple(BY_PLURAL.values()), clock, secrets.token_bytes, admission.build(), decide)
+        await keep_service_range(storage, config.service_range, clock.now(), secrets.token_bytes)
+        plugins = admission.build(services=config.service_range)
+        registry = Registry(storage, tuple(BY_PLURAL.values()), clock, secrets.token_bytes, plugins, decide)
         await registry.start()
         stack.push_async_callback(registry.stop)
         first = registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE) is None

@@ -21,6 +21,7 @@ import click
 from mooring.config import (
     DEFAULT_ISSUER,
     DEFAULT_PORT,
+    DEFAULT_SERVICE_RANGE,
     ServerConfig,
     server_config,
 )
@@ -67,16 +68,17 @@ def default_data_dir() -> str:
     return str(root / "mooring")
 
 
-def detected_address() -> str:
-    """The address of the interface that the default route uses; 127.0.0.1 when there is none. Sends nothing."""
+def detected_addresses() -> tuple[str, ...]:
+    """The addresses of the interfaces that the default routes use, IPv4 first; none without a route. Sends nothing."""
+    found = []
     for address, family in _NOWHERE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((address, 9))
-                return str(probe.getsockname()[0])
+                found.append(str(probe.getsockname()[0]))
         except OSError:
             continue
-    return "127.0.0.1"
+    return tuple(found)
 
 
 def published_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
@@ -133,6 +135,20 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         "[default: as on the last start, else this machine's address]",
         multiple=True,
         metavar="HOST[:PORT]",
+    ),
+    _flag(
+        "--advertise-address",
+        "IP address under which Pods reach this server; the Service default/kubernetes leads there. "
+        "[default: --bind-address, else this machine's address]",
+        default="",
+        metavar="IP",
+    ),
+    _flag(
+        "--service-cluster-ip-range",
+        "Range that Services get their addresses from, IPv4 or IPv6; stays as it was when the cluster was made.",
+        default=DEFAULT_SERVICE_RANGE,
+        show_default=True,
+        metavar="CIDR",
     ),
     _flag(
         "--apiserver-cert-extra-sans",
@@ -236,6 +252,8 @@ def server_configuration(
     bind_address: str,
     secure_port: int,
     control_plane_endpoint: Sequence[str],
+    advertise_address: str,
+    service_cluster_ip_range: str,
     apiserver_cert_extra_sans: Sequence[str],
     storage: str,
     authorization_mode: str,
@@ -250,14 +268,17 @@ def server_configuration(
     shutdown_delay_duration: timedelta,
 ) -> ServerConfig:
     """The checked configuration that server flags mean. Raises ConfigError."""
-    root, address = Path(data_dir or default_data_dir()).absolute(), detected_address()
-    endpoints = listed(control_plane_endpoint) or published_before(root, {address, bind_address, "127.0.0.1", "::1"})
+    root, addresses = Path(data_dir or default_data_dir()).absolute(), detected_addresses()
+    local = {*addresses, advertise_address, bind_address, "127.0.0.1", "::1"}
+    endpoints = listed(control_plane_endpoint) or published_before(root, local)
     return server_config(
         data_dir=str(root),
         bind_address=bind_address,
         secure_port=secure_port or free_port(bind_address),
         control_plane_endpoints=endpoints,
-        detected_address=address,
+        detected_addresses=addresses,
+        advertise_address=advertise_address,
+        service_cluster_ip_range=service_cluster_ip_range,
         extra_sans=listed(apiserver_cert_extra_sans),
         storage=storage,
         authorization_mode=authorization_mode,

@@ -21,6 +21,7 @@ from mooring.controllers.podcleaner import PodCleaner
 from mooring.controllers.rootcapublisher import RootCaPublisher
 from mooring.controllers.serviceaccounts import ServiceAccounts
 from mooring.controllers.tokencleaner import TokenCleaner
+from mooring.kinds.serviceallocation import DEFAULT_RANGE, api_address
 from mooring.pki.authority import Authority
 from mooring.pki.profiles import SIGNING_DURATION
 
@@ -34,7 +35,8 @@ class ControllerSettings:
     signing_duration: timedelta = SIGNING_DURATION
     addresses: tuple[str, ...] = ()
     port: int = PORT
-    """Where Pods reach the API servers, as `apiserverservice.published` finds it."""
+    """Where Pods reach the API server; no address when none is known that they could use."""
+    service_address: str = api_address(DEFAULT_RANGE)
 
 
 CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType(
@@ -52,7 +54,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "garbage-collector-controller": lambda settings: GarbageCollector(),
         "pod-garbage-collector-controller": lambda settings: PodCleaner(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
-        "kubernetes-service-controller": lambda settings: ApiServerService(settings.addresses, settings.port),
+        "kubernetes-service-controller": lambda settings: ApiServerService(
+            settings.addresses, settings.port, settings.service_address
+        ),
         "event-cleaner": lambda settings: EventCleaner(),
     }
 )

@@ -1,12 +1,11 @@
 """kubernetes-service-controller: the Service `kubernetes` in `default`, behind which the API servers are.
 
 Rules kept here (reference/kubernetes.md 7.15; kube-apiserver's bootstrap controller, whose work this is):
-* The Service has the first address of the range and the port https, 443, that leads to the servers' own port. A deleted one comes
-  back; ports, selector and type are put right. Labels, annotations and the rest are whoever's they are.
+* The Service has the first address of the range (`service_address`) and the port https, 443, that leads to the server's own
+  port. A deleted one comes back; ports, selector and type are put right. Labels, annotations and the rest are whoever's they are.
 * Its Endpoints and its EndpointSlice say where the servers are, and nothing else; the label on the Endpoints keeps others from
   mirroring them into slices.
-* Addresses that mean something else on each machine (loopback, link-local) are not published: a Service cannot lead there. When
-  there is no other, the Service stands and leads nowhere.
+* When no address is known that Pods could use (`mooring.config` chooses it), the Service stands and leads nowhere.
 * The address of a Service cannot be changed: one that has another is replaced.
 """
 
@@ -15,12 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import IPv4Address
 
 from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
 from mooring.controllers.activenamespaces import NAMESPACES, is_active
-from mooring.kinds.addresses import parse_address, special_address_errors
-from mooring.kinds.serviceallocation import API_ADDRESS
 from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
 
@@ -32,29 +28,13 @@ SKIP_MIRROR = {"endpointslice.kubernetes.io/skip-mirror": "true"}
 OF_SERVICE = {"kubernetes.io/service-name": NAME}
 
 
-def published(endpoints: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], int]:
-    """Of the (host, port) under which the servers are reached, the addresses that can be published, and their port.
-
-    That is the port of the first of them; addresses with another port, and host names, are left out. Where nothing can be
-    published, the port is the first that is known.
-    """
-    known = [(_usable(host), port) for host, port in endpoints if port]
-    usable = [(str(address), port) for address, port in known if address is not None]
-    port = next((port for _, port in (*usable, *known)), PORT)
-    return tuple(dict.fromkeys(address for address, its_port in usable if its_port == port)), port
-
-
-def _usable(host: str) -> IPv4Address | None:
-    address = parse_address(host)
-    return address if isinstance(address, IPv4Address) and not special_address_errors(address, "") else None
-
-
 @dataclass(frozen=True, slots=True)
 class ApiServerService:
-    """Keeps `default/kubernetes`; `addresses` and `port` as `published` finds them."""
+    """Keeps `default/kubernetes`. `addresses` are all of the family of `service_address`, and may be none."""
 
     addresses: tuple[str, ...]
     port: int
+    service_address: str
     name: str = "kubernetes-service-controller"
     watches: tuple[str, ...] = (SERVICES, ENDPOINTS, SLICES, NAMESPACES)
 
@@ -75,12 +55,17 @@ class ApiServerService:
 
     def _service(self, found: Obj | None) -> Action | None:
         port = {"name": PORT_NAME, "protocol": "TCP", "port": PORT, "targetPort": self.port}
-        spec: Obj = {"type": "ClusterIP", "clusterIP": API_ADDRESS, "clusterIPs": [API_ADDRESS], "ports": [port]}
+        spec: Obj = {
+            "type": "ClusterIP",
+            "clusterIP": self.service_address,
+            "clusterIPs": [self.service_address],
+            "ports": [port],
+        }
         if found is None:
             return Create(SERVICES, _new("Service", "v1", LABELS, spec={**spec, "sessionAffinity": "None"}))
         present = found.get("spec") or {}
         metadata = found["metadata"]
-        if present.get("clusterIP") != API_ADDRESS:
+        if present.get("clusterIP") != self.service_address:
             return Delete(SERVICES, NAMESPACE, NAME, metadata["uid"], metadata["resourceVersion"])
         if not present.get("selector") and all(present.get(name) == value for name, value in spec.items()):
             return None
@@ -98,7 +83,7 @@ class ApiServerService:
             "EndpointSlice",
             "discovery.k8s.io/v1",
             OF_SERVICE,
-            addressType="IPv4",
+            addressType="IPv6" if ":" in self.service_address else "IPv4",
             ports=[{"name": PORT_NAME, "port": self.port, "protocol": "TCP"}],
             endpoints=[{"addresses": [address], "conditions": {"ready": True}} for address in self.addresses],
         )

@@ -1,9 +1,10 @@
 """Service: a name and an address for a set of Pods. Nothing here routes traffic: who does reads Services and EndpointSlices.
 
 Rules kept here (Kubernetes API reference, core/v1 Service; documentation "Service", "IPv4/IPv6 dual-stack"; 7.9, 7.13):
-* Type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods, unless said otherwise. This cluster
-  has IPv4 addresses only; a headless Service without selector may say more, since nobody here keeps its endpoints.
-* clusterIP and the first of clusterIPs are one thing with two names. Addresses and node ports are given out by admission.
+* Type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods, unless said otherwise.
+* clusterIP and the first of clusterIPs are one thing with two names. Addresses, their families and node ports are given out by
+  admission; each is claimed in the store, so that no two servers give out the same.
+* Endpoints of the same name go with the Service. Its EndpointSlices are owned by it, and the garbage collector's.
 * An update that leaves out what was given out keeps it; one to a type that has no use for it gives it back, unless it asks for
   something else at the same time, which validation judges.
 * The main resource changes all but status, `/status` status only. PUT to a missing name creates.
@@ -16,18 +17,16 @@ from collections.abc import Mapping
 from mooring.kinds import servicevalidation
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.parts import restore
+from mooring.kinds.serviceclaims import claims
 from mooring.kinds.servicecolumns import COLUMNS
 from mooring.kinds.serviceschema import SERVICE
 from mooring.kinds.servicetypes import (
     BALANCER,
     CLIENT_SECONDS,
-    EXTERNAL_NAME,
-    FAMILIES,
     checks_health,
     has_cluster_ip,
     has_node_ports,
     is_external,
-    is_headless,
 )
 from mooring.wire.names import dns1035_label_errors
 from mooring.wire.resource import Resource, Subresource
@@ -70,18 +69,6 @@ def _prepare_create(obj: Obj, change: Change) -> None:
     obj["status"] = {"loadBalancer": {}}
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
-    _families(spec)
-
-
-def _families(spec: Obj) -> None:
-    if spec["type"] == EXTERNAL_NAME:
-        return
-    elsewhere = is_headless(spec) and not spec.get("selector")
-    policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if elsewhere else "SingleStack")
-    families = spec.get("ipFamilies") or [FAMILIES[0]]
-    if elsewhere and policy != "SingleStack" and len(families) == 1:
-        families = [*families, *(family for family in FAMILIES if family not in families)]
-    spec["ipFamilies"] = families
 
 
 def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
@@ -94,7 +81,6 @@ def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and name in kept:
                 spec[name] = kept[name]
-    _families(spec)
 
 
 def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
@@ -191,4 +177,6 @@ KIND = Kind(
     subresources={"status": SubresourcePolicy(prepare_update=_prepare_status)},
     create_on_update=True,
     returns_deleted=True,
+    claims=claims,
+    takes_along=("endpoints",),
 )

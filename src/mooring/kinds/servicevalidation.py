@@ -34,6 +34,7 @@ from mooring.kinds.servicetypes import (
     has_cluster_ip,
     is_external,
     is_headless,
+    leads_elsewhere,
 )
 from mooring.wire.names import dns1123_subdomain_errors, qualified_name_errors
 from mooring.wire.schema import Obj
@@ -206,16 +207,10 @@ def _family_errors(spec: Obj) -> list[FieldError]:
     ]
     if policy is not None and policy not in POLICIES:
         errors.append(not_supported("spec.ipFamilyPolicy", policy, POLICIES))
-    if errors or (is_headless(spec) and not spec.get("selector")):
-        return errors
-    if policy == "RequireDualStack":
+    if not errors and policy == "RequireDualStack" and not leads_elsewhere(spec):
         why = "this cluster is not configured for dual-stack services"
         errors.append(invalid("spec.ipFamilyPolicy", policy, why))
-    return errors + [
-        invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster")
-        for index, family in enumerate(families)
-        if family != FAMILIES[0]
-    ]
+    return errors
 
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:

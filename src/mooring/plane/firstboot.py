@@ -105,12 +105,12 @@ class FirstBoot:
             return  # another server reconciles the same object to the same end
 
     def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
-        endpoint = self._config.endpoints[0]
+        endpoint, services = self._config.endpoints[0], self._config.service_range
         info = clusterinfo.config_map(endpoint.url, self._ca_pem)
         yield self._config_map(info, KUBECONFIG_KEY, _is_ours)
-        joining = kubeadmconfig.kubeadm_config(str(endpoint), KUBERNETES_VERSION)
+        joining = kubeadmconfig.kubeadm_config(str(endpoint), KUBERNETES_VERSION, services)
         yield self._config_map(joining, kubeadmconfig.KUBEADM_KEY, kubeadmconfig.is_ours)
-        yield self._config_map(kubeadmconfig.kubelet_config(), kubeadmconfig.KUBELET_KEY, lambda _: False)
+        yield self._config_map(kubeadmconfig.kubelet_config(services), kubeadmconfig.KUBELET_KEY, lambda _: False)
 
     async def _config_map(self, wanted: Obj, key: str, is_ours: Callable[[Obj], bool]) -> None:
         """Create it, or bring the text under `key` up to date as long as it is ours."""

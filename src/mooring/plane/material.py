@@ -34,7 +34,7 @@ from cryptography.exceptions import InvalidSignature
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
-from mooring.kinds.serviceallocation import API_ADDRESS
+from mooring.kinds.serviceallocation import api_address
 from mooring.pki import profiles
 from mooring.pki.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.keys import (
@@ -191,9 +191,11 @@ class _Preparation:
         return (certificate,), key
 
     def _serving_names(self) -> tuple[list[str], list[str]]:
-        names, addresses = list(LOCAL_NAMES), [*LOCAL_ADDRESSES, API_ADDRESS]
+        names, addresses = list(LOCAL_NAMES), [*LOCAL_ADDRESSES, api_address(self.config.service_range)]
         for host in (*(endpoint.host for endpoint in self.config.endpoints), *self.config.extra_sans):
             (addresses if _is_address(host) else names).append(host)
+        if self.config.advertise_address:
+            addresses.append(self.config.advertise_address)
         if not ipaddress.ip_address(self.config.bind_address).is_unspecified:
             addresses.append(self.config.bind_address)
         return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))

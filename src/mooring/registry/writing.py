@@ -9,6 +9,8 @@ Rules kept here:
 * Server-side apply creates or merges; `mooring.registry.ownership` says what it and every other write leave in managedFields.
 * generateName is tried eight times; after that 409 with a hint to try again.
 * dryRun goes through everything but the store.
+* What no two objects may have is claimed before the write (`mooring.registry.claims`). What was asked for and is taken is 422;
+  what admission chose is chosen again.
 * Deleting: `mooring.registry.lifecycle` says what holds an object; the update that removes the last holder deletes.
 * Stored objects stay below etcd's request limit, whatever the driver, so that data can move between drivers.
 """
@@ -16,47 +18,48 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mooring.errors import (
-    STALE,
     AlreadyExistsError,
     ApiError,
-    BadRequestError,
-    ConflictError,
     Details,
-    ForbiddenError,
     InvalidError,
     MethodNotAllowedError,
     NotFoundError,
-    RequestEntityTooLargeError,
+    StorageError,
 )
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
 from mooring.kinds.view import Views
 from mooring.registry import lifecycle, ownership
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
+from mooring.registry.claims import ClaimedError, Claims, claimed
 from mooring.registry.reading import Listed, Reader
+from mooring.registry.refusals import bounded, check_place, exists, may_not_create, missing, refused, stale
 from mooring.registry.stored import Stored, copied, encoded
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.wire.schema import Obj
 
-MAX_OBJECT = 1536 * 1024
-"""Bytes of one stored object: etcd's default request limit (7.17)."""
 GENERATE_TRIES = 8
 """Names tried for one generateName (7.13)."""
 PATCH_TRIES = 5
 """Times a patch is applied to a newer state (7.11)."""
+CLAIM_TRIES = 8
+"""Times something else is chosen when another server takes what was chosen: as often as a name."""
 WRITE_TRIES = 30
 """Times an unconditional PUT or DELETE is repeated on a newer state: far more than contention explains, yet not for ever."""
 DELETE_WORKERS = 16
 """Deletes of one deletecollection under way at once: enough to fill a group commit, few enough to leave room for others."""
 
 Entropy = Callable[[int], bytes]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Writer:
         self._entropy = entropy
         self._admission = tuple(admission)
         self._authorize = authorize
+        self._claims = Claims(storage, reader, entropy)
 
     def admit(self, request: AdmissionRequest) -> None:
         """Ask every admission plugin, in order."""
@@ -129,7 +133,7 @@ class Writer:
         error: AlreadyExistsError | None = None
         for _ in range(GENERATE_TRIES if generated else 1):
             try:
-                return await self._create(kind, namespace, copied(obj), change, options.dry_run)
+                return await self._create(kind, namespace, obj, change, options.dry_run)
             except AlreadyExistsError as failure:
                 error = failure
         assert error is not None  # the loop ran and did not return
@@ -149,7 +153,26 @@ class Writer:
         dry_run: bool,
         managed: Sequence[Obj] = (),
     ) -> Stored:
-        """`obj` belongs to this call; `managed` are the entries of an object that is applied."""
+        """`managed`: the entries of an object that is applied. What admission chose and another server took is chosen anew."""
+        taken: ClaimedError | None = None
+        for _ in range(CLAIM_TRIES):
+            try:
+                return await self._attempt(kind, namespace, copied(obj), change, dry_run, managed)
+            except ClaimedError as failure:
+                taken = failure
+            name = (obj.get("metadata") or {}).get("name", "")
+            present = await self._reader.current(kind, namespace, name)
+            if present is not None:
+                raise exists(kind, present)
+            if taken.claim.key in claimed(kind, obj):
+                break
+        assert taken is not None  # the loop ran and did not return
+        raise refused(kind, name, taken.claim.error)
+
+    async def _attempt(
+        self, kind: Kind, namespace: str, obj: Obj, change: Change, dry_run: bool, managed: Sequence[Obj]
+    ) -> Stored:
+        """`obj` belongs to this call. Raises ClaimedError when another object has what this one would."""
         resource, at_rest = kind.resource, kind.at_rest
         obj["kind"], obj["apiVersion"] = at_rest.resource.kind, at_rest.resource.api_version
         obj.setdefault("metadata", {})
@@ -164,17 +187,19 @@ class Writer:
             raise InvalidError.of(resource.group, resource.kind, name, errors)
         if managed:
             obj["metadata"]["managedFields"] = managed
-        value = _bounded(encoded(at_rest.resource, obj))
+        value = bounded(encoded(at_rest.resource, obj))
         key = kind.key(namespace, name)
         if dry_run:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
-                raise _exists(kind, present)
+                raise exists(kind, present)
             return Stored.of(at_rest, namespace, name, 0, value)
+        taken = await self._claims.take(kind, obj, None, change)
         try:
             entry = await self._storage.create(key, value)
         except KeyExistsError as failure:
-            raise _exists(kind, self._cache.stored(failure.current), name) from failure
+            await self._claims.give_back(taken, obj)
+            raise exists(kind, self._cache.stored(failure.current), name) from failure
         return await self._seen(kind, namespace, name, entry.revision, value)
 
     async def _seen(self, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
@@ -199,7 +224,7 @@ class Writer:
         may_create: bool = False,
     ) -> tuple[Stored, bool]:
         """Replace. The flag says whether the object was created (only where the kind and the caller allow it)."""
-        _check_place(kind, obj, namespace, name)
+        check_place(kind, obj, namespace, name)
         dry_run = options.dry_run
         uid = obj["metadata"].get("uid", "")
         for _ in range(WRITE_TRIES):
@@ -207,19 +232,18 @@ class Writer:
             lifecycle.check_uid(kind, name, uid, old)
             if old is None:
                 if not kind.create_on_update or subresource:
-                    raise _missing(kind, name)
+                    raise missing(kind, name)
                 if not may_create:
-                    raise _forbidden(kind, name)
+                    raise may_not_create(kind, name)
                 try:
-                    fresh = copied(obj)
-                    fresh["metadata"].pop("resourceVersion", None)
+                    fresh = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
                     return await self._create(kind, namespace, fresh, change, dry_run), True
                 except AlreadyExistsError:
                     continue
             stored = await self._replace(kind, old, copied(obj), change, subresource, options)
             if stored is not None:
                 return stored, False
-        raise _stale(kind, name)
+        raise stale(kind, name)
 
     async def patch(
         self,
@@ -235,13 +259,13 @@ class Writer:
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
-                raise _missing(kind, name)
+                raise missing(kind, name)
             new = apply(copied(old.obj))
-            _check_place(kind, new, namespace, name)
+            check_place(kind, new, namespace, name)
             stored = await self._replace(kind, old, new, change, subresource, options)
             if stored is not None:
                 return stored
-        raise _stale(kind, name)
+        raise stale(kind, name)
 
     async def apply(
         self,
@@ -263,23 +287,23 @@ class Writer:
             lifecycle.check_uid(kind, name, uid, old)
             new, entries = ownership.merged(kind, old.obj if old is not None else {}, config, author, options.force)
             if old is not None:
-                _check_place(kind, new, namespace, name)
+                check_place(kind, new, namespace, name)
                 stored = await self._replace(kind, old, new, change, subresource, options, entries)
                 if stored is not None:
                     return stored, False
                 continue
             if subresource:
-                raise _missing(kind, name)
+                raise missing(kind, name)
             if version:
-                raise _stale(kind, name)
-            _check_place(kind, new, namespace, name)
+                raise stale(kind, name)
+            check_place(kind, new, namespace, name)
             if not may_create:
-                raise _forbidden(kind, name)
+                raise may_not_create(kind, name)
             try:
                 return await self._create(kind, namespace, new, change, options.dry_run, entries), True
             except AlreadyExistsError:
                 continue
-        raise _stale(kind, name)
+        raise stale(kind, name)
 
     async def _replace(
         self,
@@ -300,7 +324,8 @@ class Writer:
         if version in (None, "", "0"):
             new["metadata"].pop("resourceVersion", None)
         elif version != str(old.revision):
-            raise _stale(kind, name)
+            raise stale(kind, name)
+        asked = claimed(kind, new)
         before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
         sent = new["metadata"].pop("managedFields", None)
         kept = before["metadata"].pop("managedFields", None)
@@ -311,16 +336,26 @@ class Writer:
         new["metadata"]["resourceVersion"] = str(old.revision)
         if new == old.obj and not gone:
             return old
-        value = _bounded(encoded(old.kind.resource, new))
+        value = bounded(encoded(old.kind.resource, new))
         if dry_run:
             return Stored.of(old.kind, namespace, name, old.revision, value)
+        try:
+            taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
+        except ClaimedError as failure:
+            if failure.claim.key in asked:
+                raise refused(kind, name, failure.claim.error) from None
+            return None
         try:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)
             else:
                 revision = (await self._storage.update(old.key, value, expected=old.revision)).revision
         except RevisionMismatchError:
+            await self._claims.give_back(taken, new)
             return None
+        await self._claims.settle(kind, old.obj, new if not gone else None)
+        if gone:
+            await self._take_along(kind, old, change)
         return await self._seen(kind, namespace, name, revision, value)
 
     def _prepare(self, kind: Kind, new: Obj, old: Obj, change: Change, subresource: str, dry_run: bool) -> None:
@@ -348,14 +383,14 @@ class Writer:
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
-                raise _missing(kind, name)
+                raise missing(kind, name)
             lifecycle.check_uid(kind, name, options.uid, old)
             lifecycle.check_version(kind, name, options.resource_version, old)
             self._ask("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
             done = await self._delete(kind, old, options, change)
             if done is not None:
                 return done
-        raise _stale(kind, name)
+        raise stale(kind, name)
 
     async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
         """None when `old` is no longer what is stored."""
@@ -371,12 +406,24 @@ class Writer:
         try:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)
+                await self._claims.settle(kind, old.obj, None)
                 await self._cache.reach(revision)
+                await self._take_along(kind, old, change)
                 return Deleted(old.at(revision), True)
             entry = await self._storage.update(old.key, value, expected=old.revision)
         except RevisionMismatchError:
             return None
         return Deleted(await self._seen(kind, old.namespace, old.name, entry.revision, value), False)
+
+    async def _take_along(self, kind: Kind, gone: Stored, change: Change) -> None:
+        """Delete what goes with an object that is gone. Nobody is told of a failure: the object itself was deleted."""
+        for plural in kind.takes_along:
+            try:
+                await self.delete(self._cache.kinds[plural].kind, gone.namespace, gone.name, DeleteOptions(), change)
+            except (ApiError, StorageError) as error:
+                if isinstance(error, NotFoundError):
+                    continue
+                log.warning("%s %s/%s stays behind: %s", plural, gone.namespace, gone.name, error)
 
     async def delete_collection(
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
@@ -401,45 +448,3 @@ class Writer:
         if failures:
             raise failures[0]
         return listed
-
-
-def _bounded(value: bytes) -> bytes:
-    if len(value) > MAX_OBJECT:
-        raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_OBJECT}")
-    return value
-
-
-def _check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
-    """Raises BadRequestError unless the body is about the object the URL names."""
-    metadata = obj.setdefault("metadata", {})
-    given = metadata.get("name")
-    if not given:
-        raise BadRequestError(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-    if given != name:
-        raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    inside = metadata.get("namespace")
-    if kind.resource.namespaced and inside and inside != namespace:
-        raise BadRequestError(
-            f"the namespace of the object ({inside}) does not match the namespace on the request ({namespace})"
-        )
-
-
-def _missing(kind: Kind, name: str) -> NotFoundError:
-    return NotFoundError.of(kind.resource.group, kind.resource.plural, name)
-
-
-def _forbidden(kind: Kind, name: str) -> ForbiddenError:
-    why = "it is not there yet, and this user may not create it"
-    return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, why)
-
-
-def _stale(kind: Kind, name: str) -> ConflictError:
-    return ConflictError.of(kind.resource.group, kind.resource.plural, name, STALE)
-
-
-def _exists(kind: Kind, present: Stored | None, name: str = "") -> AlreadyExistsError:
-    name = present.name if present is not None else name
-    error = AlreadyExistsError.of(kind.resource.group, kind.resource.plural, name)
-    if present is not None and present.obj["metadata"].get("deletionTimestamp"):
-        return AlreadyExistsError(f"object is being deleted: {error.message}", error.details)
-    return error

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mooring.config import Network
 from mooring.errors import BadRequestError
 from mooring.wire.schema import Obj
 from mooring.wire.yamltext import decode_yaml, encode_yaml
@@ -26,25 +27,26 @@ KUBELET_NAME = "kubelet-config"
 KUBELET_KEY = "kubelet"
 CLUSTER_NAME = "kubernetes"
 DNS_DOMAIN = "cluster.local"
-SERVICE_SUBNET = "10.96.0.0/12"
-"""kubeadm's `--service-cidr`."""
-DNS_ADDRESS = "10.96.0.10"
-"""The tenth of them, which kubeadm gives the cluster's DNS."""
+DNS_OFFSET = 10
+"""kubeadm gives the cluster's DNS the tenth address of the range of Services."""
 CERTIFICATES = "/etc/kubernetes/pki"
 
 
-def kubeadm_config(endpoint: str, version: str) -> Obj:
-    """A fresh kubeadm-config for the API server at `endpoint` (host:port), of Kubernetes `version` (v1.2.3)."""
-    return _config_map(KUBEADM_NAME, KUBEADM_KEY, _cluster_configuration(endpoint, version))
+def kubeadm_config(endpoint: str, version: str, services: Network) -> Obj:
+    """A fresh kubeadm-config for the API server at `endpoint` (host:port), of Kubernetes `version` (v1.2.3).
+
+    `services` is the range of the addresses of Services.
+    """
+    return _config_map(KUBEADM_NAME, KUBEADM_KEY, _cluster_configuration(endpoint, version, str(services)))
 
 
-def kubelet_config() -> Obj:
+def kubelet_config(services: Network) -> Obj:
     """A fresh kubelet-config."""
-    return _config_map(KUBELET_NAME, KUBELET_KEY, _kubelet_configuration())
+    return _config_map(KUBELET_NAME, KUBELET_KEY, _kubelet_configuration(str(services[DNS_OFFSET])))
 
 
 def is_ours(config_map: Obj) -> bool:
-    """Whether the ClusterConfiguration is what is written here, for some endpoint and version."""
+    """Whether the ClusterConfiguration is what is written here, for some endpoint, version and range."""
     text = (config_map.get("data") or {}).get(KUBEADM_KEY, "")
     try:
         parsed, _ = decode_yaml(text)
@@ -53,14 +55,15 @@ def is_ours(config_map: Obj) -> bool:
     if not isinstance(parsed, dict):
         return False
     endpoint, version = parsed.get("controlPlaneEndpoint"), parsed.get("kubernetesVersion")
-    return isinstance(endpoint, str) and isinstance(version, str) and _text(endpoint, version) == text
+    networking = parsed.get("networking")
+    services = networking.get("serviceSubnet") if isinstance(networking, dict) else None
+    if not (isinstance(endpoint, str) and isinstance(version, str) and isinstance(services, str)):
+        return False
+    remade: str = encode_yaml(_cluster_configuration(endpoint, version, services)).decode()
+    return bool(remade == text)
 
 
-def _text(endpoint: str, version: str) -> str:
-    return encode_yaml(_cluster_configuration(endpoint, version)).decode()
-
-
-def _cluster_configuration(endpoint: str, version: str) -> dict[str, Any]:
+def _cluster_configuration(endpoint: str, version: str, services: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
@@ -75,13 +78,13 @@ def _cluster_configuration(endpoint: str, version: str) -> dict[str, Any]:
         "encryptionAlgorithm": "ECDSA-P256",
         "imageRepository": "registry.k8s.io",
         "kubernetesVersion": version,
-        "networking": {"dnsDomain": DNS_DOMAIN, "serviceSubnet": SERVICE_SUBNET},
+        "networking": {"dnsDomain": DNS_DOMAIN, "serviceSubnet": services},
         "proxy": {},
         "scheduler": {},
     }
 
 
-def _kubelet_configuration() -> dict[str, Any]:
+def _kubelet_configuration(dns: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -92,7 +95,7 @@ def _kubelet_configuration() -> dict[str, Any]:
         },
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "systemd",
-        "clusterDNS": [DNS_ADDRESS],
+        "clusterDNS": [dns],
         "clusterDomain": DNS_DOMAIN,
         "healthzBindAddress": "127.0.0.1",
         "healthzPort": 10248,

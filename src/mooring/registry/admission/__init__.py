@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
+from mooring.config import Network
 from mooring.errors import ConfigError
+from mooring.kinds.serviceallocation import DEFAULT_RANGE
 from mooring.registry.admission.csr import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
 from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
 from mooring.registry.admission.noderestriction import NodeRestriction
@@ -31,9 +33,16 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
 )
 
 
-def build(disabled: Collection[str] = ()) -> tuple[Admission, ...]:
-    """All plugins but the disabled ones (`--disable-admission-plugins`), in order. Raises ConfigError for unknown names."""
+def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
+    """All plugins but the disabled ones (`--disable-admission-plugins`), in order. Raises ConfigError for unknown names.
+
+    `services` is the range of the addresses of Services.
+    """
     for name in disabled:
         if name not in ADMISSION:
             raise ConfigError(f'disable-admission-plugins: "{name}" is not one of {", ".join(ADMISSION)}')
-    return tuple(make() for name, make in ADMISSION.items() if name not in disabled)
+    return tuple(
+        ServiceClusterIP(services) if make is ServiceClusterIP else make()
+        for name, make in ADMISSION.items()
+        if name not in disabled
+    )

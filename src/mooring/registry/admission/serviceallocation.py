@@ -3,7 +3,9 @@
 Rules kept here (Kubernetes API reference, core/v1 Service; reference/kubernetes.md 7.15; wording as kube-apiserver's):
 * A Service that has a use for an address gets a free one of the range, unless it asks for one, or for none (`None`). One asked for
   is of the range and free. Node ports likewise; a port of TCP and UDP has the same one for both.
-* What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far.
+* What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far;
+  what another server gives out at this moment is settled by the claims (`mooring.kinds.serviceclaims`).
+* All addresses are of the range, so of its family; a Service that wants another one is refused.
 * The choice follows from the Service's uid: admission draws no entropy of its own.
 """
 
@@ -11,44 +13,70 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mooring.config import Network
 from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
 from mooring.kinds.addresses import parse_address
-from mooring.kinds.serviceallocation import CIDR, NODE_PORTS, free_address, free_port
-from mooring.kinds.servicetypes import HEADLESS, checks_health, has_cluster_ip, has_node_ports
+from mooring.kinds.serviceallocation import DEFAULT_RANGE, NODE_PORTS, free_address, free_port
+from mooring.kinds.serviceclaims import address_taken, node_ports, port_taken
+from mooring.kinds.servicetypes import (
+    FAMILIES,
+    HEADLESS,
+    checks_health,
+    fill_families,
+    has_cluster_ip,
+    has_node_ports,
+    leads_elsewhere,
+)
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.wire.schema import Obj
-
-TAKEN = "already allocated"
 
 
 class ServiceClusterIP:
     name = "ServiceClusterIP"
 
+    def __init__(self, cidr: Network = DEFAULT_RANGE) -> None:
+        self._range = cidr
+
     def admit(self, request: AdmissionRequest) -> None:
         spec = _written(request)
-        if spec is None or not has_cluster_ip(spec):
+        if spec is None:
+            return
+        self._families(request, spec)
+        if not has_cluster_ip(spec):
             return
         given = spec.get("clusterIPs") or []
         if not given and not spec.get("clusterIP"):
-            address = free_address(_addresses(request), _seed(request, "address"))
+            address = free_address(_addresses(request), _seed(request, "address"), self._range)
             if address is None:
-                raise InternalServerError(f"every address of {CIDR}, the range of Services, is taken")
+                raise InternalServerError(f"every address of {self._range}, the range of Services, is taken")
             spec["clusterIP"], spec["clusterIPs"] = address, [address]
             return
         for text in given:
             self._check(request, given, text)
+
+    def _families(self, request: AdmissionRequest, spec: Obj) -> None:
+        family = f"IPv{self._range.version}"
+        fill_families(spec, family)
+        wanted = () if leads_elsewhere(spec) else spec.get("ipFamilies") or ()
+        errors = [
+            invalid(f"spec.ipFamilies[{index}]", other, "not configured on this cluster")
+            for index, other in enumerate(wanted)
+            if other in FAMILIES and other != family
+        ]
+        if errors and has_cluster_ip(spec):
+            raise InvalidError.of("", "Service", request.name, errors)
 
     def _check(self, request: AdmissionRequest, given: list[str], text: str) -> None:
         """Raises InvalidError for an address that cannot be had. What is no address at all is left to validation."""
         address = parse_address(text) if text != HEADLESS else None
         if address is None or text in _own(request):
             return
-        if address not in CIDR:
-            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {CIDR}"
-        elif address in (CIDR.network_address, CIDR.broadcast_address):
+        if address not in self._range:
+            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {self._range}"
+        elif address in (self._range.network_address, self._range.broadcast_address):
             why = f"the provided IP ({text}) is not one that an endpoint can have"
         elif str(address) in _addresses(request):
-            why = f"provided IP is {TAKEN}"
+            raise _refused(request, address_taken(given, text))
         else:
             return
         raise _refused(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
@@ -62,11 +90,11 @@ class ServiceNodePort:
         if spec is None or not (has_node_ports(spec) or checks_health(spec)):
             return
         used = _ports(request)
-        own = dict(_given(request.old.get("spec") or {})) if request.old is not None else {}
-        given = list(_given(spec))
+        own = dict(node_ports(request.old.get("spec") or {})) if request.old is not None else {}
+        given = list(node_ports(spec))
         for path, port in given:
-            if port not in own.values() and (why := _why_not(port, used)):
-                raise _refused(request, invalid(path, port, why))
+            if port not in own.values() and (error := _port_error(path, port, used)):
+                raise _refused(request, error)
         used.update(port for _, port in given)
         if has_node_ports(spec):
             self._fill(request, spec, used)
@@ -107,29 +135,18 @@ def _own(request: AdmissionRequest) -> list[str]:
 
 
 def _addresses(request: AdmissionRequest) -> set[str]:
-    return {address for spec in _others(request) for address in spec.get("clusterIPs") or ()}
+    return {str(parse_address(text) or text) for spec in _others(request) for text in spec.get("clusterIPs") or ()}
 
 
 def _ports(request: AdmissionRequest) -> set[int]:
-    return {port for spec in _others(request) for _, port in _given(spec)}
+    return {port for spec in _others(request) for _, port in node_ports(spec)}
 
 
-def _given(spec: Obj) -> Iterator[tuple[str, int]]:
-    """The node ports a Service has, and where it says so."""
-    for index, port in enumerate(spec.get("ports") or ()):
-        if number := port.get("nodePort"):
-            yield f"spec.ports[{index}].nodePort", number
-    if number := spec.get("healthCheckNodePort"):
-        yield "spec.healthCheckNodePort", number
-
-
-def _why_not(port: int, used: set[int]) -> str:
+def _port_error(path: str, port: int, used: set[int]) -> FieldError | None:
     if port not in NODE_PORTS:
-        return (
-            "provided port is not in the valid range. "
-            f"The range of valid ports is {NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
-        )
-    return f"provided port is {TAKEN}" if port in used else ""
+        why = f"The range of valid ports is {NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
+        return invalid(path, port, f"provided port is not in the valid range. {why}")
+    return port_taken(path, port) if port in used else None
 
 
 def _next(request: AdmissionRequest, used: set[int], what: str) -> int:

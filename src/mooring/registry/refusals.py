@@ -1,0 +1,67 @@
+"""What writing an object may be refused with, whatever its kind (reference/kubernetes.md 7.5, 7.11, 7.17)."""
+
+from __future__ import annotations
+
+from mooring.errors import (
+    STALE,
+    AlreadyExistsError,
+    BadRequestError,
+    ConflictError,
+    FieldError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RequestEntityTooLargeError,
+)
+from mooring.kinds.kind import Kind
+from mooring.registry.stored import Stored
+from mooring.wire.schema import Obj
+
+MAX_OBJECT = 1536 * 1024
+"""Bytes of one stored object: etcd's default request limit (7.17)."""
+
+
+def bounded(value: bytes) -> bytes:
+    if len(value) > MAX_OBJECT:
+        raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_OBJECT}")
+    return value
+
+
+def check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
+    """Raises BadRequestError unless the body is about the object the URL names."""
+    metadata = obj.setdefault("metadata", {})
+    given = metadata.get("name")
+    if not given:
+        raise BadRequestError(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    inside = metadata.get("namespace")
+    if kind.resource.namespaced and inside and inside != namespace:
+        raise BadRequestError(
+            f"the namespace of the object ({inside}) does not match the namespace on the request ({namespace})"
+        )
+
+
+def missing(kind: Kind, name: str) -> NotFoundError:
+    return NotFoundError.of(kind.resource.group, kind.resource.plural, name)
+
+
+def may_not_create(kind: Kind, name: str) -> ForbiddenError:
+    why = "it is not there yet, and this user may not create it"
+    return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, why)
+
+
+def refused(kind: Kind, name: str, error: FieldError) -> InvalidError:
+    return InvalidError.of(kind.resource.group, kind.resource.kind, name, [error])
+
+
+def stale(kind: Kind, name: str) -> ConflictError:
+    return ConflictError.of(kind.resource.group, kind.resource.plural, name, STALE)
+
+
+def exists(kind: Kind, present: Stored | None, name: str = "") -> AlreadyExistsError:
+    name = present.name if present is not None else name
+    error = AlreadyExistsError.of(kind.resource.group, kind.resource.plural, name)
+    if present is not None and present.obj["metadata"].get("deletionTimestamp"):
+        return AlreadyExistsError(f"object is being deleted: {error.message}", error.details)
+    return error
