@@ -75,25 +75,45 @@ async def test_a_seat_that_is_free_while_others_wait_is_not_taken_past_them() ->
 
 
 @runs
-async def test_who_is_alone_has_every_turn_whole() -> None:
+async def test_who_is_alone_has_many_places_in_a_turn_and_the_rest_waits_for_the_next() -> None:
     flow = FlowControl(ManualClock())
-    assert all(flow.try_enter("storm") for _ in range(flowcontrol.SEATS))
+    crowd = Crowd(flow)
+    for _ in range(2 * flowcontrol.ALONE_PER_TURN + 1):
+        crowd.arrive("storm")
+    await asyncio.sleep(0)  # they arrive in one turn
+    assert len(crowd.order) == flowcontrol.ALONE_PER_TURN
+    await settle()
+    assert len(crowd.order) == 2 * flowcontrol.ALONE_PER_TURN + 1
 
 
 @runs
-async def test_of_several_users_each_has_a_few_places_in_a_turn_and_the_rest_waits_for_the_next() -> None:
+async def test_of_several_users_each_has_few_places_in_a_turn_and_the_rest_waits_for_the_next() -> None:
     flow = FlowControl(ManualClock())
     crowd = Crowd(flow)
-    assert flow.try_enter("storm")
     assert flow.try_enter("ann")
     for _ in range(2 * flowcontrol.PER_TURN + 1):
         crowd.arrive("storm")
-    await asyncio.sleep(0)  # they arrive in one turn
+    await asyncio.sleep(0)
     assert crowd.order == ["storm"] * flowcontrol.PER_TURN
     assert not flow.try_enter("storm"), "who waits is not overtaken by their own next request"
-    assert flow.try_enter("ann"), "a storm at its limit holds nobody else up"
+    assert flow.try_enter("bob"), "a storm at its limit holds nobody else up"
     await settle()
     assert crowd.order == ["storm"] * (2 * flowcontrol.PER_TURN + 1)
+
+
+@runs
+async def test_who_comes_to_a_user_who_is_alone_is_served_at_once_and_shares_the_turns_from_then_on() -> None:
+    flow = FlowControl(ManualClock())
+    crowd = Crowd(flow)
+    for _ in range(3 * flowcontrol.ALONE_PER_TURN):
+        crowd.arrive("storm")
+    await asyncio.sleep(0)
+    assert flow.try_enter("ann")
+    for turn in range(1, 4):
+        await settle(1)
+        assert len(crowd.order) <= flowcontrol.ALONE_PER_TURN + turn * flowcontrol.PER_TURN
+    await settle(3 * flowcontrol.ALONE_PER_TURN)
+    assert len(crowd.order) == 3 * flowcontrol.ALONE_PER_TURN
 
 
 @runs
@@ -110,18 +130,28 @@ async def test_anonymous_callers_run_beside_a_storm_that_rests() -> None:
 
 
 @runs
-async def test_turns_are_whole_again_when_the_others_have_gone() -> None:
+async def test_turns_are_whole_again_a_moment_after_the_others_have_gone() -> None:
     clock = ManualClock()
     flow = FlowControl(clock)
     for user in ("ann", "storm"):
         assert flow.try_enter(user)
-    taken = [flow.try_enter("storm") for _ in range(flowcontrol.PER_TURN)]
-    assert not taken[-1]
-    await settle()
+    assert [flow.try_enter("storm") for _ in range(flowcontrol.PER_TURN)][-1] is False
     await clock.advance(flowcontrol.SHARED_SECONDS)
     assert flow.try_enter("storm"), "the turn in which it is found out"
     await settle()
-    assert all(flow.try_enter("storm") for _ in range(2 * flowcontrol.PER_TURN))
+    assert all(flow.try_enter("storm") for _ in range(flowcontrol.ALONE_PER_TURN))
+    assert not flow.try_enter("storm")
+
+
+@runs
+async def test_turns_stay_shared_while_somebody_else_goes_on_asking() -> None:
+    clock = ManualClock()
+    flow = FlowControl(clock)
+    for user in ("ann", "storm") * 5:
+        assert flow.try_enter(user)
+        await clock.advance(flowcontrol.SHARED_SECONDS / 2)
+        assert [flow.try_enter("storm") for _ in range(flowcontrol.PER_TURN + 1)][-1] is False
+        await clock.advance(flowcontrol.SHARED_SECONDS / 4)
 
 
 @runs
@@ -134,7 +164,7 @@ async def test_a_user_who_rests_is_429_beyond_the_queue_and_nobody_else_is() -> 
     await asyncio.sleep(0)
     assert flow.rejected == 1
     assert flow.try_enter("ann")
-    await settle(flowcontrol.QUEUE_PER_USER)
+    await settle(flowcontrol.QUEUE_PER_USER + 10)
     assert isinstance(crowd.tasks[-1].exception(), TooManyRequestsError)
     assert len(crowd.order) == flowcontrol.PER_TURN + flowcontrol.QUEUE_PER_USER
 

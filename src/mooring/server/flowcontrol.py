@@ -4,8 +4,8 @@ Rules kept here:
 * At most `seats` requests run at once; health probes, nodes' heartbeats and `system:masters` are never queued.
 * Those who wait are served round robin by user, so that one client's storm cannot starve another's single request.
 * Most requests never wait for anything, so they hold a seat only while they run: a storm of them takes no seats but the turns
-  of the event loop. So while more than one user is active, each gets a few places in a turn; the rest of a storm waits for the
-  next turn. A user who is alone has every turn whole, and pays nothing for this.
+  of the event loop. So a user has one place in a turn while others were there a moment ago, and the rest of a storm waits for
+  the next turn. Who is alone has so many places that small turns cost nothing, and whoever comes then waits little.
 * Anonymous requests hold the lowest share: they are served when nobody else waits, a few in each turn of the event loop, so
   they slow nobody down and are not slowed themselves while the server has nothing better to do (the public cluster-info is
   what every joining machine reads first). A fixed rate may be configured on top; beyond it the answer is 429.
@@ -27,10 +27,13 @@ QUEUE_PER_USER = 5_000
 """A thousand machines may join with one token at once, and a thousand watches come back after a restart: all one user's."""
 QUEUED_USERS = 5_000
 """Bounds the table of waiting users: a whole large cluster of nodes may wait at once."""
-PER_TURN = 2
-"""Requests of one user in a turn while there are several: about a quarter of a millisecond that others wait for one storm."""
-SHARED_SECONDS = 10.0
-"""How long turns stay shared after the last change of user: longer than the pauses of a watchful client."""
+PER_TURN = 1
+"""Requests of one user in a turn while there are several: others wait about a tenth of a millisecond for one storm."""
+ALONE_PER_TURN = 32
+"""Requests of a user who is alone in a turn: whoever comes next waits about 3 ms for them, once, and then turns are shared."""
+SHARED_SECONDS = 0.1
+"""How long turns stay shared after a change of user. Small turns slow a storm by a third, mostly because its client is woken
+more often; who asks less often than this would lose a few milliseconds by large ones, and hardly notice."""
 ANONYMOUS_SEATS = 60
 """A tenth: the rest stays free for those who said who they are."""
 ANONYMOUS_PER_TURN = 8
@@ -50,8 +53,8 @@ class FlowControl:
         """Users who had their places in this turn, and what of theirs waits for the next."""
         self._turn: dict[str, int] = {}
         self._last = ""
-        self._alone: str | None = ""
-        """The only user active lately; None when there are several."""
+        self._places = ALONE_PER_TURN
+        """How many each user has in a turn."""
         self._shared_until = 0.0
         self._anonymous_free = min(ANONYMOUS_SEATS, seats)
         self._anonymous_waiting: deque[asyncio.Future[None]] = deque()
@@ -65,10 +68,13 @@ class FlowControl:
 
     def try_enter(self, user: str) -> bool:
         """Take a seat at once, if one is free, nobody waits for it, and `user` had not their share of this turn."""
-        if self._free and not self._waiting and (user == self._alone or self._has_place(user)):
-            self._free -= 1
-            return True
-        return False
+        if user != self._last:
+            self._share(user)
+        if not self._free or self._waiting or self._turn.get(user, 0) >= self._places:
+            return False
+        self._free -= 1
+        self._count(user)
+        return True
 
     async def enter(self, user: str) -> None:
         """Wait for a seat in turn. Raises TooManyRequestsError when this user's queue, or the table, is full."""
@@ -125,16 +131,12 @@ class FlowControl:
                 give_back()  # the seat was handed over in the moment the caller gave up
             raise
 
-    def _has_place(self, user: str) -> bool:
-        """Whether `user` may run in this turn although others may want to; then one place of theirs is taken."""
-        if user != self._last:
-            self._alone = None if self._last else user
-            self._last = user
+    def _share(self, user: str) -> None:
+        """Somebody else is there: for a while, turns are shared."""
+        if self._last:
+            self._places = PER_TURN
             self._shared_until = self._clock.monotonic() + SHARED_SECONDS
-        if self._turn.get(user, 0) >= PER_TURN:
-            return False
-        self._count(user)
-        return True
+        self._last = user
 
     def _count(self, user: str) -> None:
         self._turn[user] = self._turn.get(user, 0) + 1
@@ -142,7 +144,7 @@ class FlowControl:
 
     def _queues(self, user: str) -> OrderedDict[str, deque[asyncio.Future[None]]]:
         """Where those who wait belong: with the resting when only the next turn can help them."""
-        return self._resting if self._turn.get(user, 0) >= PER_TURN else self._waiting
+        return self._resting if self._turn.get(user, 0) >= self._places else self._waiting
 
     def _serve(self) -> None:
         """Hand free seats to users in turn. Afterwards no seat is free, or nobody waits for one in this turn."""
@@ -179,12 +181,12 @@ class FlowControl:
         self._turn_scheduled = False
         self._turn.clear()
         self._anonymous_turn = 0
+        if self._places == PER_TURN and self._clock.monotonic() >= self._shared_until:
+            self._places = ALONE_PER_TURN
         self._waiting.update(self._resting)
         self._resting.clear()
         self._serve()
         self._serve_anonymous()
-        if self._alone is None and not self._resting and self._clock.monotonic() >= self._shared_until:
-            self._alone = self._last
 
     def _serve_anonymous(self) -> None:
         while self._anonymous_waiting and self._anonymous_may_run():
