@@ -90,3 +90,26 @@ def test_from_client_side_apply_to_server_side_and_back(kubectl: Kubectl, namesp
     assert managers(back)["kubectl-client-side-apply"] == "Update"
     kubectl.ok(*apply, "--server-side", stdin=config_map("moved", c="2"))
     assert stored(kubectl, namespace, "moved")["data"] == {"c": "2"}
+
+
+@pytest.mark.shows("apply --server-side of what apply made")
+def test_what_the_server_put_into_an_object_stays_when_it_moves(kubectl: Kubectl, namespace: str) -> None:
+    apply = ("-n", namespace, "apply", "-f", "-")
+
+    def moved(kind: str, spec: dict[str, Any]) -> str:
+        return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": {"name": "moved"}, "spec": spec})
+
+    ports: list[dict[str, Any]] = [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]
+    specs: dict[str, dict[str, Any]] = {
+        "Pod": {"containers": [{"name": "c", "image": "i"}]},
+        "Service": {"ports": ports},
+    }
+    for kind, spec in specs.items():
+        kubectl.ok(*apply, stdin=moved(kind, spec))
+        before = kubectl.json("-n", namespace, "get", kind, "moved")["spec"]
+        for _ in range(2):
+            kubectl.ok(*apply, "--server-side", stdin=moved(kind, spec))
+            assert kubectl.json("-n", namespace, "get", kind, "moved")["spec"] == before
+    kubectl.ok(*apply, "--server-side", stdin=moved("Service", {"ports": ports[:1]}))
+    left: Any = kubectl.json("-n", namespace, "get", "svc", "moved")
+    assert [port["port"] for port in left["spec"]["ports"]] == [80]

@@ -46,6 +46,14 @@ def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> Non
     assert (left, right) == (of_paths(*a), of_paths(*b)), "nothing given is changed"
 
 
+def test_what_lies_outside_is_neither_above_what_is_known_nor_part_of_an_item_that_is() -> None:
+    item = 'k:{"name":"c"}'
+    have = of_paths(("f:a",), ("f:a", "f:b"), ("f:a", "f:c"), ("f:l", item, "f:x"), ("f:l", "k:{}", "f:x"), ("f:m",))
+    known = of_paths(("f:a", "f:b"), ("f:l", item, "f:y"))
+    assert members(fieldset.outside(have, known)) == {("f:a", "f:c"), ("f:l", "k:{}", "f:x"), ("f:m",)}
+    assert fieldset.outside({".": {}, "f:a": {}}, {}) == {"f:a": {}}
+
+
 @given(st.lists(PATH_SETS, max_size=5))
 def test_many_sets_unite_as_two_do(sets: list[set[Path]]) -> None:
     assert members(fieldset.union_all(of_paths(*one) for one in sets)) == set().union(*sets)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mooring.errors import ConflictError
 from mooring.kinds import BY_PLURAL
-from mooring.wire.fieldset import FieldSet, parse, path_text, paths
+from mooring.wire.fieldset import FieldSet, field, has, parse, path_text, paths, union
 from mooring.wire.managedfields import (
     LAST_APPLIED,
     MAX_LAST_APPLIED,
@@ -299,22 +299,83 @@ def test_kubectl_does_not_conflict_with_what_it_said_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "manager"),
+    "said",
     [
-        pytest.param(config_map({"x": "0"}), "kubectl", id="when it was changed since"),
-        pytest.param(config_map({}), "kubectl", id="when it did not say it"),
-        pytest.param(config_map({"x": "1"}) | {"apiVersion": "v0"}, "kubectl", id="when it said it in another version"),
-        pytest.param(config_map({"x": "1"}) | {"data": 1}, "kubectl", id="when what it said does not fit"),
-        pytest.param("{", "kubectl", id="when what it said is no JSON"),
-        pytest.param("[" * 5000, "kubectl", id="when what it said has no end"),
-        pytest.param("1", "kubectl", id="when what it said is no object"),
-        pytest.param("", "kubectl", id="when it said nothing"),
-        pytest.param(config_map({"x": "1"}), "other", id="when somebody else applies"),
+        pytest.param(config_map({"x": "0"}), id="when it was changed since"),
+        pytest.param(config_map({}), id="when it did not say it"),
+        pytest.param(config_map({"x": "1"}) | {"apiVersion": "v0"}, id="when it said it in another version"),
+        pytest.param(config_map({"x": "1"}) | {"data": 1}, id="when what it said does not fit"),
+        pytest.param("{", id="when what it said is no JSON"),
+        pytest.param("[" * 5000, id="when what it said has no end"),
+        pytest.param("1", id="when what it said is no object"),
+        pytest.param("", id="when it said nothing"),
     ],
 )
-def test_it_is_a_conflict(said: Any, manager: str) -> None:
+def test_it_is_a_conflict(said: Any) -> None:
     with pytest.raises(ConflictError, match=r'"before-first-apply" using v1: \.data\.x'):
-        client_side({"x": "1"}, said).apply(manager, config_map({"x": "2"}))
+        client_side({"x": "1"}, said).apply("kubectl", config_map({"x": "2"}))
+
+
+def test_somebody_else_who_applies_conflicts_with_kubectl() -> None:
+    with pytest.raises(ConflictError, match=r'"kubectl-client-side-apply" using v1: \.data\.x'):
+        client_side({"x": "1"}, config_map({"x": "1"})).apply("other", config_map({"x": "2"}))
+
+
+def live_pod(*more: Obj, **container: Any) -> Thing:
+    """A Pod as client-side apply and the server's admission left it; kubectl said its container's name and image."""
+    said = pod({"name": "c", "image": "i"})
+    mount = {"name": "token", "mountPath": "/t"}
+    live = pod({"name": "c", "image": "i", "volumeMounts": [mount]} | container, *more, volumes=[{"name": "token"}])
+    live["metadata"] = {"name": "p", "annotations": {LAST_APPLIED: json.dumps(said)}}
+    return Thing("pods", live)
+
+
+def handed_over(thing: Thing) -> Thing:
+    """What kubectl does after its first server-side apply: the annotation's owners become its own Apply entry."""
+    managed = read(thing.entries)
+    assert managed is not None
+    annotation = (field("metadata"), field("annotations"), field(LAST_APPLIED))
+    mine = [o for o, owned in managed.items() if o.operation == "Update" and has(owned.fields, annotation)]
+    entries = [entry for entry in thing.entries if entry["manager"] not in {owner.name for owner in mine}]
+    for one in mine:
+        sets = union(parse(entries[0]["fieldsV1"]), managed[one].fields)
+        entries[0] = entries[0] | {"fieldsV1": sets}
+    return thing.update("kubectl", sent=entries)
+
+
+CONTAINER = '.spec.containers[name="c"]'
+
+
+def test_what_client_side_apply_said_is_its_managers_and_the_servers_share_is_not() -> None:
+    thing = live_pod().apply("a", pod({"name": "c"}))
+    assert thing.owners["kubectl-client-side-apply Update"] == [
+        f".metadata.annotations.{LAST_APPLIED}",
+        CONTAINER,
+        f"{CONTAINER}.image",
+        f"{CONTAINER}.name",
+    ]
+    theirs = thing.owners["before-first-apply Update"]
+    assert '.spec.volumes[name="token"]' in theirs
+    assert not any(path.startswith(CONTAINER) for path in theirs), "an item that kubectl said can go with all it has"
+
+
+def test_what_changed_since_client_side_apply_is_not_its_managers() -> None:
+    thing = live_pod(image="j")
+    with pytest.raises(ConflictError, match=r'"before-first-apply" using v1: \.spec\.containers\[name="c"\]\.image'):
+        thing.apply("kubectl", pod({"name": "c", "image": "i"}))
+
+
+def test_kubectl_moves_a_pod_to_server_side_apply_without_taking_the_servers_share_away() -> None:
+    thing = handed_over(live_pod().apply("kubectl", pod({"name": "c", "image": "i"})))
+    before = json.loads(json.dumps(thing.obj["spec"]))
+    assert thing.apply("kubectl", pod({"name": "c", "image": "i"})).obj["spec"] == before
+    assert "kubectl-client-side-apply Update" not in thing.owners
+
+
+def test_an_item_that_kubectl_says_no_more_goes_with_what_the_server_put_into_it() -> None:
+    thing = handed_over(live_pod().apply("kubectl", pod({"name": "c", "image": "i"})))
+    thing.apply("kubectl", pod({"name": "d", "image": "i"}))
+    assert [item["name"] for item in thing.obj["spec"]["containers"]] == ["d"]
 
 
 def test_an_annotation_that_would_be_too_long_is_emptied() -> None:
@@ -342,8 +403,8 @@ def test_applying_twice_is_applying_once(steps: list[tuple[str, str, dict[str, s
         else:
             thing.update(who, data=what or None)
         for manager, fields in thing.owners.items():
-            for field in fields:
-                assert field == ".data" or field[6:] in thing.obj.get("data", {}), f"{manager} owns what is not there"
+            for path in fields:
+                assert path == ".data" or path[6:] in thing.obj.get("data", {}), f"{manager} owns what is not there"
     once = thing.apply("x", config_map(data), force=True).obj
     assert {key: once.get("data", {}).get(key) for key in data} == data
     twice, entries = applied(once, config_map(data), author("x"), force=False)

@@ -157,6 +157,20 @@ def without(a: FieldSet, b: FieldSet) -> FieldSet:
     return result
 
 
+def outside(a: FieldSet, b: FieldSet) -> FieldSet:
+    """What is in `a`, and neither in `b`, nor above a member of it, nor part of a keyed item of which `b` has anything."""
+    result: FieldSet = {}
+    for key, child in a.items():
+        if key == SELF:
+            continue
+        other = b.get(key)
+        if other is None:
+            result[key] = child
+        elif not key.startswith("k:"):
+            insert(result, key, False, outside(child, other))
+    return result
+
+
 def has(fields: FieldSet, path: Path) -> bool:
     """Whether the set has exactly this path."""
     for element in path:

@@ -8,6 +8,10 @@ Rules kept here (reference/kubernetes.md 7.11, 7.13; the merge algorithm is that
   A field applied with the value it has is shared.
 * An object that nobody tracks (docs/adr/0013) is tracked from its first apply on; what it had until then belongs to the
   update manager `before-first-apply`. Updates of untracked objects record nothing.
+* What kubectl's client-side apply said last and still is so is `kubectl-client-side-apply`'s instead: kubectl hands over to its
+  own Apply entry whatever the owner of its annotation has, and then removes what it does not say. What the server put into the
+  object (a Pod's token volume, a Service's address) must not be among it. What the server put into an item that kubectl said
+  is nobody's, so that the item can go.
 * More than ten update managers: the oldest are merged into `ancient-changes`.
 * A client that sends `[{}]` ends tracking; one that sends entries that can be read, on the object itself, replaces the old ones;
   anything else leaves them as they are. Entries of a version of the kind that is not served are dropped.
@@ -35,6 +39,7 @@ from mooring.wire.fieldset import (
     field,
     intersection,
     of_paths,
+    outside,
     parse,
     path_text,
     paths,
@@ -47,6 +52,8 @@ from mooring.wire.fieldwalk import compare, field_set, merge, remove, with_messa
 from mooring.wire.schema import Message, Obj
 
 BEFORE_FIRST_APPLY = "before-first-apply"
+CLIENT_SIDE_APPLY = "kubectl-client-side-apply"
+"""The manager of what `kubectl apply` without `--server-side` writes."""
 ANCIENT_CHANGES = "ancient-changes"
 MAX_UPDATE_MANAGERS = 10
 """Update entries of one object: kube-apiserver's cap, so that the metadata of a busy object stays bounded."""
@@ -58,6 +65,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
 MAX_LAST_APPLIED = 256 * 1024
 """Bytes of the annotation: what all annotations together may weigh. A longer one is emptied, as kube-apiserver does."""
+_ANNOTATION = of_paths((field("metadata"), field("annotations"), field(LAST_APPLIED)))
 _RESET: list[Obj] = [{}]
 _META = (
     "creationTimestamp",
@@ -235,9 +243,7 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
     """
     managed = _served(read(_entries(live)) or {}, author)
     if live and not managed:
-        everything = difference(compare({}, live, author.schema).added, SERVER_SET)
-        before = FieldOwner("Update", BEFORE_FIRST_APPLY, author.api_version)
-        managed = {before: Owned(everything, author.api_version, author.time)}
+        managed = _begun(live, author)
     if "managedFields" in live.get("metadata", {}):
         live = live | {"metadata": {key: value for key, value in live["metadata"].items() if key != "managedFields"}}
     try:
@@ -245,7 +251,7 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
     except _Conflicts as conflicts:
         left = conflicts.found
         if author.name == KUBECTL:
-            allowed = _last_applied(live, author)
+            _, allowed = _last_applied(live, author)
             left = {manager: rest for manager, fields in left.items() if (rest := difference(fields, allowed))}
         if left:
             raise _conflict(left) from None
@@ -253,6 +259,23 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
     if author.name == KUBECTL:
         new = _annotated(new, config)
     return new, printed_entries(managed)
+
+
+def _begun(live: Obj, author: Author) -> Managed:
+    """Who owns what of an object that was not tracked until now."""
+    everything = difference(compare({}, live, author.schema).added, SERVER_SET)
+    said, still = _last_applied(live, author)
+    parts = {BEFORE_FIRST_APPLY: everything}
+    if still:
+        changed = intersection(everything, difference(said, still))
+        parts = {
+            CLIENT_SIDE_APPLY: union(still, _ANNOTATION),
+            BEFORE_FIRST_APPLY: union(outside(everything, union(said, _ANNOTATION)), changed),
+        }
+    return {
+        FieldOwner("Update", name, author.api_version): Owned(fields, author.api_version, author.time)
+        for name, fields in parts.items()
+    }
 
 
 class _Conflicts(Exception):  # noqa: N818 - not an error yet: kubectl may have said before what it says now
@@ -309,19 +332,20 @@ def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
     return ConflictError(message, Details(causes=causes))
 
 
-def _last_applied(live: Obj, author: Author) -> FieldSet:
-    """What client-side apply said last and still is so."""
+def _last_applied(live: Obj, author: Author) -> tuple[FieldSet, FieldSet]:
+    """What client-side apply said last, and what of it still is so."""
     text = _annotation(live)
     try:
         said: Any = msgspec.json.decode(text) if text else None
         if not isinstance(said, dict) or said.get("apiVersion") != author.api_version:
-            return {}
+            return {}, {}
         conform(said, author.schema)
     except (ValueError, RecursionError, BadRequestError):
-        return {}
+        return {}, {}
     changes = compare(live, said, author.schema)
     differing = union(union(changes.modified, changes.added), changes.removed)
-    return difference(field_set(said, author.schema), differing)
+    fields = difference(field_set(said, author.schema), SERVER_SET)
+    return fields, difference(fields, differing)
 
 
 def _annotation(obj: Obj) -> str:
