@@ -465,13 +465,16 @@ async def test_openapi_v3_is_immutable_under_its_hash(server: Server) -> None:
     assert (moved.status, moved.headers["location"]) == (301, index["api/v1"]["serverRelativeURL"])
 
 
+HOOK = "/readyz/poststarthook/rbac/bootstrap-roles"
+
+
 # -- health ------------------------------------------------------------------------------------------------------
 
 
 @in_server
 async def test_health_is_ok_in_two_letters(server: Server) -> None:
     server.plane._reconciler = type("Healthy", (), {"healthy": True})()
-    for path in ("/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/informer-sync"):
+    for path in ("/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/informer-sync", "/livez/etcd", HOOK):
         answer = await server.get(path, via=server.admin)
         assert (answer.status, answer.text) == (200, "ok"), path
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
@@ -486,16 +489,19 @@ async def test_health_by_name(server: Server) -> None:
     assert answer.status == 500
     assert answer.text.splitlines() == [
         "[+]ping ok",
-        "[+]storage ok",
+        "[+]log ok",
+        "[+]etcd ok",
+        "[+]poststarthook/start-system-namespaces-controller ok",
+        "[+]poststarthook/rbac/bootstrap-roles ok",
         "[+]controllers ok",
         "[-]wrong failed: reason withheld",
         "livez check failed",
     ]
-    excluded = await server.get("/livez?verbose&exclude=wrong&exclude=nothing")
+    excluded = await server.get("/livez?verbose&exclude=wrong&exclude=nothing&exclude=any")
     assert excluded.status == 200
     assert excluded.text.splitlines()[-3:] == [
         "[+]wrong excluded: ok",
-        'warn: some health checks cannot be excluded: no matches for "nothing"',
+        'warn: some health checks cannot be excluded: no matches for "any","nothing"',
         "livez check passed",
     ]
     assert (await server.get("/livez/wrong")).status == 500
@@ -503,6 +509,20 @@ async def test_health_by_name(server: Server) -> None:
     assert (await server.get("/readyz")).status == 200, "a check of livez alone"
     wrong = True
     assert (await server.get("/livez")).text == "ok"
+    lines = (await server.get("/readyz?verbose")).text.splitlines()
+    assert lines[3:4] + lines[-2:] == ["[+]informer-sync ok", "[+]shutdown ok", "readyz check passed"]
+    assert (await server.get("/livez/informer-sync")).status == 404
+
+
+@in_server
+async def test_who_writes_the_audit_log_no_more_is_not_well(server: Server) -> None:
+    server.plane._reconciler = type("Healthy", (), {"healthy": True})()
+    done = asyncio.get_running_loop().create_task(asyncio.sleep(0))
+    server.plane._audit._flusher = done
+    assert (await server.get("/livez/log")).status == 200
+    await done
+    assert (await server.get("/livez/log")).status == 500
+    server.plane._audit._flusher = None
 
 
 # -- tokens and reviews ------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from mooring.server.audit import AuditLog, read_policy
 from mooring.server.auditing import Auditor
 from mooring.server.compress import Compression
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.health import HealthChecks
+from mooring.server.health import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.http import Application
 from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
@@ -200,8 +200,11 @@ class Plane:
         self._name_checks(flow, guesses)
 
     def _name_checks(self, flow: FlowControl, guesses: GuessLimiter) -> None:
-        self.health.add("storage", lambda: self.registry.ready)
+        self.health.add("log", lambda: self._audit.running)
+        self.health.add("etcd", lambda: self.registry.ready)
         self.health.add("informer-sync", lambda: self.registry.ready, "readyz")
+        for name in DONE_BEFORE_SERVING:
+            self.health.add(name, lambda: True)
         self.health.add("controllers", lambda: self._reconciler.healthy, "livez", "readyz")
         self.health.add("shutdown", lambda: not self._stopping, "readyz")
         gauge = self._metrics.gauge

@@ -86,6 +86,11 @@ class AuditLog:
     def enabled(self) -> bool:
         return bool(self._path)
 
+    @property
+    def running(self) -> bool:
+        """Whether what is recorded gets written: false only when writing ended although nobody stopped it."""
+        return self._flusher is None or not self._flusher.done()
+
     def start(self) -> None:
         """Open the file and start writing. Raises ConfigError when the file cannot be opened."""
         if not self.enabled:

@@ -1,13 +1,26 @@
 """Health checks by name (reference/kubernetes.md 7.4).
 
-Rules kept here: a check is a synchronous function that says whether all is well; why it is not is for the operator's log, never
-for the caller. `livez` asks whether a restart would help; `readyz` whether requests should come here.
+Rules kept here:
+* A check is a synchronous function that says whether all is well; why it is not is for the operator's log, never for the caller.
+* `livez` asks whether a restart would help; `readyz` whether requests should come here.
+* Names are kube-apiserver's where we have the thing, because scripts and tests look for them: `etcd` is the store, whatever it
+  is, and `poststarthook/...` is what kube-apiserver does after it began to listen, and we before.
+* One line a check, `[+]name ok`; a failed one makes the answer verbose. Names to exclude that are none get one line together.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+
+DONE_BEFORE_SERVING = (
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/rbac/bootstrap-roles",
+)
+"""The hooks of kube-apiserver whose work is first boot here (`mooring.plane.firstboot`): whoever can ask finds them done."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +44,7 @@ class HealthChecks:
     def report(self, endpoint: str, excluded: Collection[str] = (), verbose: bool = False) -> tuple[bool, str]:
         """Whether all pass, and the text to answer with."""
         lines: list[str] = []
-        healthy = True
-        known = set()
+        known, failed = set(), []
         for check in self._checks:
             if endpoint not in check.endpoints:
                 continue
@@ -42,16 +54,17 @@ class HealthChecks:
             elif check.passes():
                 lines.append(f"[+]{check.name} ok")
             else:
-                healthy = False
+                failed.append(check.name)
                 lines.append(f"[-]{check.name} failed: reason withheld")
-        lines += [
-            f'warn: some health checks cannot be excluded: no matches for "{name}"'
-            for name in sorted(set(excluded) - known)
-        ]
-        if healthy and not verbose:
+        if unknown := sorted(set(excluded) - known):
+            names = ",".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+        if failed:
+            log.info("%s check failed: %s", endpoint, ",".join(failed))
+        elif not verbose:
             return True, "ok"
-        lines.append(f"{endpoint} check {'passed' if healthy else 'failed'}")
-        return healthy, "\n".join(lines) + "\n"
+        lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
+        return not failed, "\n".join(lines) + "\n"
 
     def single(self, endpoint: str, name: str) -> tuple[bool, str] | None:
         """The result of one check, or None when this endpoint has none of that name."""
