@@ -111,40 +111,50 @@ def test_what_was_deleted_already_is_not_deleted_again() -> None:
     assert plan(CONTROLLER, KEY, seen) == [Delete("secrets", "a", "s2", "uid-of-s2")]
 
 
-@pytest.mark.parametrize(
-    ("before", "left"),
-    [
-        pytest.param(("kubernetes",), [], id="alone"),
-        pytest.param(("example.com/own", "kubernetes"), ["example.com/own"], id="others keep holding it"),
-    ],
-)
-def test_an_empty_namespace_is_let_go(before: tuple[str, ...], left: list[str]) -> None:
-    found = namespace(*before)
-    wanted = {**found, "spec": {"finalizers": left}}
-    assert plan(CONTROLLER, KEY, views(namespaces=[found])) == [Update("namespaces", wanted, "finalize")]
+def test_an_empty_namespace_is_let_go_at_once() -> None:
+    """Whatever it said: nobody can read it any more."""
+    wanted = {**GOING, "spec": {"finalizers": []}}
+    assert plan(CONTROLLER, KEY, views(namespaces=[GOING])) == [Update("namespaces", wanted, "finalize")]
 
 
-def condition(kind: str, reason: str, message: str, since: str) -> Obj:
-    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}
+def condition(about: str, status: str, reason: str, message: str, since: str) -> Obj:
+    return {
+        "type": f"Namespace{about}",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+    }
 
 
-def waiting(since: str, secrets: int = 1) -> list[Obj]:
+def well(since: str) -> list[Obj]:
+    """What cannot fail here."""
     return [
-        condition(
-            "NamespaceContentRemaining",
-            "SomeResourcesRemain",
-            f"Waiting for content to go: 1 leases, {secrets} secrets",
-            since,
-        ),
-        condition(
-            "NamespaceFinalizersRemaining",
-            "SomeFinalizersRemain",
-            f"Waiting for finalizers: 1 example.com/f, {secrets} example.com/g",
-            since,
-        ),
+        condition("DeletionDiscoveryFailure", "False", "ResourcesDiscovered", "Every kind was looked through", since),
+        condition("DeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "Every kind is known", since),
+        condition("DeletionContentFailure", "False", "ContentDeleted", "All content was told to go", since),
     ]
 
 
+def removed(since: str) -> Obj:
+    return condition("ContentRemaining", "False", "ContentRemoved", "No content is left", since)
+
+
+def unheld(since: str) -> Obj:
+    return condition("FinalizersRemaining", "False", "ContentHasNoFinalizers", "No content waits for finalizers", since)
+
+
+def waiting(since: str, secrets: int = 1) -> list[Obj]:
+    content = f"Waiting for content to go: 1 leases, {secrets} secrets"
+    finalizers = f"Waiting for finalizers: 1 example.com/f, {secrets} example.com/g"
+    return [
+        *well(since),
+        condition("ContentRemaining", "True", "SomeResourcesRemain", content, since),
+        condition("FinalizersRemaining", "True", "SomeFinalizersRemain", finalizers, since),
+    ]
+
+
+BEFORE, NOW = moment(-HOUR), moment(0 * HOUR)
 HELD = {"leases": [held("l", "example.com/f")], "secrets": [held("s", "example.com/g")]}
 
 
@@ -153,23 +163,54 @@ def told(conditions: list[Obj], **more: list[Obj]) -> list[Action]:
     return plan(CONTROLLER, KEY, views(**{"namespaces": [found], **HELD, **more}))
 
 
-def test_a_namespace_tells_what_it_waits_for() -> None:
+def test_a_namespace_tells_what_it_waits_for_in_five_conditions() -> None:
     other = {"type": "Other", "status": "False"}
-    wanted = namespace("kubernetes", conditions=[other, *waiting(moment(0 * HOUR))])
+    wanted = namespace("kubernetes", conditions=[other, *waiting(NOW)])
     assert told([other]) == [Update("namespaces", wanted, "status")]
+    assert len(waiting(NOW)) == 5
 
 
 def test_it_tells_so_once() -> None:
-    assert told(waiting(moment(-HOUR))) == []
+    assert told(waiting(BEFORE)) == []
 
 
 def test_it_tells_what_changed_and_keeps_since_when_it_waits() -> None:
     more = [*HELD["secrets"], held("s2", "example.com/g")]
-    wanted = namespace("kubernetes", conditions=waiting(moment(-HOUR), secrets=2))
-    assert told(waiting(moment(-HOUR)), secrets=more) == [Update("namespaces", wanted, "status")]
+    wanted = namespace("kubernetes", conditions=waiting(BEFORE, secrets=2))
+    assert told(waiting(BEFORE), secrets=more) == [Update("namespaces", wanted, "status")]
 
 
-def test_a_condition_that_was_not_true_begins_now() -> None:
-    before = [{**one, "status": "False"} for one in waiting(moment(-HOUR))]
-    wanted = namespace("kubernetes", conditions=waiting(moment(0 * HOUR)))
+def test_only_a_condition_whose_status_changes_begins_now() -> None:
+    before = [*well(BEFORE), removed(BEFORE), unheld(BEFORE)]
+    wanted = namespace("kubernetes", conditions=[*well(BEFORE), *waiting(NOW)[3:]])
     assert told(before) == [Update("namespaces", wanted, "status")]
+
+
+def test_content_that_no_finalizer_holds_is_said_to_be_so() -> None:
+    """A Pod in its time of grace waits for its node."""
+    pod = thing("p", "a", metadata={"deletionTimestamp": moment(HOUR), "deletionGracePeriodSeconds": 30})
+    remaining = condition("ContentRemaining", "True", "SomeResourcesRemain", "Waiting for content to go: 1 pods", NOW)
+    wanted = namespace("kubernetes", conditions=[*well(NOW), remaining, unheld(NOW)])
+    seen = views(namespaces=[GOING], pods=[pod])
+    assert plan(CONTROLLER, KEY, seen) == [Update("namespaces", wanted, "status")]
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "metadata"),
+    [
+        pytest.param(("kubernetes", "example.com/own"), {}, id="in spec"),
+        pytest.param(("kubernetes",), {"finalizers": ["example.com/own"]}, id="in metadata"),
+    ],
+)
+def test_a_namespace_left_to_others_says_first_that_its_content_is_gone(
+    finalizers: tuple[str, ...], metadata: dict[str, Any]
+) -> None:
+    def going(**status: Any) -> Obj:
+        found = namespace(*finalizers, **status)
+        return {**found, "metadata": found["metadata"] | metadata}
+
+    done = going(conditions=[*well(BEFORE), removed(NOW), unheld(NOW)])
+    found = going(conditions=waiting(BEFORE))
+    assert plan(CONTROLLER, KEY, views(namespaces=[found])) == [Update("namespaces", done, "status")]
+    free = {**done, "spec": {"finalizers": list(finalizers[1:])}}
+    assert plan(CONTROLLER, KEY, views(namespaces=[done])) == [Update("namespaces", free, "finalize")]

@@ -201,7 +201,8 @@ async def test_content_with_finalizers_keeps_its_namespace_waiting(room: Room) -
 
         def told() -> dict[str, Any]:
             found = room.registry.views["namespaces"].get("going") or {}
-            return {one["type"]: one["message"] for one in found.get("status", {}).get("conditions", [])}
+            conditions = found.get("status", {}).get("conditions", [])
+            return {one["type"]: one["message"] for one in conditions if one["status"] == "True"}
 
         await until(lambda: bool(told()))
         assert told() == {

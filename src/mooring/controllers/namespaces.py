@@ -5,15 +5,16 @@ Rules kept here (reference/kubernetes.md 7.14):
   and each event about it plans again. When nothing is left, `/finalize` takes `kubernetes` out of spec.finalizers.
 * Pods go first, and everything else waits until they are gone: a Pod that is ending still needs its Secrets and ConfigMaps.
 * Roles, RoleBindings and ServiceAccounts go last: whoever has to finish the rest may hold its right through them.
-* Who waits can read why: conditions NamespaceContentRemaining and NamespaceFinalizersRemaining, as upstream's; they are
-  written only when nothing else can be done.
+* Who waits can read why: the five conditions that upstream writes, by its reasons. They are written only when nothing else can be
+  done, and made right before a namespace is left to others that hold it. Discovery, group versions and deletes cannot
+  fail here: kinds are known, and a delete that fails is tried again by the loop.
 * The views must show one moment of the whole cluster, as the registry's do: a kind that is not seen cannot be emptied.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,6 +60,10 @@ class Namespaces:
             if content:
                 return _deletes(content) or _told(namespace, content, now)
         others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+        if others or namespace["metadata"].get("finalizers"):
+            told = _told(namespace, (), now)
+            if told:
+                return told
         spec = {**namespace["spec"], "finalizers": others}
         return (Update(NAMESPACES, {**namespace, "spec": spec}, "finalize"),)
 
@@ -74,20 +79,12 @@ def _deletes(content: Sequence[tuple[str, Obj]]) -> Sequence[Action]:
 
 def _told(namespace: Obj, content: Sequence[tuple[str, Obj]], now: datetime) -> Sequence[Action]:
     """The namespace's conditions, when they do not say yet what it waits for."""
-    kinds = Counter(plural for plural, _ in content)
-    holders = Counter(holder for _, obj in content for holder in obj["metadata"].get("finalizers") or ())
-    wanted = (
-        _condition("NamespaceContentRemaining", "SomeResourcesRemain", f"Waiting for content to go: {_counted(kinds)}"),
-        _condition(
-            "NamespaceFinalizersRemaining", "SomeFinalizersRemain", f"Waiting for finalizers: {_counted(holders)}"
-        ),
-    )
     status = namespace.get("status") or {}
     present = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     changed = dict(present)
-    for condition in wanted:
+    for condition in _conditions(content):
         before = present.get(condition["type"], {})
-        since = before.get("lastTransitionTime") if before.get("status") == "True" else None
+        since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
         changed[condition["type"]] = {**condition, "lastTransitionTime": since or rfc3339(now)}
     if changed == present:
         return ()
@@ -95,8 +92,27 @@ def _told(namespace: Obj, content: Sequence[tuple[str, Obj]], now: datetime) -> 
     return (Update(NAMESPACES, {**namespace, "status": told}, "status"),)
 
 
-def _condition(kind: str, reason: str, message: str) -> Obj:
-    return {"type": kind, "status": "True", "reason": reason, "message": message}
+def _conditions(content: Sequence[tuple[str, Obj]]) -> Iterator[Obj]:
+    """What is to be said of a namespace that has this content left, which was all asked to go."""
+    kinds = Counter(plural for plural, _ in content)
+    holders = Counter(holder for _, obj in content for holder in obj["metadata"].get("finalizers") or ())
+    yield _condition("DeletionDiscoveryFailure", False, "ResourcesDiscovered", "Every kind was looked through")
+    yield _condition("DeletionGroupVersionParsingFailure", False, "ParsedGroupVersions", "Every kind is known")
+    yield _condition("DeletionContentFailure", False, "ContentDeleted", "All content was told to go")
+    if kinds:
+        message = f"Waiting for content to go: {_counted(kinds)}"
+        yield _condition("ContentRemaining", True, "SomeResourcesRemain", message)
+    else:
+        yield _condition("ContentRemaining", False, "ContentRemoved", "No content is left")
+    if holders:
+        message = f"Waiting for finalizers: {_counted(holders)}"
+        yield _condition("FinalizersRemaining", True, "SomeFinalizersRemain", message)
+    else:
+        yield _condition("FinalizersRemaining", False, "ContentHasNoFinalizers", "No content waits for finalizers")
+
+
+def _condition(about: str, status: bool, reason: str, message: str) -> Obj:
+    return {"type": f"Namespace{about}", "status": str(status), "reason": reason, "message": message}
 
 
 def _counted(numbers: Mapping[str, int]) -> str:
