@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
@@ -155,14 +154,14 @@ class Resources:
         media = request.header(b"content-type").partition(";")[0].strip().lower()
         if media == APPLY_PATCH:
             return await self._apply(context, kind)
-        patched = _patcher(media, await request.body(), kind)
+        patched, duplicates = _patcher(media, await request.body(), kind)
         options = _managed(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
         def apply(current: Obj) -> Obj:
             new = patched(current)
             unknown = conform(new, kind.resource.schema)
-            context.warnings[:] = [*before, *apply_field_validation(options.field_validation, unknown, ())]
+            context.warnings[:] = [*before, *apply_field_validation(options.field_validation, unknown, duplicates)]
             return new
 
         stored = await self._registry.patch(
@@ -203,7 +202,7 @@ class Resources:
         info, request = context.info, context.request
         options = await _delete_options(request, kind)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
-        if deleted.gone and not kind.returns_deleted:
+        if deleted.gone and not kind.resource.returns_deleted:
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
         return stored_response(request, deleted.stored, context.received)
 
@@ -260,20 +259,21 @@ def _managed(context: Context, options: WriteOptions) -> WriteOptions:
     return replace(options, field_manager=default_field_manager(context.request.header(b"user-agent")) or UNKNOWN)
 
 
-def _patcher(name: str, body: bytes, kind: Kind) -> Callable[[Obj], Obj]:
-    if name == JSON_PATCH:
-        return lambda current: json_patch(current, body)
-    if name not in (MERGE_PATCH, STRATEGIC_PATCH):
+def _patcher(name: str, body: bytes, kind: Kind) -> tuple[Callable[[Obj], Obj], list[str]]:
+    """What a patch does, and the keys that it repeats."""
+    if name not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
         raise UnsupportedMediaTypeError(
             "the body of the request was in an unknown format - accepted media types include: "
             f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
         )
-    patch: Any = decode_json(body)[0]
+    patch, duplicates = decode_json(body)
+    if name == JSON_PATCH:
+        return lambda current: json_patch(current, patch), duplicates
     if not isinstance(patch, dict):
         raise BadRequestError("the patch must be a JSON object")
     if name == MERGE_PATCH:
-        return lambda current: merge_patch(current, patch)
-    return lambda current: strategic_merge_patch(current, patch, kind.resource.schema)
+        return lambda current: merge_patch(current, patch), duplicates
+    return lambda current: strategic_merge_patch(current, patch, kind.resource.schema), duplicates
 
 
 def _deleted_status(kind: Kind, stored: Stored) -> Obj:

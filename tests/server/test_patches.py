@@ -1,0 +1,39 @@
+"""What is said about the body of a patch: keys that it repeats (reference/kubernetes.md 7.11, 7.12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.serverroom import Server, in_server
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+REPEATED = [
+    pytest.param("merge-patch", b'{"data":{"a":"1","a":"2"}}', "data.a", id="a merge patch"),
+    pytest.param("strategic-merge-patch", b'{"data":{"a":"1","a":"2"}}', "data.a", id="a strategic merge patch"),
+    pytest.param(
+        "json-patch", b'[{"op":"add","path":"/data","value":{"a":"1","a":"2"}}]', "[0].value.a", id="a JSON patch"
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "path"), REPEATED)
+@in_server
+async def test_a_repeated_key_is_warned_about_and_the_last_counts(
+    server: Server, kind: str, body: bytes, path: str
+) -> None:
+    await server.post(MAPS, {"metadata": {"name": "a"}})
+    answer = await server.call("PATCH", f"{MAPS}/a", body=body, content_type=f"application/{kind}+json")
+    assert (answer.status, answer.obj["data"]) == (200, {"a": "2"})
+    assert answer.warnings == [f'299 - "duplicate field \\"{path}\\""']
+
+
+@pytest.mark.parametrize(("kind", "body", "path"), REPEATED)
+@in_server
+async def test_a_repeated_key_is_400_when_the_client_is_strict(
+    server: Server, kind: str, body: bytes, path: str
+) -> None:
+    await server.post(MAPS, {"metadata": {"name": "a"}})
+    target = f"{MAPS}/a?fieldValidation=Strict"
+    answer = await server.call("PATCH", target, body=body, content_type=f"application/{kind}+json")
+    assert (answer.status, answer.message) == (400, f'strict decoding error: duplicate field "{path}"')
+    assert "data" not in (await server.get(f"{MAPS}/a")).obj
