@@ -187,8 +187,8 @@ def test_what_kubernetes_allows_put_to_do() -> None:
 
 
 def test_what_kubernetes_answers_a_delete_with() -> None:
-    assert {plural for plural, kind in BY_PLURAL.items() if kind.returns_deleted} == {
-        "namespaces", "pods", "serviceaccounts", "services",
+    assert {plural for plural, kind in BY_PLURAL.items() if kind.resource.returns_deleted} == {
+        "csinodes", "pods", "serviceaccounts", "services",
     }  # fmt: skip
 
 

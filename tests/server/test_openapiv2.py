@@ -47,3 +47,22 @@ async def test_what_nobody_can_write_is_406(server: Server) -> None:
     reply = await server.get("/openapi/v2", headers=[("Accept", "text/html")])
     assert (reply.status, reply.obj["reason"]) == (406, "NotAcceptable")
     assert reply.message == f"only the following media types are accepted: {JSON}, {PROTOBUF}"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/api/v1/namespaces/{namespace}/pods/{name}", "io.k8s.api.core.v1.Pod"),
+        ("/api/v1/namespaces/{namespace}/secrets/{name}", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        ("/api/v1/namespaces/{namespace}/pods", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        ("/apis/storage.k8s.io/v1/csinodes/{name}", "io.k8s.api.storage.v1.CSINode"),
+    ],
+)
+@in_server
+async def test_what_a_deletion_answers_with(server: Server, path: str, answer: str) -> None:
+    """As generated clients rely on it: delete_namespaced_pod returns a V1Pod, delete_namespaced_secret a V1Status."""
+    old = (await server.get("/openapi/v2")).obj["paths"][path]["delete"]["responses"]["200"]["schema"]
+    assert old == {"$ref": f"#/definitions/{answer}"}
+    document = "/".join(path.split("/")[1:3]) if path.startswith("/api/") else "/".join(path.split("/")[1:4])
+    new = (await server.get(f"/openapi/v3/{document}")).obj["paths"][path]["delete"]["responses"]["200"]["content"]
+    assert new["application/json"]["schema"] == {"$ref": f"#/components/schemas/{answer}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -131,6 +132,16 @@ def test_lists_answer_with_lists_and_deletions_with_a_status() -> None:
     assert listed["application/json;stream=watch"]["schema"]["$ref"].endswith("/io.example.v1.ExampleList")
     deleted = collection["delete"]["responses"]["200"]["content"]
     assert deleted["application/json"]["schema"]["$ref"].endswith(META + "Status")
+
+
+@pytest.mark.parametrize(("returned", "schema"), [(False, META + "Status"), (True, "/io.example.v1.Example")])
+def test_a_deletion_answers_with_a_status_or_with_the_object(returned: bool, schema: str) -> None:
+    paths = openapi_v3_document([replace(WIDGETS, returns_deleted=returned)])["paths"]
+    one = paths["/api/v1/namespaces/{namespace}/widgets/{name}"]["delete"]["responses"]
+    for code in ("200", "202"):
+        assert one[code]["content"]["application/json"]["schema"]["$ref"].endswith(schema)
+    all_of_them = paths["/api/v1/namespaces/{namespace}/widgets"]["delete"]["responses"]["200"]["content"]
+    assert all_of_them["application/json"]["schema"]["$ref"].endswith(META + "Status")
 
 
 def test_a_subresource_of_another_kind_has_its_own_schema() -> None:

@@ -141,6 +141,7 @@ KIND = Kind(
             Column("Drivers", _count, type="integer", description="How many storage drivers run on the node."),
             AGE,
         ),
+        returns_deleted=True,
     ),
     storage="/registry/csinodes",
     name_errors=dns1123_subdomain_errors,

@@ -127,8 +127,6 @@ class Kind:
     """PUT without resourceVersion allowed (7.13)."""
     create_on_update: bool = False
     """PUT to a missing name creates (7.13)."""
-    returns_deleted: bool = False
-    """A DELETE that takes an object away answers with its last state, not with a Status."""
     grace_seconds: Callable[[Obj, int | None], int] = _no_grace
     """How long an object stays after its first delete, for whoever has to finish with it; `asked` is the caller's
     gracePeriodSeconds. 0: it goes at once, finalizers permitting."""

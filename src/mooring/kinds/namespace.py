@@ -162,5 +162,4 @@ KIND = Kind(
         ),
         "finalize": SubresourcePolicy(prepare_update=lambda new, old, change: restore(new, old, "status")),
     },
-    returns_deleted=True,
 )

@@ -101,6 +101,7 @@ KIND = Kind(
         categories=("all",),
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=COLUMNS,
+        returns_deleted=True,
     ),
     storage="/registry/pods",
     name_errors=dns1123_subdomain_errors,
@@ -124,5 +125,4 @@ KIND = Kind(
     subresources={"status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=_validate_status)},
     has_generation=True,
     grace_seconds=_grace_seconds,
-    returns_deleted=True,
 )

@@ -164,6 +164,7 @@ KIND = Kind(
         categories=("all",),
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=COLUMNS,
+        returns_deleted=True,
     ),
     storage="/registry/services/specs",
     name_errors=dns1035_label_errors,
@@ -176,7 +177,6 @@ KIND = Kind(
     selectable=("spec.clusterIP", "spec.type"),
     subresources={"status": SubresourcePolicy(prepare_update=_prepare_status)},
     create_on_update=True,
-    returns_deleted=True,
     claims=claims,
     takes_along=("endpoints",),
 )

@@ -82,10 +82,10 @@ KIND = Kind(
             ),
         ),
         columns=(NAME, AGE),
+        returns_deleted=True,
     ),
     storage="/registry/serviceaccounts",
     name_errors=dns1123_subdomain_errors,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
-    returns_deleted=True,
 )

@@ -19,6 +19,7 @@ from mooring.errors import (
     UnsupportedMediaTypeError,
 )
 from mooring.kinds.kind import Change, Kind
+from mooring.registry.lifecycle import is_namespace
 from mooring.registry.store import Registry
 from mooring.registry.stored import Stored
 from mooring.server.http import Request, Response
@@ -202,7 +203,7 @@ class Resources:
         info, request = context.info, context.request
         options = await _delete_options(request, kind)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
-        if deleted.gone and not kind.resource.returns_deleted:
+        if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
         return stored_response(request, deleted.stored, context.received)
 

@@ -3,6 +3,7 @@
 Rules kept here:
 * `kubectl create|apply --validate` looks for a PATCH operation of the kind with a `fieldValidation` parameter; `kubectl explain`
   reads the schemas and `x-kubernetes-group-version-kind`. Both are generated for every resource.
+* A DELETE answers with a Status, or, where the resource says so, with the object; a deletecollection with a Status.
 * The index names each document with a hash of its bytes, so that clients may keep it for ever.
 
 Documents depend on the resources only: the server builds them once.
@@ -171,6 +172,7 @@ class _Place:
     gvk: GVK
     body: Obj
     listed: Obj
+    deleted: Obj
     name: str
     parameters: tuple[Obj, ...]
 
@@ -206,8 +208,10 @@ class _Place:
         medias: tuple[str, ...] = _MEDIA
         if action.action == "list":
             shape, medias = self.listed, (*_MEDIA, *_STREAMS)
-        elif action.method == "delete":
+        elif action.action == "deletecollection":
             shape = _reference(STATUS.name)
+        elif action.action == "delete":
+            shape = self.deleted
         return {"description": "OK", "content": {media: {"schema": shape} for media in medias}}
 
 
@@ -225,24 +229,27 @@ def _paths(resource: Resource, schemas: Schemas) -> Obj:
     listed = body
     if "list" in resource.verbs:
         listed = schemas.add_object(list_of(resource.schema), (*gvk[:2], resource.kind + "List"))
+    deleted = body if resource.returns_deleted else _reference(STATUS.name)
     name = ("Namespaced" if resource.namespaced else "") + resource.kind
     namespace = "{namespace}" if resource.namespaced else ""
     in_namespace = (_path_parameter("namespace", "Namespace of the object."),) if resource.namespaced else ()
     at_name = (_path_parameter("name", f"Name of the {resource.kind}."), *in_namespace)
 
     paths = {
-        resource.path(namespace): _Place(gvk, body, listed, name, in_namespace).item(resource.verbs, _COLLECTION),
+        resource.path(namespace): _Place(gvk, body, listed, deleted, name, in_namespace).item(
+            resource.verbs, _COLLECTION
+        ),
     }
     if resource.namespaced and "list" in resource.verbs:
-        everywhere = _Place(gvk, body, listed, f"{resource.kind}ForAllNamespaces", ())
+        everywhere = _Place(gvk, body, listed, deleted, f"{resource.kind}ForAllNamespaces", ())
         paths[resource.path()] = everywhere.item(("list",), _COLLECTION)
     if "get" in resource.verbs:
         verbs = set(resource.verbs) - {"create"}
-        paths[resource.path(namespace, "{name}")] = _Place(gvk, body, listed, name, at_name).item(verbs, _ITEM)
+        paths[resource.path(namespace, "{name}")] = _Place(gvk, body, listed, deleted, name, at_name).item(verbs, _ITEM)
     for sub in resource.subresources:
         sub_gvk = _gvk_of(resource, sub)
         sub_body = schemas.add_object(sub.schema, sub_gvk) if sub.schema is not None else body
-        place = _Place(sub_gvk, sub_body, listed, name + _camel(sub.name), at_name)
+        place = _Place(sub_gvk, sub_body, listed, deleted, name + _camel(sub.name), at_name)
         paths[resource.path(namespace, "{name}", sub.name)] = place.item(sub.verbs, _ITEM)
     return paths
 

@@ -57,6 +57,9 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] = ()
+    returns_deleted: bool = False
+    """A DELETE that takes an object away answers with its last state, not with a Status; OpenAPI says so.
+    (Of namespaces it says Status, and they answer with themselves all the same: so do kube-apiserver's.)"""
     stored_as: tuple[str, str, str] | None = None
     """Group, version and kind of the form in which its objects are stored, if that is another than this."""
 
