@@ -1,4 +1,4 @@
-"""What the e2e binary does before any test: BeforeSuite and BeforeEach of test/e2e (reference/kubernetes.md 8.1, 8.2)."""
+"""What the e2e binary does before each test: BeforeEach of test/e2e/framework (reference/kubernetes.md 8.2)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,6 @@ import pytest
 
 from tests.conformance.conftest import framework_namespace
 from tests.support.typedclient import WATCH_LIST, Client
-
-
-def test_every_schedulable_node_is_ready_and_there_is_one(client: Client, node: str) -> None:
-    listed = client.list("nodes", resourceVersion="0", fieldSelector="spec.unschedulable=false")
-    conditions = {
-        item["metadata"]["name"]: {one["type"]: one["status"] for one in item["status"]["conditions"]}
-        for item in listed["items"]
-        if item["metadata"]["name"] == node
-    }
-    assert conditions == {node: {"Ready": "True"}}
-    assert not any(item.get("spec", {}).get("unschedulable") for item in listed["items"])
-
-
-def test_the_pods_of_kube_system_can_be_listed(client: Client) -> None:
-    assert client.list("pods", "kube-system")["kind"] == "PodList"
-
-
-def test_the_version_is_told(client: Client) -> None:
-    assert client.send("GET", "/version", accept="application/json, */*").code == 200
-
-
-def test_the_service_default_kubernetes_says_the_ip_family(client: Client) -> None:
-    service = client.get("services", "default", "kubernetes")
-    assert service["spec"]["clusterIP"]
 
 
 @pytest.mark.parametrize(

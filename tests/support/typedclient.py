@@ -66,6 +66,9 @@ PROTOBUF_ONLY = Wire(PROTOBUF, PROTOBUF)
 DYNAMIC = Wire(JSON, JSON)
 WIRES = {"protobuf preferred": TYPED, "protobuf only": PROTOBUF_ONLY, "JSON": DYNAMIC}
 
+NAMED = BY_PLURAL | {f"{kind.resource.plural}.{kind.resource.group}": kind for kind in KINDS if kind.alias}
+"""Kinds by the names that tests call them: plurals, and for aliases `<plural>.<group>` as kubectl takes it."""
+
 
 class RefusedError(Exception):
     """An answer that is not 2xx."""
@@ -197,19 +200,19 @@ class Client:
     # -- verbs of stored kinds ---------------------------------------------------------------------------------------
 
     def create(self, plural: str, namespace: str, obj: Obj) -> Obj:
-        kind = BY_PLURAL[plural]
+        kind = NAMED[plural]
         return self.call("POST", path_of(kind, namespace), typed(kind, obj))
 
     def get(self, plural: str, namespace: str, name: str, sub: str = "") -> Obj:
-        return self.call("GET", path_of(BY_PLURAL[plural], namespace, name, sub))
+        return self.call("GET", path_of(NAMED[plural], namespace, name, sub))
 
     def list(self, plural: str, namespace: str = "", **query: str) -> Obj:
-        listed = self.call("GET", path_of(BY_PLURAL[plural], namespace), None, **query)
+        listed = self.call("GET", path_of(NAMED[plural], namespace), None, **query)
         listed.setdefault("items", [])  # protobuf has no empty lists
         return listed
 
     def update(self, plural: str, namespace: str, obj: Obj, sub: str = "") -> Obj:
-        kind = BY_PLURAL[plural]
+        kind = NAMED[plural]
         return self.call("PUT", path_of(kind, namespace, obj["metadata"]["name"], sub), typed(kind, obj))
 
     def retry_update(self, plural: str, namespace: str, name: str, change: Callable[[Obj], Any], sub: str = "") -> Obj:
@@ -225,17 +228,17 @@ class Client:
         raise AssertionError(f"{plural} {name}: five conflicts in a row")
 
     def patch(self, plural: str, namespace: str, name: str, patch: Obj, form: str = STRATEGIC, sub: str = "") -> Obj:
-        path = path_of(BY_PLURAL[plural], namespace, name, sub)
+        path = path_of(NAMED[plural], namespace, name, sub)
         return _taken(self.send("PATCH", path, json.dumps(patch).encode(), form))
 
     def delete(self, plural: str, namespace: str, name: str, **options: Any) -> None:
         """With a DeleteOptions body, as clientsets always send one."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
-        self.call("DELETE", path_of(BY_PLURAL[plural], namespace, name), body)
+        self.call("DELETE", path_of(NAMED[plural], namespace, name), body)
 
     def delete_collection(self, plural: str, namespace: str, **query: str) -> None:
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        self.call("DELETE", path_of(BY_PLURAL[plural], namespace), body, **query)
+        self.call("DELETE", path_of(NAMED[plural], namespace), body, **query)
 
     def refusal(self, method: str, path: str, obj: Obj | None = None, **query: str) -> int:
         """The code with which something is refused; 0 when it is not."""
@@ -252,7 +255,7 @@ class Client:
         """A watch on a connection of its own."""
         connection = self._connect()
         try:
-            path = path_of(BY_PLURAL[plural], namespace)
+            path = path_of(NAMED[plural], namespace)
             self._put(connection, "GET", path, {"watch": "true", **query}, b"", "", accept)
             response = connection.getresponse()
             if response.status != 200:

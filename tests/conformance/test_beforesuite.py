@@ -1,0 +1,102 @@
+"""What the e2e binary does before any test: BeforeSuite of test/e2e/e2e.go, its eight steps in order (reference/kubernetes.md 8.1).
+
+Rules kept here: flags have upstream's defaults, so that nobody who runs the binary needs to know better ones; only the Node is made
+first (step 4), by whoever prepares the run. The server is one of its own: the steps judge every Node there is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from mooring.wire.schema import Obj
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.typedclient import JSON, PROTOBUF, TYPED, Client, Wire
+
+WORKLOADS = ("replicationcontrollers", "replicasets", "pods", "daemonsets")
+CLIENTS = {
+    "the clientset of the suite": TYPED,
+    "the clients of tests": Wire(f"{PROTOBUF}, */*", PROTOBUF),
+    "a clientset that reads protobuf only": Wire(PROTOBUF, PROTOBUF),
+}
+NON_BLOCKING_TAINTS = ("node-role.kubernetes.io/control-plane",)
+
+
+@pytest.fixture(scope="module")
+def suite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A fresh server with one Ready Node, which is itself tainted as control planes are."""
+    server = start_server(tmp_path_factory.mktemp("suite") / "data")
+    try:
+        client = Client(server)
+        taint = {"key": NON_BLOCKING_TAINTS[0], "effect": "NoSchedule"}
+        made = client.create("nodes", "", {"metadata": {"name": "only"}, "spec": {"taints": [taint]}})
+        at = made["metadata"]["creationTimestamp"]
+        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": at, "lastTransitionTime": at}
+        client.update("nodes", "", {**made, "status": {"conditions": [ready]}}, "status")
+        client.close()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=list(CLIENTS.values()), ids=list(CLIENTS))
+def suite(request: pytest.FixtureRequest, suite_server: LiveServer) -> Iterator[Client]:
+    """Step 1: a client from the kubeconfig that `mooring init` wrote."""
+    client = Client(suite_server, request.param)
+    yield client
+    client.close()
+
+
+def test_step_2_a_clean_start_would_find_every_namespace(suite: Client) -> None:
+    names = {item["metadata"]["name"] for item in suite.list("namespaces")["items"]}
+    assert names == {"default", "kube-system", "kube-public", "kube-node-lease"}
+
+
+def conditions(node: Obj) -> Mapping[str, str]:
+    return {one["type"]: one["status"] for one in node.get("status", {}).get("conditions", [])}
+
+
+def schedulable(node: Obj) -> bool:
+    """As e2enode.IsNodeSchedulable and its taints have it."""
+    spec, told = node.get("spec", {}), conditions(node)
+    blocking = [taint for taint in spec.get("taints", []) if taint["key"] not in NON_BLOCKING_TAINTS]
+    ready = told.get("Ready") == "True" and told.get("NetworkUnavailable", "False") != "True"
+    return ready and not spec.get("unschedulable") and not blocking
+
+
+def test_steps_3_and_4_all_nodes_are_schedulable_and_there_is_one(suite: Client) -> None:
+    listed = suite.list("nodes", resourceVersion="0", fieldSelector="spec.unschedulable=false")
+    assert [node["metadata"]["name"] for node in listed["items"] if schedulable(node)] == ["only"]
+    assert all(map(schedulable, listed["items"]))
+
+
+def test_a_cordoned_node_is_left_out(suite: Client) -> None:
+    """Why step 3 waits with a field selector: only what may be scheduled on is waited for."""
+    patched = suite.patch("nodes", "", "only", {"spec": {"unschedulable": True}})
+    assert patched["spec"]["unschedulable"] is True
+    query = {"resourceVersion": patched["metadata"]["resourceVersion"], "fieldSelector": "spec.unschedulable=false"}
+    assert suite.list("nodes", **query)["items"] == []
+    suite.patch("nodes", "", "only", {"spec": {"unschedulable": None}})
+
+
+@pytest.mark.parametrize("plural", WORKLOADS)
+def test_steps_5_and_6_what_runs_in_kube_system_is_nothing_and_says_so(suite: Client, plural: str) -> None:
+    listed = suite.list(plural, "kube-system")
+    assert listed["items"] == []
+    assert int(listed["metadata"]["resourceVersion"]) > 0
+
+
+def test_step_7_the_version_is_told(suite: Client) -> None:
+    """Discovery clients read JSON whatever the typed ones do."""
+    answer = suite.send("GET", "/version", accept=f"{JSON}, */*")
+    told = json.loads(answer.body)
+    assert answer.code == 200
+    assert told["gitVersion"].startswith(f"v{told['major']}.{told['minor'].rstrip('+')}.")
+
+
+def test_step_8_the_service_default_kubernetes_says_the_ip_family(suite: Client) -> None:
+    service = suite.get("services", "default", "kubernetes")
+    assert ipaddress.ip_address(service["spec"]["clusterIP"]).version in (4, 6)
