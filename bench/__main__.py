@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import fairness
+from bench import fairness, idlewatches
 
 HERE = Path(__file__).parent
 WORK = HERE.parent / ".bench"
@@ -204,6 +204,7 @@ class Bench:
             with server(data) as running:
                 self.row("first boot → /readyz ok", "", "", f"{running.ready_seconds:.2f} s")
             self.launches(data)
+            self.watching(data)
             with server(data) as running:
                 self.running(running)
 
@@ -227,6 +228,18 @@ class Bench:
         self.row("launch → /readyz ok", "2.6-3.7 s", "≤ 0.8 s", f"{statistics.median(ready):.2f} s")
         self.row("launch → controllers act", "8.4-9.8 s", "≤ 0.8 s", f"{statistics.median(acting):.2f} s")
         self.row("idle memory", "422 MiB", "≤ 90 MiB", f"{statistics.median(memory):.0f} MiB")
+
+    def watching(self, data: Path) -> None:
+        memory = []
+        for _ in range(self.runs):
+            with server(data) as running:
+                memory.append(idlewatches.measure(running, self.say))
+        self.row(*idlewatches.row(statistics.median(memory)))
+
+    def idle_watches(self) -> None:
+        """The measurement of idle watches alone."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            self.watching(Path(folder) / "data")
 
     def running(self, running: Server) -> None:
         running.request("POST", "/api/v1/namespaces/kube-system/secrets", bootstrap_token(*TOKEN.split(".")))
@@ -394,6 +407,7 @@ def main() -> None:
     parser.add_argument(
         "--fairness", action="store_true", help="measure flow control alone: one user's storm beside another"
     )
+    parser.add_argument("--idle-watches", action="store_true", help="measure the memory of idle watches alone")
     options = parser.parse_args()
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
@@ -401,6 +415,8 @@ def main() -> None:
         bench = Bench(loadgen(), options.runs, lambda text: progress.update(task, description=text))
         if options.fairness:
             bench.fairness()
+        elif options.idle_watches:
+            bench.idle_watches()
         else:
             bench.run()
     if options.json:

@@ -1,0 +1,80 @@
+"""What a watch costs while nothing happens: resident memory of a server of its own, before and after many are opened.
+
+Rules kept here: every watch is a TLS 1.3 connection of its own with a client certificate, as a kubelet's is, opened one after
+another by Python's `ssl`; none asks for anything else. A first few are opened and closed before, so that what a server makes once
+is not counted. What a client brings matters: post-quantum key shares cost the server 7 kB more for as long as the connection
+lasts (docs/adr/0017).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from bench.__main__ import Server
+
+WATCHES = 1000
+WANTED_MIB = 25
+WARM = 20
+PATIENCE = 20.0
+"""Seconds that one watch may take to begin."""
+SETTLE_SECONDS = 1.0
+"""Timers of the handshakes and the last flushes pass; nothing else happens."""
+REQUEST = (
+    b"GET /api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=true HTTP/1.1\r\n"
+    b"Host: localhost\r\nUser-Agent: bench\r\nAccept: application/json\r\n\r\n"
+)
+
+
+def _opened(context: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSocket:
+    peer = context.wrap_socket(socket.create_connection(address, timeout=PATIENCE))
+    peer.sendall(REQUEST)
+    answer = peer.recv(4096)
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        raise SystemExit(f"a watch was answered with {answer[:80]!r}")
+    return peer
+
+
+def _may_open(files: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+
+
+def measure(running: Server, say: Callable[[str], None]) -> float:
+    """MiB that `WATCHES` idle watches add to a fresh server."""
+    say(f"{WATCHES:,} idle watches")
+    _may_open(WATCHES + 256)
+    context = ssl.create_default_context(cafile=str(running.data / "pki" / "ca.crt"))
+    context.check_hostname = False  # the address is loopback; the authority is the server's own
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(running.data / "admin.crt", running.data / "admin.key")
+    parts = urlsplit(running.url)
+    address = (parts.hostname or "", parts.port or 0)
+    for peer in [_opened(context, address) for _ in range(WARM)]:
+        peer.close()
+    time.sleep(SETTLE_SECONDS)
+    before = running.rss_mib
+    with contextlib.ExitStack() as held:
+        for _ in range(WATCHES):
+            held.enter_context(_opened(context, address))
+        time.sleep(SETTLE_SECONDS)
+        return running.rss_mib - before
+
+
+def row(mib: float) -> tuple[str, str, str, str]:
+    """The line of the table: work, Kubernetes, wanted, measured."""
+    each = mib * (1 << 20) / WATCHES / 1000
+    return (
+        f"memory of {WATCHES:,} idle watches, TLS with client certificates",
+        "",
+        f"≤ {WANTED_MIB} MiB",
+        f"{mib:.1f} MiB, {each:.1f} kB each",
+    )
