@@ -53,12 +53,17 @@ MAX_REMEMBERED_QUERY = 512
 
 @lru_cache(maxsize=4096)
 def _remembered_query(raw: bytes) -> dict[str, list[str]]:
-    return _query(raw)
+    return parse_query(raw)
 
 
-def _query(raw: bytes) -> dict[str, list[str]]:
+def parse_query(raw: bytes) -> dict[str, list[str]]:
+    """Values by name, in order of appearance. Raises BadRequestError for an absurd number."""
+    try:
+        pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=1000)
+    except ValueError as error:
+        raise BadRequestError("the query string has too many parameters") from error
     parsed: dict[str, list[str]] = {}
-    for key, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=1000):
+    for key, value in pairs:
         parsed.setdefault(key, []).append(value)
     return parsed
 
@@ -88,11 +93,8 @@ class Request:
     @property
     def query(self) -> dict[str, list[str]]:
         """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for an absurd number."""
-        try:
-            raw = self.query_string
-            return _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else _query(raw)
-        except ValueError as error:
-            raise BadRequestError("the query string has too many parameters") from error
+        raw = self.query_string
+        return _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else parse_query(raw)
 
     @property
     def uri(self) -> str:

@@ -244,8 +244,8 @@ class Pipeline:
     async def _run(self, context: Context) -> Response:
         info = context.info
         query = context.request.query if context.request.query_string else {}
-        if info.verb in ("get", "watch") and "timeout" not in query:
-            return await self._dispatch(context)
+        if info.verb in ("get", "list", "watch") and "timeout" not in query:
+            return await self._dispatch(context)  # reads come from memory; what they may wait for has shorter limits
         seconds = parse_timeout(query).total_seconds()
         try:
             async with asyncio.timeout(seconds):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
@@ -22,7 +23,7 @@ from mooring.kinds.kind import Change, Kind
 from mooring.registry.lifecycle import is_namespace
 from mooring.registry.store import Registry
 from mooring.registry.stored import Stored
-from mooring.server.http import Request, Response
+from mooring.server.http import MAX_REMEMBERED_QUERY, Request, Response, parse_query
 from mooring.server.pipeline import Context
 from mooring.server.render import accepted, list_response, object_response, stored_response
 from mooring.server.watches import Watches
@@ -114,7 +115,7 @@ class Resources:
 
     async def _list(self, context: Context, kind: Kind) -> Response:
         request = context.request
-        options = parse_list_options(request.query)
+        options = _list_options(request)
         listed = await self._registry.list(kind, context.info.namespace, options)
         metadata: Obj = {"resourceVersion": str(listed.revision)}
         if listed.continue_token:
@@ -124,7 +125,7 @@ class Resources:
         return list_response(request, kind.resource, listed.items, metadata, context.received)
 
     async def _watch(self, context: Context, kind: Kind) -> Response:
-        options = replace(parse_list_options(context.request.query), watch=True)
+        options = replace(_list_options(context.request), watch=True)
         if context.info.name:
             options = _of_one(options, context.info.name)
         # `/watch/namespaces/<name>` is about a Namespace *in* itself (6.1), but that is not where it is kept
@@ -222,6 +223,18 @@ class Resources:
 
     def _change(self, context: Context) -> Change:
         return Change(context.user, context.received)
+
+
+@lru_cache(maxsize=1024)
+def _remembered_options(query_string: bytes) -> ListOptions:
+    return parse_list_options(parse_query(query_string))
+
+
+def _list_options(request: Request) -> ListOptions:
+    """What a list or watch is asked. Clients ask the same few things again and again, and reading them takes a while."""
+    if len(request.query_string) <= MAX_REMEMBERED_QUERY:
+        return _remembered_options(request.query_string)
+    return parse_list_options(request.query)
 
 
 def _of_one(options: ListOptions, name: str) -> ListOptions:
