@@ -62,7 +62,7 @@ def bob(server: Server) -> Any:
                 "sourceIPs": ["192.0.2.1"],
                 "userAgent": "kubectl/v1",
                 "objectRef": {"resource": "secrets", "namespace": "default", "apiVersion": "v1"},
-                "responseStatus": {"metadata": {}, "code": 403, "reason": "Forbidden"},
+                "responseStatus": {"metadata": {}, "code": 403, "status": "Failure", "reason": "Forbidden"},
                 "requestReceivedTimestamp": "2026-01-02T03:04:05.000000Z",
             },
             id="a forbidden list",
@@ -71,7 +71,11 @@ def bob(server: Server) -> Any:
             "GET",
             "/version",
             {"token": "abcdef.0123456789abcdef"},
-            {"user": {}, "responseStatus": {"metadata": {}, "code": 401, "reason": "Unauthorized"}, "verb": "get"},
+            {
+                "user": {},
+                "responseStatus": {"metadata": {}, "code": 401, "status": "Failure", "reason": "Unauthorized"},
+                "verb": "get",
+            },
             id="a refused token",
         ),
         pytest.param(

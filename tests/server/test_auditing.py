@@ -232,6 +232,37 @@ def test_no_policy_gets_the_bodies_of_secrets_and_tokens(tmp_path: Path, method:
     assert not any(hidden in text for hidden in ("requestObject", "responseObject", HIDDEN, "0123456789abcdef", "eyJ"))
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        pytest.param(
+            {"kind": "Secret", "apiVersion": "v1", "metadata": {}, "data": {"k": HIDDEN}}, "application/json", id="JSON"
+        ),
+        pytest.param(
+            {"kind": "TokenReview", "apiVersion": "v1", "spec": {"token": HIDDEN}},
+            "application/json",
+            id="a TokenReview",
+        ),
+        pytest.param(
+            protobuf.encode_object(
+                {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": HIDDEN}},
+                BY_PLURAL["secrets"].resource.schema,
+            ),
+            "application/vnd.kubernetes.protobuf",
+            id="protobuf",
+        ),
+    ],
+)
+def test_a_secret_that_is_sent_to_the_wrong_path_is_not_kept_either(
+    tmp_path: Path, body: Any, content_type: str
+) -> None:
+    rules: list[dict[str, Any]] = [{"level": "Request", "omitStages": QUIET}]
+    sent = ("POST", CONFIGMAPS)
+    (record,) = recorded(tmp_path, rules, lambda server: server.call(*sent, body=body, content_type=content_type))
+    assert record["annotations"][OMITTED] == "requestObject holds secrets"
+    assert "requestObject" not in record
+
+
 def test_managed_fields_are_left_out_on_demand(tmp_path: Path) -> None:
     async def calls(server: Server) -> None:
         await server.post(CONFIGMAPS, MAP)

@@ -261,7 +261,8 @@ def audit_event(
         "annotations": annotations,
     }
     if code:
-        event["responseStatus"] = {"metadata": {}, "code": code, **({"reason": reason} if reason else {})}
+        failure = {"status": "Failure", "reason": reason} if reason else {}
+        event["responseStatus"] = {"metadata": {}, "code": code, **failure}
     if object_ref:
         event["objectRef"] = object_ref
     if impersonated is not None:

@@ -8,7 +8,7 @@ Rules kept here (reference/kubernetes.md 5.16):
 * Level Request keeps the body that was sent, RequestResponse the answer too; a watch's events are never kept.
 * Law 9 comes before the policy: of Secrets, TokenReviews and TokenRequests no body is ever kept, whatever the policy says, and
   their records say level Metadata. Nothing is picked out of these bodies either: `kubectl apply` writes whole Secrets into an
-  annotation.
+  annotation. Where such an object is sent to the wrong path, it is left out there too.
 * A body that is too large, or that cannot be read, is left out, and an annotation says so.
 """
 
@@ -51,6 +51,7 @@ _SECRET = frozenset(
         ("authentication.k8s.io", "tokenreviews", ""),
     )
 )
+_SECRET_KINDS = frozenset(("Secret", "SecretList", "TokenReview", "TokenRequest"))
 
 
 class Auditor:
@@ -167,6 +168,8 @@ def _keep(event: Obj, key: str, decision: Decision, body: bytes, content_type: s
         found = _object(body, content_type, info)
     except (MooringError, UnicodeDecodeError):
         return f"{key} cannot be read"
+    if isinstance(found, dict) and found.get("kind") in _SECRET_KINDS:
+        return f"{key} holds secrets"
     if decision.omit_managed_fields:
         _drop_managed_fields(found)
     event[key] = found
