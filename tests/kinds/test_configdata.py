@@ -10,6 +10,7 @@ import pytest
 from mooring.kinds import BY_PLURAL
 from mooring.kinds.configdata import MAX_DATA
 from tests.support.changes import NOW, created, updated
+from tests.support.testca import ThrowawayCA
 
 SECRET = BY_PLURAL["secrets"]
 CONFIG_MAP = BY_PLURAL["configmaps"]
@@ -19,6 +20,7 @@ Obj = dict[str, Any]
 FROZEN = "Forbidden: field is immutable when `immutable` is set"
 DOCKER = "kubernetes.io/dockerconfigjson"
 SA_TOKEN = "kubernetes.io/service-account-token"
+TLS = "kubernetes.io/tls"
 
 
 def b64(text: str | bytes) -> str:
@@ -219,3 +221,28 @@ def test_a_frozen_config_map(new: Obj, errors: list[str]) -> None:
 def test_a_config_map_counts_text_and_bytes() -> None:
     obj = created(CONFIG_MAP, {"data": {"a": "1"}, "binaryData": {"b": ""}})[0]
     assert [column.cell(obj, NOW) for column in CONFIG_MAP.resource.columns] == ["x", 2, "0s"]
+
+
+PAIR = ThrowawayCA().client("a")
+OTHER = ThrowawayCA().client("a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "certificate", "key", "warnings"),
+    [
+        pytest.param(TLS, PAIR.certificate_pem, PAIR.key_pem, [], id="a pair"),
+        pytest.param(
+            TLS, PAIR.certificate_pem, OTHER.key_pem, ["tls: private key does not match public key"], id="no pair"
+        ),
+        pytest.param(TLS, b"", b"", ["tls: the text holds no public key in PEM form"], id="nothing"),
+        pytest.param(TLS, PAIR.certificate_pem, b"x", ["tls: the text holds no public key in PEM form"], id="no key"),
+        pytest.param("Opaque", b"", b"", [], id="another type may hold anything"),
+    ],
+)
+def test_a_tls_secret_that_is_no_pair_is_stored_with_a_warning(
+    kind: str, certificate: bytes, key: bytes, warnings: list[str]
+) -> None:
+    data = {"tls.crt": b64(certificate), "tls.key": b64(key)}
+    made = {"metadata": {"name": "a"}, "type": kind, "data": data}
+    assert SECRET.validate(made) == []
+    assert SECRET.warnings(made) == warnings

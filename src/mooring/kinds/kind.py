@@ -44,6 +44,10 @@ def _no_update_errors(new: Obj, old: Obj) -> list[FieldError]:
     return []
 
 
+def _no_warnings(obj: Obj) -> list[str]:
+    return []
+
+
 def _no_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
@@ -117,6 +121,8 @@ class Kind:
     validate_create: Callable[[Obj], list[FieldError]] = _no_errors
     """What is asked of new objects beyond `validate`, and forgiven those that are there already."""
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
+    warnings: Callable[[Obj], list[str]] = _no_warnings
+    """What whoever wrote the object should know, though it is allowed; each goes into a Warning header."""
     fields: Callable[[Obj], Mapping[str, str]] = _no_fields
     """Selectable fields besides metadata.name and metadata.namespace: every supported label present, "" when unset."""
     selectable: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ Rules kept here (reference/kubernetes.md 1.1, 7.16):
 * `stringData` is a way to write: it is merged over `data` and never stored.
 * Some types promise keys: service account tokens an annotation, TLS both its keys, registry credentials a JSON object,
   basic-auth one of two keys, ssh-auth a key that is not empty. Contents never appear in an error.
+* A TLS certificate and key that are no pair are stored, with a warning.
 * **Bootstrap tokens are not checked here**: kube-apiserver stores malformed ones too, and their readers ignore them.
 """
 
@@ -23,6 +24,8 @@ from mooring.kinds.configdata import MAX_DATA, base64_size, frozen_errors, key_e
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.meta import OBJECT_META
 from mooring.kinds.references import CORE
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import load_public_keys, public_key_der
 from mooring.wire.names import dns1123_subdomain_errors
 from mooring.wire.resource import Column, Resource
 from mooring.wire.schema import Field, MapOf, Message, Obj, Scalar
@@ -118,6 +121,16 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     return errors
 
 
+def _warnings(obj: Obj) -> list[str]:
+    if obj["type"] != TLS:
+        return []
+    try:
+        certificate, key = (load_public_keys(base64.b64decode(obj["data"][name]))[0] for name in ("tls.crt", "tls.key"))
+    except PkiError as error:
+        return [f"tls: {error}"]
+    return [] if public_key_der(certificate) == public_key_der(key) else ["tls: private key does not match public key"]
+
+
 KIND = Kind(
     resource=Resource(
         group="",
@@ -141,6 +154,7 @@ KIND = Kind(
     prepare_update=_prepare_update,
     validate=_validate,
     validate_update=_validate_update,
+    warnings=_warnings,
     fields=lambda obj: {"type": obj.get("type", "")},
     selectable=("type",),
 )

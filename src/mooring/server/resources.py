@@ -138,7 +138,7 @@ class Resources:
         context.created = (obj.get("metadata") or {}).get("name", "")
         stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
         context.created = stored.name
-        return stored_response(context.request, stored, context.received, 201)
+        return _written(context, kind, stored, created=True)
 
     async def _update(self, context: Context, kind: Kind) -> Response:
         info = context.info
@@ -148,7 +148,7 @@ class Resources:
         stored, created = await self._registry.update(
             kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
         )
-        return stored_response(context.request, stored, context.received, 201 if created else 200)
+        return _written(context, kind, stored, created)
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -169,7 +169,7 @@ class Resources:
         stored = await self._registry.patch(
             kind, info.namespace, info.name, apply, self._change(context), options, info.subresource
         )
-        return stored_response(request, stored, context.received)
+        return _written(context, kind, stored, created=False)
 
     async def _apply(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -186,7 +186,7 @@ class Resources:
             info.subresource,
             self._may_create(context),
         )
-        return stored_response(request, stored, context.received, 201 if created else 200)
+        return _written(context, kind, stored, created)
 
     def _may_create(self, context: Context) -> bool:
         info = context.info
@@ -244,6 +244,12 @@ def _of_one(options: ListOptions, name: str) -> ListOptions:
     if options.field_selector.requires("metadata.name") != name:
         raise BadRequestError("the field selector does not match the name in the path")
     return options
+
+
+def _written(context: Context, kind: Kind, stored: Stored, created: bool) -> Response:
+    """The answer to a write: the object, and what its writer should know about it."""
+    context.warnings += kind.warnings(stored.obj)
+    return stored_response(context.request, stored, context.received, 201 if created else 200)
 
 
 async def _delete_options(request: Request, kind: Kind) -> DeleteOptions:
