@@ -16,6 +16,7 @@ TESTS = {
         "test_kubectl_serverside.py",
         "test_kubectl_services.py",
         "test_kubectl_access.py",
+        "test_kubectl_events.py",
     ),
     PYTHON: ("test_python_kubernetes.py",),
     LIGHTKUBE: ("test_lightkube.py",),

@@ -199,3 +199,28 @@ def test_server_side_apply(api: Any, tmp_path: Path) -> None:
     assert conflict.value.status == 409
     forced = config_maps.server_side_apply(body=changed, namespace=SPACE, field_manager="two", force_conflicts=True)
     assert forced.data.a == "2"
+
+
+@pytest.mark.shows("get events of both groups")
+def test_events_of_one_group_are_read_from_the_other(api: Any, core: Any) -> None:
+    now = datetime.now(UTC)
+    event = k8s.EventsV1Event(
+        metadata=k8s.V1ObjectMeta(name="told"),
+        event_time=now,
+        reporting_controller="example.com/python",
+        reporting_instance="here",
+        action="Testing",
+        reason="Tested",
+        regarding=k8s.V1ObjectReference(kind="ConfigMap", namespace=SPACE, name="c"),
+        note="said in Python",
+        type="Normal",
+    )
+    newer = k8s.EventsV1Api(api)
+    newer.create_namespaced_event(SPACE, event)
+    older = core.read_namespaced_event("told", SPACE)
+    assert (older.message, older.involved_object.name, older.event_time) == ("said in Python", "c", now)
+    events = Watch().stream(newer.list_namespaced_event, SPACE, field_selector="metadata.name=told", timeout_seconds=60)
+    assert next(events)["object"].note == "said in Python"
+    core.delete_namespaced_event("told", SPACE)
+    assert next(events)["type"] == "DELETED"
+    events.close()
