@@ -15,7 +15,8 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from mooring.cli.options import DURATION, default_data_dir
+from mooring.cli.flags import DURATION
+from mooring.cli.options import default_data_dir
 from mooring.cli.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect

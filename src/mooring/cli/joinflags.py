@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
-from mooring.cli.options import DURATION, listed
+from mooring.cli.flags import DURATION, listed
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input

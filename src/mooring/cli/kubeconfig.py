@@ -23,7 +23,8 @@ from mooring.cli import cluster
 from mooring.cli.csr import PLURAL
 from mooring.cli.csrdecide import Decision, decide
 from mooring.cli.csrfacts import decoded
-from mooring.cli.options import DURATION, kubeconfig_option, listed
+from mooring.cli.flags import DURATION, listed
+from mooring.cli.options import kubeconfig_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
 from mooring.clock import Clock, SystemClock

@@ -18,6 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from mooring.cli import authoptions
+from mooring.cli.flags import DURATION, Decorator, flag, listed
 from mooring.config import (
     DEFAULT_ISSUER,
     DEFAULT_PORT,
@@ -26,36 +28,12 @@ from mooring.config import (
     server_config,
 )
 from mooring.errors import MooringError
-from mooring.wire.duration import parse_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Decorator = Callable[[Callable[P, R]], Callable[P, R]]
 
 _NOWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses for documentation (RFC 5737, RFC 3849): a route is chosen for them, and nothing is ever sent."""
-
-
-class GoDuration(click.ParamType[timedelta]):
-    """`24h`, `1h30m`, `90s`, `0`."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        try:
-            return parse_duration(value)
-        except ValueError:
-            self.fail(f'"{value}" is not a duration; write it like 24h, 1h30m or 90s', param, ctx)
-
-
-DURATION = GoDuration()
-
-
-def listed(values: Sequence[str]) -> tuple[str, ...]:
-    """The items of a repeatable flag whose values may also hold commas; empty items are dropped, order is kept."""
-    return tuple(item for value in values for item in (part.strip() for part in value.split(",")) if item)
 
 
 def default_data_dir() -> str:
@@ -109,67 +87,62 @@ def free_port(address: str) -> int:
         return DEFAULT_PORT  # binding again fails with the sentence that names the address
 
 
-def _flag(name: str, text: str, **rest: Any) -> Decorator[..., Any]:
-    environment = "MOORING_" + name.removeprefix("--").replace("-", "_").upper()
-    return click.option(name, help=text, envvar=environment, show_envvar=True, **rest)
-
-
 _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
-    _flag(
+    flag(
         "--data-dir",
         "Directory of the state; admin.conf is written there. [default: /var/lib/mooring as root, "
         "else ~/.local/share/mooring]",
         metavar="DIR",
     ),
-    _flag("--bind-address", "IP address to listen on.", default="0.0.0.0", show_default=True, metavar="IP"),  # noqa: S104 - kube-apiserver's default
-    _flag(
+    flag("--bind-address", "IP address to listen on.", default="0.0.0.0", show_default=True, metavar="IP"),  # noqa: S104 - kube-apiserver's default
+    flag(
         "--secure-port",
         "Port to listen on; 0 takes a free one.",
         type=click.IntRange(0, 65535),
         default=DEFAULT_PORT,
         show_default=True,
     ),
-    _flag(
+    flag(
         "--control-plane-endpoint",
         "host[:port] under which clients reach the control plane; repeatable, the first is published. "
         "[default: as on the last start, else this machine's address]",
         multiple=True,
         metavar="HOST[:PORT]",
     ),
-    _flag(
+    flag(
         "--advertise-address",
         "IP address under which Pods reach this server; the Service default/kubernetes leads there. "
         "[default: --bind-address, else this machine's address]",
         default="",
         metavar="IP",
     ),
-    _flag(
+    flag(
         "--service-cluster-ip-range",
         "Range that Services get their addresses from, IPv4 or IPv6; stays as it was when the cluster was made.",
         default=DEFAULT_SERVICE_RANGE,
         show_default=True,
         metavar="CIDR",
     ),
-    _flag(
+    flag(
         "--apiserver-cert-extra-sans",
         "More names and addresses for the serving certificate; repeatable, or with commas.",
         multiple=True,
         metavar="NAME,...",
     ),
-    _flag(
+    flag(
         "--storage",
         "Where objects are kept: sqlite:PATH or memory:. [default: sqlite in the data directory]",
         default="",
         metavar="URL",
     ),
-    _flag(
+    flag(
         "--authorization-mode",
         "Authorizers to ask, in order, with commas.",
         default="Node,RBAC",
         show_default=True,
         metavar="MODE,...",
     ),
-    _flag(
+    flag(
         "--anonymous-auth",
         "Whether requests without credentials are let through as system:anonymous.",
         type=bool,
@@ -179,7 +152,7 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         show_default=True,
         metavar="BOOL",
     ),
-    _flag(
+    flag(
         "--anonymous-requests-per-second",
         "Fixed rate for anonymous requests; 0: they wait only when others would.",
         type=float,
@@ -187,49 +160,49 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         show_default=True,
         metavar="RATE",
     ),
-    _flag(
+    flag(
         "--service-account-issuer",
         "Issuer of service account tokens.",
         default=DEFAULT_ISSUER,
         show_default=True,
         metavar="URL",
     ),
-    _flag(
+    flag(
         "--audit-log-path",
         "File for one audit record a request, rotated by size; - is standard output, empty for none. "
         "[default: audit.log in the data directory]",
         default=None,
         metavar="PATH",
     ),
-    _flag(
+    flag(
         "--audit-policy-file",
         "Policy (audit.k8s.io/v1) that says what the audit log keeps of which request. "
         "[default: every request, level Metadata]",
         default="",
         metavar="FILE",
     ),
-    _flag(
+    flag(
         "--audit-log-maxsize",
         "MiB at which the audit log is rotated.",
         type=int,
         default=100,
         show_default=True,
     ),
-    _flag(
+    flag(
         "--audit-log-maxbackup",
         "How many rotated audit logs are kept.",
         type=int,
         default=5,
         show_default=True,
     ),
-    _flag(
+    flag(
         "--audit-log-maxage",
         "For how many days a rotated audit log is kept; 0: however old it is.",
         type=int,
         default=0,
         show_default=True,
     ),
-    _flag(
+    flag(
         "--shutdown-delay-duration",
         "How long to go on serving, not ready, when asked to stop.",
         type=DURATION,
@@ -241,8 +214,8 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
 
 def server_options(function: Callable[P, R]) -> Callable[P, R]:
     """Add every flag of a server; the command gets them as keywords for `server_configuration`."""
-    for flag in reversed(_SERVER_FLAGS):
-        function = flag(function)
+    for add in reversed((*_SERVER_FLAGS, *authoptions.AUTHENTICATION_FLAGS)):
+        function = add(function)
     return function
 
 
@@ -266,8 +239,9 @@ def server_configuration(
     audit_log_maxbackup: int,
     audit_log_maxage: int,
     shutdown_delay_duration: timedelta,
+    **authentication: Any,
 ) -> ServerConfig:
-    """The checked configuration that server flags mean. Raises ConfigError."""
+    """The checked configuration that server flags mean; `authentication` are those of `authoptions`. Raises ConfigError."""
     root, addresses = Path(data_dir or default_data_dir()).absolute(), detected_addresses()
     local = {*addresses, advertise_address, bind_address, "127.0.0.1", "::1"}
     endpoints = listed(control_plane_endpoint) or published_before(root, local)
@@ -291,7 +265,15 @@ def server_configuration(
         audit_log_maxbackup=audit_log_maxbackup,
         audit_log_maxage=audit_log_maxage,
         shutdown_delay_duration=shutdown_delay_duration,
+        authentication=authoptions.read({**authentication, "anonymous_said": _said("anonymous_auth")}),
     )
+
+
+def _said(name: str) -> bool:
+    """Whether the value of this flag is not its default."""
+    context = click.get_current_context(silent=True)
+    source = context and context.get_parameter_source(name)
+    return source not in (None, click.core.ParameterSource.DEFAULT)
 
 
 def first_token_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -305,8 +287,8 @@ def first_token_options(function: Callable[P, R]) -> Callable[P, R]:
                      help="How long the token lives; 0 means for ever."),
         click.option("--skip-token-print", is_flag=True, help="Print <value withheld> instead of the token."),
     )  # fmt: skip
-    for flag in reversed(flags):
-        function = flag(function)
+    for add in reversed(flags):
+        function = add(function)
     return function
 
 

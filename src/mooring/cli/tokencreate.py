@@ -21,9 +21,10 @@ import click
 from click.core import ParameterSource
 
 from mooring.cli import cluster
+from mooring.cli.flags import DURATION, listed
 from mooring.cli.initconfiguration import token_records
 from mooring.cli.joinline import join_line
-from mooring.cli.options import DURATION, kubeconfig_option, listed
+from mooring.cli.options import kubeconfig_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock

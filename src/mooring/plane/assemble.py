@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from mooring.authn import table as authn
 from mooring.authn.guesses import GuessLimiter
 from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
@@ -24,8 +23,8 @@ from mooring.config import ServerConfig
 from mooring.controllers import ControllerSettings, build
 from mooring.kinds import BY_PLURAL, RESOURCES
 from mooring.kinds.serviceallocation import api_address
-from mooring.pki.jwt import TokenSigner, VerificationKeys
-from mooring.pki.verify import ClientTrust
+from mooring.pki.jwt import TokenSigner
+from mooring.plane.authentication import Authentication
 from mooring.plane.compaction import compact_forever
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material
@@ -46,7 +45,6 @@ from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
 from mooring.server.resources import Resources
 from mooring.server.router import Router
-from mooring.server.secondstage import SecondStage
 from mooring.server.services import Services
 from mooring.server.tls import server_context
 from mooring.server.watches import Watches
@@ -98,6 +96,7 @@ class Plane:
         self._stack.push_async_callback(storage.close)
         await keep_service_range(storage, config.service_range, self._clock.now(), self._entropy)
         self._assemble(storage)
+        self._stack.push_async_callback(self._authentication.close)
         await self.registry.start()
         self._stack.push_async_callback(self.registry.stop)
         await FirstBoot(self.registry, self._clock, config, self._material.ca_pem).run()
@@ -107,6 +106,8 @@ class Plane:
         self._stack.callback(self._watches.drain)
         self.port = await self._listener.start(config.bind_address, config.secure_port)
         self._stack.callback(self._listener.stop_accepting)
+        reloading = asyncio.create_task(self._authentication.reloading.run(self._clock), name="reloading")
+        self._stack.push_async_callback(_cancelled, reloading)
         elector = asyncio.create_task(self._elector.run(self._reconciler.run), name="controllers")
         self._stack.push_async_callback(_cancelled, elector)
         compactor = asyncio.create_task(compact_forever(storage, self._clock), name="compaction")
@@ -122,18 +123,8 @@ class Plane:
 
         plugins = admission.build(services=config.service_range)
         self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, plugins, decide)
-        keys = VerificationKeys(material.token_keys)
-        authenticators = authn.build(
-            authn.Settings(
-                client_trust=ClientTrust([material.authority.certificate]),
-                issuers=(config.issuer,),
-                service_account_keys=keys,
-                bootstrap_tokens=True,
-                anonymous=config.anonymous_auth,
-            )
-        )
-        second_stage = SecondStage(clock, self._entropy, {})
-        self._stack.push_async_callback(second_stage.close)
+        authentication = Authentication(config, material, clock, self._entropy)
+        self._authentication = authentication
         self._metrics = Metrics()
         self.health = HealthChecks()
         self._watches = Watches(self.registry, clock, self._entropy)
@@ -153,12 +144,12 @@ class Plane:
             clock=clock,
             entropy=self._entropy,
             authorize=decide,
-            authenticators=authenticators,
-            second_stage=second_stage,
+            authenticators=authentication.authenticators,
+            second_stage=authentication.second_stage,
             rbac=rbac,
             audiences=(config.issuer,),
             token_signer=TokenSigner(material.token_key, config.issuer),
-            token_keys=keys.public_keys,
+            token_keys=authentication.verification_keys.public_keys,
             issuer=config.issuer,
             jwks_uri=f"https://{address}/openid/v1/jwks",
             max_token_seconds=int(config.max_token.total_seconds()),
@@ -168,9 +159,9 @@ class Plane:
             server_address=address,
         )
         pipeline = Pipeline(
-            authenticators=authenticators,
-            second_stage=second_stage,
-            passwords=False,
+            authenticators=authentication.authenticators,
+            second_stage=authentication.second_stage,
+            passwords=authentication.passwords,
             authorize=decide,
             dispatch=Router(services, Resources(self.registry, self._watches, clock, decide)),
             registry=self.registry,

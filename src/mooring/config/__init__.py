@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
 
+from mooring.config.authentication import NOTHING_SAID, AuthenticationOptions
 from mooring.errors import ConfigError
 
 DEFAULT_PORT = 6443
@@ -153,6 +154,7 @@ class ServerConfig:
     """Days; 0 keeps rotated files until newer ones push them out."""
     max_token: timedelta = MAX_SERVICE_ACCOUNT_TOKEN
     shutdown_delay: float = 0.0
+    authentication: AuthenticationOptions = NOTHING_SAID
 
     @property
     def storage_url(self) -> str:
@@ -180,6 +182,7 @@ def server_config(
     audit_log_maxbackup: int = 5,
     audit_log_maxage: int = 0,
     shutdown_delay_duration: timedelta = timedelta(0),
+    authentication: AuthenticationOptions = NOTHING_SAID,
 ) -> ServerConfig:
     """Checked configuration from flag values.
 
@@ -243,4 +246,5 @@ def server_config(
         audit_log_maxbackup=audit_log_maxbackup,
         audit_log_maxage=audit_log_maxage,
         shutdown_delay=shutdown_delay_duration.total_seconds(),
+        authentication=authentication,
     )

@@ -1,0 +1,51 @@
+"""Who may call: options, files and keys become the authenticators of one server.
+
+Rules kept here: what is wrong at start stops the start, with the file's name; what changes later is followed by `Reloading`.
+Each way of authenticating that needs a file, a key or somebody to ask has one function here, which reads in the order in which
+the authenticators are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mooring.authn import table
+from mooring.authn.authenticator import Authenticator
+from mooring.clock import Clock
+from mooring.config import ServerConfig
+from mooring.pki.jwt import VerificationKeys
+from mooring.pki.verify import ClientTrust
+from mooring.plane.material import Material
+from mooring.plane.reloading import Reloading
+from mooring.server.httptarget import HttpTarget
+from mooring.server.secondstage import SecondStage, Target
+
+
+class Authentication:
+    """The authenticators of one server, and what they need to live. `start` once, then `stop`."""
+
+    def __init__(self, config: ServerConfig, material: Material, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+        """Raises ConfigError for whatever the options name that cannot be used."""
+        self._clock = clock
+        self._entropy = entropy
+        self.reloading = Reloading()
+        self._targets: dict[str, Target] = {}
+        self.verification_keys = VerificationKeys(material.token_keys)
+        self.second_stage = SecondStage(clock, entropy, self._targets)
+        self.authenticators: tuple[Authenticator, ...] = table.build(
+            table.Settings(
+                client_trust=ClientTrust([material.authority.certificate]),
+                issuers=(config.issuer,),
+                service_account_keys=self.verification_keys,
+                bootstrap_tokens=True,
+                anonymous=config.anonymous_auth,
+            )
+        )
+        self.passwords = config.authentication.passwords
+
+    async def close(self) -> None:
+        """Stop asking, and end connections."""
+        await self.second_stage.close()
+        for target in self._targets.values():
+            if isinstance(target, HttpTarget):
+                await target.close()

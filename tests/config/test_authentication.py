@@ -1,0 +1,184 @@
+"""What flags about authentication mean, and the errors of what contradicts itself (reference/kubernetes.md 5.4, 5.8, 5.10)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.config.authentication import (
+    NOTHING_SAID,
+    AuthenticationOptions,
+    authentication_options,
+    https_url,
+    own_authenticators,
+)
+from mooring.errors import ConfigError
+
+OIDC: dict[str, Any] = {"oidc_issuer_url": "https://idp.example.com/realm", "oidc_client_id": "mooring"}
+PROXY: dict[str, Any] = {"requestheader_client_ca_file": "/ca", "requestheader_username_headers": ("X-Remote-User",)}
+
+
+def test_nothing_said_is_nothing_wanted() -> None:
+    assert authentication_options() == NOTHING_SAID == AuthenticationOptions()
+    assert not NOTHING_SAID.passwords
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        pytest.param(
+            {"oidc_client_id": "a"}, "oidc-issuer-url: it is needed with oidc-client-id", id="a client without issuer"
+        ),
+        pytest.param(
+            {"oidc_issuer_url": "https://a"},
+            "oidc-client-id: it is needed with oidc-issuer-url",
+            id="an issuer without client",
+        ),
+        pytest.param(
+            {"oidc_ca_file": "/ca"}, "oidc-issuer-url: it is needed with oidc-ca-file", id="a CA for no issuer"
+        ),
+        pytest.param({"oidc_groups_claim": "g"}, "it is needed with oidc-groups-claim", id="groups of no issuer"),
+        pytest.param(
+            {**OIDC, "oidc_issuer_url": "http://a"}, 'oidc-issuer-url: "http://a" is not an https URL', id="plain http"
+        ),
+        pytest.param(
+            {**OIDC, "oidc_issuer_url": "https://a?x=1"},
+            "must have no user, query or fragment",
+            id="an issuer with a query",
+        ),
+        pytest.param({**OIDC, "oidc_signing_algs": ("HS256",)}, '"HS256" is not one of RS256', id="a shared secret"),
+        pytest.param({**OIDC, "oidc_signing_algs": ()}, "oidc-signing-algs: give at least one", id="no algorithm"),
+        pytest.param(
+            {**OIDC, "oidc_username_claim": ""}, "oidc-username-claim: give the name", id="no claim for the user"
+        ),
+        pytest.param({**OIDC, "oidc_required_claim": ("a",)}, '"a" is not claim=value', id="a claim without value"),
+        pytest.param({**OIDC, "oidc_required_claim": ("=a",)}, '"=a" is not claim=value', id="a value without claim"),
+        pytest.param(
+            {**OIDC, "authentication_config": "/f"}, "authentication-config: it cannot be combined", id="flags and file"
+        ),
+        pytest.param(
+            {"authentication_token_webhook_version": "v2"},
+            'webhook-version: "v2" is not known',
+            id="a version of the future",
+        ),
+        pytest.param(
+            {
+                "authentication_token_webhook_config_file": "/f",
+                "authentication_token_webhook_cache_ttl": timedelta(hours=2),
+            },
+            "webhook-cache-ttl: give a duration from 0s to 1h",
+            id="hearsay of two hours",
+        ),
+        pytest.param(
+            {"authentication_cache_ttl": timedelta(-1)}, "authentication-cache-ttl: give a duration", id="before now"
+        ),
+        pytest.param(
+            {"login_ttl": timedelta(seconds=5)}, "login-ttl: give a duration from 60s to 24h", id="a login too short"
+        ),
+        pytest.param(
+            {"requestheader_username_headers": ("X-Remote-User",)},
+            "requestheader-client-ca-file: it is needed with requestheader-username-headers",
+            id="headers without a CA",
+        ),
+        pytest.param(
+            {"requestheader_client_ca_file": "/ca"},
+            "requestheader-username-headers: it is needed",
+            id="a CA without headers",
+        ),
+        pytest.param(
+            {**PROXY, "requestheader_group_headers": ("X Remote",)},
+            '"X Remote" is not the name of a header',
+            id="no header",
+        ),
+        pytest.param(
+            {**PROXY, "requestheader_uid_headers": ("Authorization",)}, "carries credentials", id="a header of secrets"
+        ),
+        pytest.param(
+            {"keystone_ca_file": "/ca"}, "keystone-url: it is needed with keystone-ca-file", id="a CA for no Keystone"
+        ),
+        pytest.param({"keystone_url": "ldap://k"}, 'keystone-url: "ldap://k" is not an https URL', id="not a Keystone"),
+        pytest.param(
+            {"keystone_url": "https://k", "keystone_user_domain": ""},
+            "keystone-user-domain: give",
+            id="users of no domain",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_told_by_its_flag(flags: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        authentication_options(**flags)
+    assert told in str(error.value)
+
+
+def test_flags_become_groups() -> None:
+    found = authentication_options(
+        **OIDC,
+        **PROXY,
+        oidc_required_claim=("hd=example.com", "a=b=c"),
+        authentication_token_webhook_config_file="/hook",
+        keystone_url="https://k/v3/",
+        login_ttl=timedelta(0),
+    )
+    assert found.oidc is not None
+    assert found.oidc.required_claims == (("hd", "example.com"), ("a", "b=c"))
+    assert found.request_headers is not None
+    assert found.request_headers.username_headers == ("x-remote-user",)
+    assert found.webhook is not None
+    assert (found.webhook.version, found.webhook.cache_ttl) == ("v1beta1", timedelta(minutes=2))
+    assert found.keystone is not None
+    assert found.keystone.url == "https://k/v3"
+    assert found.passwords
+    assert not found.login_ttl
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        pytest.param(["ldap"], "authenticators[0]: give a mapping", id="a text"),
+        pytest.param([{"nmae": "ldap"}], '"nmae" is not known; there are name', id="an unknown key"),
+        pytest.param(
+            [{"name": "LDAP", "class": "a:B"}], "authenticators[0].name: give a name", id="a name in capitals"
+        ),
+        pytest.param([{"name": "ldap", "class": "a.B"}], "authenticators[0].class: give module:Class", id="no class"),
+        pytest.param(
+            [{"name": "ldap", "class": "a:B", "options": []}], "options: give a mapping", id="options in a list"
+        ),
+        pytest.param(
+            [{"name": "ldap", "class": "a:B", "options": {1: 2}}], "options: give a mapping", id="a number as option"
+        ),
+        pytest.param(
+            [{"name": "ldap", "class": "a:B", "deadline": 5}], "deadline: give a duration", id="a bare number"
+        ),
+        pytest.param(
+            [{"name": "ldap", "class": "a:B", "deadline": timedelta(0)}], "deadline: give a duration from", id="no time"
+        ),
+        pytest.param(
+            [{"name": "ldap", "class": "a:B"}] * 2,
+            'authenticators[1].name: "ldap" is taken already',
+            id="the same name twice",
+        ),
+        pytest.param([{}] * 17, "17 are more than 16", id="too many"),
+    ],
+)
+def test_authenticators_of_ones_own(listed: list[Any], told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        own_authenticators(listed)
+    assert told in str(error.value)
+
+
+def test_an_authenticator_of_ones_own_keeps_its_options_out_of_sight() -> None:
+    (found,) = own_authenticators([{"name": "ldap", "class": "company.ldap:Ldap", "options": {"password": "hunter2"}}])
+    assert (found.name, found.location, found.options["password"]) == ("ldap", "company.ldap:Ldap", "hunter2")
+    assert "hunter2" not in repr(found)
+    assert authentication_options(authenticators=[{"name": "a", "class": "b:C"}]).passwords
+
+
+@given(st.text())
+def test_no_text_is_anything_but_a_url_or_an_error(text: str) -> None:
+    with suppress(ConfigError):
+        assert https_url(text, "key").startswith("https://")
