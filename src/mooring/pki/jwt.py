@@ -108,15 +108,15 @@ class VerificationKeys:
         return [found[1]]
 
 
-def peek(token: str) -> tuple[dict[str, Any], Claims]:
+def peek(token: str, max_header: int = MAX_HEADER_BYTES) -> tuple[dict[str, Any], Claims]:
     """Header and claims of a token, UNVERIFIED. Raises TokenRefusedError: malformed, too-large."""
     if len(token) > MAX_TOKEN_BYTES:
         raise TokenRefusedError("too-large", f"the token is longer than {MAX_TOKEN_BYTES} bytes")
     segments = token.split(".")
     if len(segments) != 3 or not all(_SEGMENT.fullmatch(segment) for segment in segments):
         raise TokenRefusedError("malformed", "not a token of three base64url segments")
-    if len(segments[0]) > MAX_HEADER_BYTES:
-        raise TokenRefusedError("too-large", f"the token's header is longer than {MAX_HEADER_BYTES} bytes")
+    if len(segments[0]) > max_header:
+        raise TokenRefusedError("too-large", f"the token's header is longer than {max_header} bytes")
     return _object(segments[0], "header"), _object(segments[1], "payload")
 
 
@@ -174,7 +174,7 @@ def _signed_with(token: str, alg: str, key: ECKey | RSAKey) -> bool:
 
 
 def _check_times(claims: Claims, now: datetime, require_expiry: bool) -> None:
-    expires, begins, issued = (_time(claims, name) for name in ("exp", "nbf", "iat"))
+    expires, begins, issued = (time_claim(claims, name) for name in ("exp", "nbf", "iat"))
     if expires is None and require_expiry:
         raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
     if expires is not None and now - LEEWAY > expires:
@@ -185,7 +185,8 @@ def _check_times(claims: Claims, now: datetime, require_expiry: bool) -> None:
         raise TokenRefusedError("issued-in-future", "the token was issued in the future: compare the clocks")
 
 
-def _time(claims: Claims, name: str) -> datetime | None:
+def time_claim(claims: Claims, name: str) -> datetime | None:
+    """The time that a claim says; None when it is not there. Raises TokenRefusedError: malformed."""
     value = claims.get(name)
     if value is None:
         return None
