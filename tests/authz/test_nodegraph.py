@@ -39,6 +39,15 @@ def projected(**source: Any) -> list[Obj]:
             "secrets",
             id="the Secret of a CSI volume",
         ),
+        pytest.param(
+            {"volumes": volume(azureFile={"secretName": "x", "shareName": "s"})}, "secrets", id="the Secret of a share"
+        ),
+        *(
+            pytest.param(
+                {"volumes": volume(**{source: {"secretRef": {"name": "x"}}})}, "secrets", id=f"that of {source}"
+            )
+            for source in ("cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos")
+        ),
         *(
             pytest.param({containers: [part]}, resource, id=f"{what} in {containers}")
             for containers in ("initContainers", "containers", "ephemeralContainers")

@@ -198,6 +198,44 @@ def test_images_without_a_tag_are_the_latest(image: str, latest: bool) -> None:
             },
             id="tokens live for an hour",
         ),
+        pytest.param(
+            {"iscsi": {"targetPortal": "t", "iqn": "q", "lun": 0}},
+            {"iscsi": {"targetPortal": "t", "iqn": "q", "lun": 0, "iscsiInterface": "default"}},
+            id="the usual interface",
+        ),
+        pytest.param(
+            {"rbd": {"monitors": ["m"], "image": "i", "pool": "p"}},
+            {"rbd": {"monitors": ["m"], "image": "i", "pool": "p", "user": "admin", "keyring": "/etc/ceph/keyring"}},
+            id="the usual pool and user",
+        ),
+        pytest.param(
+            {"azureDisk": {"diskName": "d", "diskURI": "u"}},
+            {
+                "azureDisk": {
+                    "diskName": "d",
+                    "diskURI": "u",
+                    "cachingMode": "ReadWrite",
+                    "kind": "Shared",
+                    "fsType": "ext4",
+                    "readOnly": False,
+                }
+            },
+            id="the usual disk",
+        ),
+        pytest.param(
+            {"scaleIO": {"gateway": "g", "system": "s", "volumeName": "v", "secretRef": {"name": "n"}}},
+            {
+                "scaleIO": {
+                    "gateway": "g",
+                    "system": "s",
+                    "volumeName": "v",
+                    "secretRef": {"name": "n"},
+                    "storageMode": "ThinProvisioned",
+                    "fsType": "xfs",
+                }
+            },
+            id="the usual file system",
+        ),
     ],
 )
 def test_what_volumes_are_when_their_author_leaves_it_out(volume: Obj, made: Obj) -> None:
@@ -423,3 +461,60 @@ def test_a_pod_as_client_go_writes_it() -> None:
     assert decode(message, POD.resource.schema) == {
         "spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}], "nodeName": "n"}
     }
+
+
+LEGACY: dict[str, Obj] = {
+    "awsElasticBlockStore": {"volumeID": "v", "partition": 1},
+    "gcePersistentDisk": {"pdName": "d", "readOnly": True},
+    "azureDisk": {
+        "diskName": "d",
+        "diskURI": "u",
+        "cachingMode": "None",
+        "kind": "Managed",
+        "fsType": "",
+        "readOnly": False,
+    },
+    "azureFile": {"secretName": "s", "shareName": "n"},
+    "cephfs": {"monitors": ["m1", "m2"], "secretRef": {"name": "s"}, "path": "/p"},
+    "cinder": {"volumeID": "v", "secretRef": {"name": "s"}},
+    "fc": {"targetWWNs": ["w"], "lun": 0, "wwids": ["i"]},
+    "flexVolume": {"driver": "a/b", "options": {"k": "v"}},
+    "flocker": {"datasetName": "d"},
+    "gitRepo": {"repository": "r", "revision": "c", "directory": "d"},
+    "glusterfs": {"endpoints": "e", "path": "p"},
+    "iscsi": {"targetPortal": "t", "iqn": "q", "lun": 0, "iscsiInterface": "i", "portals": ["p"], "initiatorName": ""},
+    "nfs": {"server": "s", "path": "/p"},
+    "photonPersistentDisk": {"pdID": "d", "fsType": "ext4"},
+    "portworxVolume": {"volumeID": "v"},
+    "quobyte": {"registry": "r", "volume": "v", "tenant": "t"},
+    "rbd": {"monitors": ["m"], "image": "i", "pool": "p", "user": "u", "keyring": "k"},
+    "scaleIO": {
+        "gateway": "g",
+        "system": "s",
+        "volumeName": "v",
+        "storageMode": "m",
+        "fsType": "f",
+        "sslEnabled": True,
+    },
+    "storageos": {"volumeName": "v", "volumeNamespace": "n"},
+    "vsphereVolume": {"volumePath": "p", "storagePolicyID": "i"},
+    "image": {"reference": "i", "pullPolicy": "Never"},
+}
+
+
+@pytest.mark.parametrize("source", LEGACY)
+def test_nothing_of_an_older_source_of_volumes_gets_lost(source: str) -> None:
+    volume = {"name": "v", source: LEGACY[source]}
+    assert spec_of({"volumes": [volume]})["volumes"] == [volume]
+    obj = {"spec": {"volumes": [volume]}}
+    assert conform(copy.deepcopy(obj), POD.resource.schema) == []
+    assert decode(encode(obj, POD.resource.schema), POD.resource.schema) == obj
+
+
+@pytest.mark.parametrize("source", sorted(LEGACY.keys() - {"fc", "flocker", "image"}))
+def test_an_older_source_says_what_it_cannot_do_without(source: str) -> None:
+    _, errors = created(POD, {"spec": {"containers": [C], "volumes": [{"name": "v", source: {}}]}})
+    assert errors
+    assert all(
+        error.startswith(f"spec.volumes[0].{source}.") and error.endswith(": Required value") for error in errors
+    )

@@ -105,6 +105,8 @@ VOLUMES: list[tuple[str, Obj, str]] = [
     ("a ConfigMap", {"configMap": {"name": "c"}}, "configmaps"),
     ("trust anchors", {"projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}, "clustertrustbundles"),
     ("a claim", {"persistentVolumeClaim": {"claimName": "c"}}, "persistentvolumeclaims"),
+    ("a share", {"azureFile": {"secretName": "s"}}, "secrets"),
+    ("what logs in with a Secret", {"rbd": {"secretRef": {}}}, "secrets"),
     ("a claim of its own", {"ephemeral": {"volumeClaimTemplate": {}}}, "persistentvolumeclaims"),
 ]
 
@@ -113,6 +115,11 @@ VOLUMES: list[tuple[str, Obj, str]] = [
 def test_a_mirror_mounts_nothing_from_the_api(volume: Obj, resource: str) -> None:
     with pytest.raises(ForbiddenError, match=f"can not create pods that reference {resource}"):
         admit(mirror(volumes=[{"name": "v", **volume}]), None)
+
+
+def test_a_mirror_has_no_devices() -> None:
+    with pytest.raises(ForbiddenError, match="can not create pods that reference resourceclaims"):
+        admit(mirror(resourceClaims=[{"name": "r", "resourceClaimTemplateName": "t"}]), None)
 
 
 @pytest.mark.parametrize("group", ["containers", "initContainers"])

@@ -20,8 +20,33 @@ POD_NUMBERS = {
     "ephemeralContainerStatuses13 resize14 resourceClaimStatuses15 hostIPs16 "
     "observedGeneration17 extendedResourceClaimStatus18 allocatedResources19 "
     "resources20",
-    "core.v1.Volume": "name1 hostPath2.1 emptyDir2.2 secret2.6 nfs2.7 persistentVolumeClaim2.10 "
-    "downwardAPI2.16 configMap2.19 projected2.26 csi2.28 ephemeral2.29 image2.30",
+    "core.v1.Volume": "name1 hostPath2.1 emptyDir2.2 gcePersistentDisk2.3 awsElasticBlockStore2.4 gitRepo2.5 "
+    "secret2.6 nfs2.7 iscsi2.8 glusterfs2.9 persistentVolumeClaim2.10 rbd2.11 "
+    "flexVolume2.12 cinder2.13 cephfs2.14 flocker2.15 downwardAPI2.16 fc2.17 azureFile2.18 "
+    "configMap2.19 vsphereVolume2.20 quobyte2.21 azureDisk2.22 photonPersistentDisk2.23 "
+    "portworxVolume2.24 scaleIO2.25 projected2.26 storageos2.27 csi2.28 ephemeral2.29 "
+    "image2.30",
+    "core.v1.GCEPersistentDiskVolumeSource": "pdName1 fsType2 partition3 readOnly4",
+    "core.v1.AWSElasticBlockStoreVolumeSource": "volumeID1 fsType2 partition3 readOnly4",
+    "core.v1.GitRepoVolumeSource": "repository1 revision2 directory3",
+    "core.v1.ISCSIVolumeSource": "targetPortal1 iqn2 lun3 iscsiInterface4 fsType5 readOnly6 portals7 chapAuthDiscovery8 "
+    "secretRef10 chapAuthSession11 initiatorName12",
+    "core.v1.GlusterfsVolumeSource": "endpoints1 path2 readOnly3",
+    "core.v1.RBDVolumeSource": "monitors1 image2 fsType3 pool4 user5 keyring6 secretRef7 readOnly8",
+    "core.v1.FlexVolumeSource": "driver1 fsType2 secretRef3 readOnly4 options5",
+    "core.v1.CinderVolumeSource": "volumeID1 fsType2 readOnly3 secretRef4",
+    "core.v1.CephFSVolumeSource": "monitors1 path2 user3 secretFile4 secretRef5 readOnly6",
+    "core.v1.FlockerVolumeSource": "datasetName1 datasetUUID2",
+    "core.v1.FCVolumeSource": "targetWWNs1 lun2 fsType3 readOnly4 wwids5",
+    "core.v1.AzureFileVolumeSource": "secretName1 shareName2 readOnly3",
+    "core.v1.VsphereVirtualDiskVolumeSource": "volumePath1 fsType2 storagePolicyName3 storagePolicyID4",
+    "core.v1.QuobyteVolumeSource": "registry1 volume2 readOnly3 user4 group5 tenant6",
+    "core.v1.AzureDiskVolumeSource": "diskName1 diskURI2 cachingMode3 fsType4 readOnly5 kind6",
+    "core.v1.PhotonPersistentDiskVolumeSource": "pdID1 fsType2",
+    "core.v1.PortworxVolumeSource": "volumeID1 fsType2 readOnly3",
+    "core.v1.ScaleIOVolumeSource": "gateway1 system2 secretRef3 sslEnabled4 protectionDomain5 storagePool6 "
+    "storageMode7 volumeName8 fsType9 readOnly10",
+    "core.v1.StorageOSVolumeSource": "volumeName1 volumeNamespace2 fsType3 readOnly4 secretRef5",
     "core.v1.HostPathVolumeSource": "path1 type2",
     "core.v1.EmptyDirVolumeSource": "medium1 sizeLimit2",
     "core.v1.SecretVolumeSource": "secretName1 items2 defaultMode3 optional4",

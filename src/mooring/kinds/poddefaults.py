@@ -5,7 +5,8 @@ Rules kept here:
   securityContext; serviceAccount and serviceAccountName are one thing with two names.
 * Containers: images tagged latest, or not at all, are always pulled; last words in /dev/termination-log; ports speak TCP;
   requests are limits when not given; with hostNetwork a port is the node's. Probes: 1, 10, 1, 3.
-* Volumes: a volume without a source is an empty directory; files have mode 0644; tokens live for an hour.
+* Volumes: a volume without a source is an empty directory; files have mode 0644; tokens live for an hour; the older sources
+  say which driver, pool or file system is usual.
 * Status: podIP is the first of podIPs, hostIP of hostIPs.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mooring.kinds.podlegacyvolumes import LEGACY_DEFAULTS
 from mooring.wire.schema import Obj
 
 FILE_MODE = 0o644
@@ -107,6 +109,9 @@ def _volume(volume: Obj) -> None:
         volume["emptyDir"] = {}
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
+    for name, defaults in LEGACY_DEFAULTS.items():
+        for member, value in defaults.items() if name in volume else ():
+            volume[name].setdefault(member, value)
     for name in ("secret", "configMap", "downwardAPI", "projected"):
         if name in volume:
             volume[name].setdefault("defaultMode", FILE_MODE)

@@ -1,11 +1,13 @@
 """What a Pod refers to in its own namespace: the objects its node must be able to read in order to run it.
 
 Rules kept here (reference/kubernetes.md 6.6; k8s.io/api core/v1 PodSpec):
-* Secrets: imagePullSecrets, volumes, projected volumes, the Secret of a CSI volume, variables of every sort of container.
+* Secrets: imagePullSecrets, volumes, projected volumes, the Secret that a CSI driver or an older source of volumes logs in with,
+  variables of every sort of container.
 * ConfigMaps: volumes, projected volumes, variables of every sort of container.
 * Claims: those that volumes name; the one made for an ephemeral volume is `<pod>-<volume>`. Resource claims: those the spec names,
   and those its status says were made for it.
-* The service account. A name that is empty is no reference.
+* The service account; a cluster trust bundle that is projected by name. A name that is empty is no reference for the node, and one
+  all the same for who may begin none (a mirror Pod).
 """
 
 from __future__ import annotations
@@ -20,16 +22,23 @@ CONFIG_MAPS = "configmaps"
 CLAIMS = "persistentvolumeclaims"
 RESOURCE_CLAIMS = "resourceclaims"
 SERVICE_ACCOUNTS = "serviceaccounts"
+TRUST_BUNDLES = "clustertrustbundles"
+
+
+_WITH_SECRET = ("cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos")
+"""Older sources of volumes that log in with a Secret."""
 
 
 def references(pod: Obj) -> frozenset[tuple[str, str]]:
     """(resource, name) of everything the Pod refers to."""
+    return frozenset(reference for reference in walk(pod) if reference[1])
+
+
+def walk(pod: Obj) -> Iterator[tuple[str, str]]:
+    """(resource, name) of each reference, in the order of the Pod; "" where one is begun and names nothing."""
     spec = pod.get("spec") or {}
-    return frozenset(reference for reference in _all(pod, spec) if reference[1])
-
-
-def _all(pod: Obj, spec: Obj) -> Iterator[tuple[str, str]]:
-    yield SERVICE_ACCOUNTS, spec.get("serviceAccountName", "")
+    if account := spec.get("serviceAccountName"):
+        yield SERVICE_ACCOUNTS, account
     for reference in spec.get("imagePullSecrets") or ():
         yield SECRETS, reference.get("name", "")
     for volume in spec.get("volumes") or ():
@@ -40,27 +49,38 @@ def _all(pod: Obj, spec: Obj) -> Iterator[tuple[str, str]]:
     for claim in spec.get("resourceClaims") or ():
         yield RESOURCE_CLAIMS, claim.get("resourceClaimName", "")
     status = pod.get("status") or {}
-    for made in [*(status.get("resourceClaimStatuses") or ()), status.get("extendedResourceClaimStatus") or {}]:
+    for made in status.get("resourceClaimStatuses") or ():
+        yield RESOURCE_CLAIMS, made.get("resourceClaimName", "")
+    if made := status.get("extendedResourceClaimStatus"):
         yield RESOURCE_CLAIMS, made.get("resourceClaimName", "")
 
 
 def _of_volume(pod: Obj, volume: Obj) -> Iterator[tuple[str, str]]:
-    yield SECRETS, (volume.get("secret") or {}).get("secretName", "")
-    yield CONFIG_MAPS, (volume.get("configMap") or {}).get("name", "")
+    yield from _named(volume, "secret", SECRETS, "secretName")
+    yield from _named(volume, "configMap", CONFIG_MAPS)
     for source in (volume.get("projected") or {}).get("sources") or ():
-        yield SECRETS, (source.get("secret") or {}).get("name", "")
-        yield CONFIG_MAPS, (source.get("configMap") or {}).get("name", "")
-    yield SECRETS, ((volume.get("csi") or {}).get("nodePublishSecretRef") or {}).get("name", "")
-    yield CLAIMS, (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        yield from _named(source, "secret", SECRETS)
+        yield from _named(source, "configMap", CONFIG_MAPS)
+        yield from _named(source, "clusterTrustBundle", TRUST_BUNDLES)
+    yield from _named(volume.get("csi") or {}, "nodePublishSecretRef", SECRETS)
+    yield from _named(volume, "azureFile", SECRETS, "secretName")
+    for name in _WITH_SECRET:
+        yield from _named(volume.get(name) or {}, "secretRef", SECRETS)
+    yield from _named(volume, "persistentVolumeClaim", CLAIMS, "claimName")
     if "ephemeral" in volume:
-        yield CLAIMS, f"{pod['metadata']['name']}-{volume.get('name', '')}"
+        yield CLAIMS, f"{pod['metadata'].get('name', '')}-{volume.get('name', '')}"
 
 
 def _of_container(container: Obj) -> Iterator[tuple[str, str]]:
     for source in container.get("envFrom") or ():
-        yield SECRETS, (source.get("secretRef") or {}).get("name", "")
-        yield CONFIG_MAPS, (source.get("configMapRef") or {}).get("name", "")
+        yield from _named(source, "secretRef", SECRETS)
+        yield from _named(source, "configMapRef", CONFIG_MAPS)
     for variable in container.get("env") or ():
         chosen = variable.get("valueFrom") or {}
-        yield SECRETS, (chosen.get("secretKeyRef") or {}).get("name", "")
-        yield CONFIG_MAPS, (chosen.get("configMapKeyRef") or {}).get("name", "")
+        yield from _named(chosen, "secretKeyRef", SECRETS)
+        yield from _named(chosen, "configMapKeyRef", CONFIG_MAPS)
+
+
+def _named(part: Obj, member: str, resource: str, key: str = "name") -> Iterator[tuple[str, str]]:
+    if member in part:
+        yield resource, (part[member] or {}).get(key, "")

@@ -7,6 +7,7 @@ reference/kubernetes.md 7.10, 7.11).
 from __future__ import annotations
 
 from mooring.kinds.meta import OBJECT_META
+from mooring.kinds.podlegacyvolumes import LEGACY_SOURCES
 from mooring.kinds.references import CORE, LOCAL_OBJECT_REFERENCE
 from mooring.wire.metav1 import LABEL_SELECTOR
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar
@@ -359,6 +360,7 @@ VOLUME = Message(
             within=2,
         ),
         Field("image", 30, IMAGE_VOLUME_SOURCE, "The content of a container image.", pointer=True, within=2),
+        *LEGACY_SOURCES.values(),
     ),
     "A directory that containers of the Pod may mount; it has one source.",
 )

@@ -2,34 +2,19 @@
 
 Rules kept here (reference/kubernetes.md 6.7):
 * It creates mirror Pods only: bound to itself, owned by its own Node as controller and by nothing else, and without any
-  reference to a service account, Secret, ConfigMap, trust bundle or claim; otherwise a node could read what it should not.
+  reference to a service account, Secret, ConfigMap, trust bundle, claim or device; otherwise a node could read what it should not.
 * It deletes Pods that are bound to it, and updates their status, but not their labels. It updates nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from mooring.errors import NotFoundError
-from mooring.kinds.poddefaults import CONTAINER_LISTS
+from mooring.kinds.podreferences import SERVICE_ACCOUNTS, walk
 from mooring.kinds.podvalidation import MIRROR
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.wire.schema import Obj
 
 _BOUND = "spec.nodeName set to itself"
-_REFERENCES = {
-    "secret": "secrets",
-    "secretRef": "secrets",
-    "secretKeyRef": "secrets",
-    "nodePublishSecretRef": "secrets",
-    "configMap": "configmaps",
-    "configMapRef": "configmaps",
-    "configMapKeyRef": "configmaps",
-    "clusterTrustBundle": "clustertrustbundles",
-    "persistentVolumeClaim": "persistentvolumeclaims",
-    "ephemeral": "persistentvolumeclaims",
-}
-"""Members of volumes and of variables that refer to an object, and to which resource."""
 
 
 def pod(request: AdmissionRequest, node: str) -> None:
@@ -58,14 +43,15 @@ def _node_of(obj: Obj) -> str:
 
 
 def _create(request: AdmissionRequest, new: Obj, node: str) -> None:
-    metadata, spec = new.get("metadata") or {}, new.get("spec") or {}
+    metadata = new.get("metadata") or {}
     if MIRROR not in (metadata.get("annotations") or {}):
         why = f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
         raise request.forbidden(why)
     if _node_of(new) != node:
         raise request.forbidden(f'node "{node}" can only create pods with {_BOUND}')
     _check_owner(request, metadata.get("ownerReferences") or [], node)
-    for resource in _referred(spec):
+    for resource, _ in walk(new):
+        resource = "a service account" if resource == SERVICE_ACCOUNTS else resource
         raise request.forbidden(f'node "{node}" can not create pods that reference {resource}')
 
 
@@ -85,22 +71,3 @@ def _check_owner(request: AdmissionRequest, owners: list[Obj], node: str) -> Non
         raise NotFoundError.of("", "nodes", node)
     if owner.get("uid") != found["metadata"].get("uid"):
         raise request.forbidden(f"node {node} UID mismatch: the owner reference is not of the present Node")
-
-
-def _referred(spec: Obj) -> Iterator[str]:
-    """The resources that a Pod refers to."""
-    if spec.get("serviceAccountName"):
-        yield "a service account"
-    if spec.get("imagePullSecrets"):
-        yield "secrets"
-    for volume in spec.get("volumes") or ():
-        yield from _of([volume, volume.get("csi") or {}, *((volume.get("projected") or {}).get("sources") or ())])
-    for name in CONTAINER_LISTS:
-        for container in spec.get(name) or ():
-            yield from _of(container.get("envFrom") or ())
-            yield from _of(variable.get("valueFrom") or {} for variable in container.get("env") or ())
-
-
-def _of(parts: Iterable[Obj]) -> Iterator[str]:
-    for part in parts:
-        yield from (_REFERENCES[member] for member in part if member in _REFERENCES)
