@@ -129,6 +129,19 @@ async def test_a_watch_goes_on_from_a_revision_of_either(server: Server) -> None
 
 
 @in_server
+async def test_the_past_is_shown_in_the_form_asked_for(server: Server) -> None:
+    """The state at an older revision comes from the store, not from memory."""
+    made = (await server.post(OLD, older())).obj
+    label = {"metadata": {"labels": {"a": "b"}}}
+    await server.call("PATCH", f"{OLD}/e", body=label, content_type=STRATEGIC)
+    then = f"{NEW}?resourceVersion={made['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
+    for target in (then, f"{then}&fieldSelector=regarding.name%3Dp"):
+        (item,) = (await server.get(target)).obj["items"]
+        assert (item["note"], "labels" in item["metadata"]) == ("image pulled", False)
+    assert (await server.get(f"{then}&fieldSelector=regarding.name%3Dother")).obj["items"] == []
+
+
+@in_server
 async def test_watchers_of_one_form_share_their_frames(server: Server) -> None:
     one, two = await server.follow(f"{NEW}?watch=1"), await server.follow(f"{NEW}?watch=1")
     await server.post(OLD, older())
