@@ -43,6 +43,7 @@ from mooring.server.http import Application
 from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
+from mooring.server.refusals import Refusals
 from mooring.server.resources import Resources
 from mooring.server.router import Router
 from mooring.server.services import Services
@@ -125,6 +126,7 @@ class Plane:
         self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, plugins, decide)
         authentication = Authentication(config, material, clock, self._entropy)
         self._authentication = authentication
+        refusals = Refusals()
         self._metrics = Metrics()
         self.health = HealthChecks()
         self._watches = Watches(self.registry, clock, self._entropy)
@@ -146,6 +148,7 @@ class Plane:
             authorize=decide,
             authenticators=authentication.authenticators,
             second_stage=authentication.second_stage,
+            refusals=refusals,
             rbac=rbac,
             audiences=(config.issuer,),
             token_signer=TokenSigner(material.token_key, config.issuer),
@@ -161,6 +164,7 @@ class Plane:
         pipeline = Pipeline(
             authenticators=authentication.authenticators,
             second_stage=authentication.second_stage,
+            refusals=refusals,
             passwords=authentication.passwords,
             authorize=decide,
             dispatch=Router(services, Resources(self.registry, self._watches, clock, decide)),

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import Outcome, judge
+from mooring.authn.chain import Outcome, Step, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter, source_of
 from mooring.authn.impersonation import Grant, read_impersonation
@@ -47,6 +47,7 @@ from mooring.server.auditing import Auditor
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.http import Frames, Header, Request, Response, Streamer
 from mooring.server.metrics import Metrics
+from mooring.server.refusals import Refusal, Refusals
 from mooring.server.render import error_response
 from mooring.server.secondstage import SecondStage
 from mooring.wire.auditpolicy import Decision as AuditDecision
@@ -85,6 +86,10 @@ class Context:
     """The constrained way in which the impersonator was allowed to act as `user`, for the audit record."""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    """What each authenticator said."""
+    why: str = ""
+    """What decided that the request is refused, for the operator."""
     created: str = ""
     """Name of the object that a create was about: it is not in the path."""
     body: bytes = b""
@@ -106,6 +111,7 @@ class Pipeline:
         *,
         authenticators: Sequence[Authenticator],
         second_stage: SecondStage,
+        refusals: Refusals,
         passwords: bool,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
@@ -120,6 +126,7 @@ class Pipeline:
     ) -> None:
         self._authenticators = authenticators
         self._second_stage = second_stage
+        self._refusals = refusals
         self._passwords = passwords
         self._authorize = authorize
         self._dispatch = dispatch
@@ -147,6 +154,8 @@ class Pipeline:
         except ApiError as error:
             reason = error.reason
             response = error_response(error, request)
+            if context.why:
+                self._refusals.keep(_refused(context, response.status, reason))
         except MooringError as error:
             log.error("%s: %s", context.audit_id, error)
             reason = InternalServerError.reason
@@ -187,6 +196,7 @@ class Pipeline:
         outcome = await self._judged(context, credentials)
         if outcome.user is None and await self._saw_more():
             outcome = await self._judged(context, credentials)
+        context.steps = outcome.steps
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
@@ -258,6 +268,7 @@ class Pipeline:
         context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
         context.annotations["authorization.k8s.io/reason"] = decision.reason
         if not decision.allowed:
+            context.why = decision.reason or "nothing allows it"
             raise forbidden_error(
                 user=attributes.user.username,
                 verb=attributes.verb,
@@ -284,6 +295,7 @@ class Pipeline:
             for refusal in outcome.refusals
         )
         context.annotations["authentication.mooring.dev/refused"] = reasons
+        context.why = outcome.refusals[-1].reason if outcome.refusals else "nothing was offered"
         source = source_of(context.request.connection.source)
         seconds = self._guesses.failed(source, self._clock.monotonic())
         if not seconds:
@@ -320,6 +332,7 @@ class Pipeline:
             except ForbiddenError as error:
                 refusal = refusal or error
                 continue
+            context.why = ""
             context.impersonator, context.user, context.constraint = context.user, way.user, way.constraint
             return
         if refusal is not None:
@@ -357,6 +370,23 @@ def uuid4(entropy: Callable[[int], bytes]) -> str:
     raw = entropy(16)
     digits = raw.hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[raw[8] & 3]}{digits[17:20]}-{digits[20:]}"
+
+
+def _refused(context: Context, code: int, reason: str) -> Refusal:
+    user = context.impersonator or context.user
+    return Refusal(
+        audit_id=context.audit_id,
+        time=context.received,
+        code=code,
+        reason=reason,
+        method=context.request.method,
+        path=context.request.path,
+        source=context.request.connection.source,
+        steps=context.steps,
+        why=context.why,
+        user=user.username,
+        groups=user.groups,
+    )
 
 
 def _granted(user: UserInfo, verb: str, grant: Grant) -> Attributes:

@@ -37,7 +37,7 @@ class Router:
             if endpoint is None:
                 return not_found()
             context.routed = True
-            if context.request.method not in ("GET", "HEAD"):
+            if context.request.method not in endpoint.methods:
                 raise MethodNotAllowedError("the server does not allow this method on the requested resource")
             return await endpoint.serve(context, self._services)
         kind = by_resource(info.group, info.version, info.resource)

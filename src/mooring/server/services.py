@@ -15,6 +15,7 @@ from mooring.pki.keys import PublicKey
 from mooring.registry.store import Registry
 from mooring.server.health import HealthChecks
 from mooring.server.metrics import Metrics
+from mooring.server.refusals import Refusals
 from mooring.server.secondstage import SecondStage
 from mooring.wire.resource import Resource
 
@@ -29,6 +30,7 @@ class Services:
     authorize: Callable[[Attributes], Decision]
     authenticators: Sequence[Authenticator]
     second_stage: SecondStage
+    refusals: Refusals
     rbac: Rbac
     audiences: Sequence[str]
     token_signer: TokenSigner

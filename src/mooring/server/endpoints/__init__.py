@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from mooring.server.endpoints.authentication import explain, refusals
 from mooring.server.endpoints.documents import api, openapi_v2, openapi_v3, version
 from mooring.server.endpoints.health import health
 from mooring.server.endpoints.metrics import metrics
@@ -24,6 +25,7 @@ class Endpoint:
     path: str
     serve: Serve
     below: bool = False
+    methods: tuple[str, ...] = ("GET", "HEAD")
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -38,6 +40,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/metrics", metrics),
     Endpoint("/.well-known/openid-configuration", openid_configuration),
     Endpoint("/openid/v1/jwks", jwks),
+    Endpoint("/debug/authentication/refusals", refusals, below=True),
+    Endpoint("/debug/authentication/explain", explain, methods=("POST",)),
 )
 
 
