@@ -61,6 +61,7 @@ ROWS = (
     Row("api-resources, api-versions, version", others=(PYTHON,)),
     Row("explain"),
     Row("auth can-i", others=(PYTHON,)),
+    Row("create -f of a review", others=(PYTHON,)),
     Row(
         "auth whoami",
         (1, 28),

@@ -136,7 +136,7 @@ def test_services_and_pods(api: Any, core: Any) -> None:
     assert gone.value.status == 404
 
 
-@pytest.mark.shows("create token", "auth can-i")
+@pytest.mark.shows("create token", "auth can-i", "create -f of a review")
 def test_tokens_and_reviews(api: Any, core: Any) -> None:
     core.create_namespaced_service_account(SPACE, {"metadata": {"name": "robot"}})
     spec = k8s.V1TokenRequestSpec(audiences=[], expiration_seconds=1200)
