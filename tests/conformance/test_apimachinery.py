@@ -62,6 +62,25 @@ def test_discovery_should_validate_preferred_version_for_each_api_group(dynamic:
         assert checked["preferredVersion"]["groupVersion"] in versions
 
 
+@pytest.mark.parametrize(
+    ("path", "resource", "present"),
+    [
+        ("/api/v1", "pods", True),
+        ("/apis/apps/v1", "deployments", True),
+        ("/api/v1", "foobar", False),
+        ("/apis/not-these-apps/v1", "deployments", False),
+    ],
+)
+def test_discovery_should_accurately_determine_present_and_missing_resources(
+    dynamic: Client, path: str, resource: str, present: bool
+) -> None:
+    """As discovery.IsResourceEnabled: a group version that is not there is 404, and counts as "not present"."""
+    answer = dynamic.send("GET", path)
+    assert answer.code == (404 if "not-these" in path else 200)
+    named = [one["name"] for one in json.loads(answer.body)["resources"]] if answer.code == 200 else []
+    assert (resource in named) is present
+
+
 def test_open_api_v3_should_round_trip_for_all_built_in_group_versions(dynamic: Client) -> None:
     """Upstream parses each document into Go's spec3 types and back: every part must be of the type OpenAPI gives it."""
     paths = dynamic.call("GET", "/openapi/v3")["paths"]
