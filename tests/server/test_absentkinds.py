@@ -113,3 +113,17 @@ async def test_discovery_names_the_verbs_that_work(server: Server, kind: Kind) -
     resources = (await server.get(kind.resource.prefix)).obj["resources"]
     verbs = {resource["name"]: resource["verbs"] for resource in resources}
     assert verbs[kind.resource.plural] == ["get", "list", "watch"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        pytest.param("/apis/storage.k8s.io/v1/csidrivers", 200, id="CSIDrivers, for its informer"),
+        pytest.param("/apis/node.k8s.io/v1/runtimeclasses", 200, id="RuntimeClasses, for its informer"),
+        pytest.param("/apis/apps/v1/deployments", 403, id="but no workloads"),
+    ],
+)
+@in_server
+async def test_a_kubelet_reads(server: Server, path: str, status: int) -> None:
+    node = server.user("system:node:n", "system:nodes")
+    assert (await server.get(path, via=node)).status == status
