@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import pem
 from mooring.server import http, listener
+from mooring.server.frames import Frames
 from mooring.server.http import Request, Response
 from mooring.server.listener import Connection, Listener, TlsProtocol
 from tests.support.testca import Pair, ThrowawayCA
@@ -43,7 +44,7 @@ async def tell(req: Request) -> Response:
         return Response(200, b"x" * int(req.path.removeprefix("/large/")))
     if req.path == "/stream":
 
-        async def stream(frames: http.Frames) -> None:
+        async def stream(frames: Frames) -> None:
             frames.write(b"first\n")
             await frames.ended
 
@@ -413,7 +414,7 @@ def test_a_request_whose_reply_goes_on_keeps_no_credentials(ca: ThrowawayCA, tmp
     async def handler(req: Request) -> Response:
         assert req.header(b"authorization") == "Bearer swordfish"
 
-        async def stream(frames: http.Frames) -> None:
+        async def stream(frames: Frames) -> None:
             kept.extend(req.headers)
 
         return Response(200, stream=stream)
@@ -436,7 +437,7 @@ def test_a_client_that_leaves_before_its_stream_begins_leaves_nothing_behind(ca:
         arrived.set()
         await go_on.wait()
 
-        async def stream(frames: http.Frames) -> None:
+        async def stream(frames: Frames) -> None:
             await frames.ended
             ended.set()
 

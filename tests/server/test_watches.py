@@ -12,7 +12,8 @@ from mooring.kinds import KINDS
 from mooring.kinds.kind import Kind
 from mooring.registry.kindcache import Watch
 from mooring.registry.stored import Event
-from mooring.server import http, watches
+from mooring.server import watches
+from mooring.server.frames import MAX_FRAME_BACKLOG
 from mooring.wire import protobuf
 from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA
 from mooring.wire.table import table
@@ -124,7 +125,7 @@ async def test_a_client_that_leaves_is_forgotten(server: Server) -> None:
 @in_server
 async def test_a_client_too_far_behind_is_cut_off(server: Server) -> None:
     watch = await server.follow(WATCH)
-    watch.transport.waiting = http.MAX_FRAME_BACKLOG + 1
+    watch.transport.waiting = MAX_FRAME_BACKLOG + 1
     await server.create("secrets", secret("a"))
     await settle()
     assert watch.transport.aborted
@@ -136,7 +137,7 @@ async def test_a_client_too_far_behind_is_cut_off(server: Server) -> None:
 async def test_a_client_still_reading_a_large_initial_state_is_not_behind(server: Server) -> None:
     await server.create("secrets", secret("a", data={"key": "A" * 400_000}))
     watch = await server.follow(WATCH)
-    watch.transport.waiting = http.MAX_FRAME_BACKLOG + 300_000
+    watch.transport.waiting = MAX_FRAME_BACKLOG + 300_000
     await server.create("secrets", secret("b"))
     await settle()
     assert watch.told == ["ADDED a", "ADDED b"]

@@ -24,7 +24,8 @@ from mooring.plane.assemble import Plane
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material
 from mooring.registry.store import Registry
-from mooring.server.http import Frames, Request, Response
+from mooring.server.frames import Frames
+from mooring.server.http import Request, Response
 from mooring.server.listener import Connection, TlsTransport
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.token import parse_token

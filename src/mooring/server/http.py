@@ -4,7 +4,9 @@ Rules kept here:
 * Bounded: header bytes, body bytes, the time headers may take, idle time. Each limit is named with its reason.
 * A handler gets a `Request` and returns a `Response`; it never sees ASGI. An exception that reaches this file is a bug of
   ours and becomes a 500 Status without detail; the traceback goes to the operator's log under the Audit-Id.
-* A streaming response writes frames straight into the transport: one encoded frame is shared by every watcher (law 5).
+* What follows a request that asks for another protocol is kept until that is decided: after a 101 it belongs to the new
+  protocol, after any other answer it is the next request. Such a request has no body: httptools would take the body for what
+  follows, and so for a request.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
+from mooring.server.frames import Frames, Streamer, Switched
 from mooring.server.listener import Connection, TlsTransport
 
 log = logging.getLogger("mooring.server")
@@ -43,8 +47,6 @@ IDLE_SECONDS = 120
 """Go clients drop idle connections after 90 s; being later than them avoids the race on a reused connection."""
 END_SECONDS = 5.0
 """A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
-MAX_FRAME_BACKLOG = 8 << 20
-"""A watcher with this much unsent is ended; it will list again, as after any lost watch."""
 
 
 MAX_REMEMBERED_QUERY = 512
@@ -152,44 +154,6 @@ Header = tuple[bytes, bytes]
 JSON = (b"content-type", b"application/json")
 
 
-class Frames:
-    """Where a streaming response writes. Synchronous, so that one change reaches every watcher in one pass."""
-
-    __slots__ = ("_transport", "allowance", "ended")
-
-    def __init__(self, transport: TlsTransport) -> None:
-        self._transport = transport
-        self.allowance = MAX_FRAME_BACKLOG
-        """Bytes that may wait unsent; the initial state of a watch is added, because nobody is late with that yet."""
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the client is gone, or somebody called `end`."""
-        if transport.is_closing():
-            self.end()  # gone before the stream began: nobody else will say so
-
-    def write(self, data: bytes) -> None:
-        """Send `data` as one HTTP chunk. A client too far behind is cut off; after the end nothing is sent."""
-        if self.ended.done():
-            return
-        if self._transport.waiting > self.allowance:
-            self._transport.abort()
-            self.end()
-            return
-        self._transport.write(chunk(data))
-
-    def end(self) -> None:
-        """Let the stream finish."""
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-
-def chunk(data: bytes) -> bytes:
-    """`data` as one chunk of HTTP/1.1 chunked coding (RFC 9112 7.1)."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-Streamer = Callable[[Frames], Awaitable[None]]
-
-
 @dataclass(slots=True)
 class Response:
     """A reply: `body` whole, or in pieces, or `stream` for replies that go on."""
@@ -198,6 +162,8 @@ class Response:
     body: bytes | Sequence[bytes] = b""
     headers: tuple[Header, ...] = (JSON,)
     stream: Streamer | None = None
+    switch: Callable[[TlsTransport], Switched] | None = None
+    """What the connection becomes when `status` is 101 and `stream` goes on in another protocol."""
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -240,7 +206,7 @@ class _Pipeline(list[Any]):
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 protocol, with the connection in the scope and limits on headers."""
 
-    __slots__ = ("_discarded", "_header_timer", "_in_headers", "_without_progress", "frames")
+    __slots__ = ("_discarded", "_header_timer", "_in_headers", "_undecided", "_without_progress", "frames")
     """Attributes of our own beside the base class's dict: with more than 30 it would no longer be the compact form that all
     instances share (1.2 kB each)."""
     transport: TlsTransport
@@ -251,6 +217,7 @@ class Protocol(HttpToolsProtocol):
         self._discarded = 0
         self._in_headers = False
         self._header_timer: asyncio.TimerHandle | None = None
+        self._undecided: bytearray | None = None
         self.frames: Frames | None = None
         self.pipeline = _Pipeline()  # type: ignore[assignment]  # has what is used of a deque
 
@@ -261,10 +228,46 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """The parser gathers a header or trailer of any length before it says anything: what it holds is bounded here."""
+        if isinstance(self.frames, Switched):
+            self.frames.received(data)
+            return
         self._without_progress += len(data)
-        super().data_received(data)
+        if self._undecided is None:
+            self._parse(data)
+        else:
+            self._undecided += data
         if self._without_progress > MAX_HEADER_BYTES:
             self._refuse_headers()
+
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._undecided = bytearray(data[upgrade.args[0] :])
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._undecided is not None and self.cycle.response_complete and not self.transport.is_closing():
+            self.data_received(self._decided())
+
+    def _decided(self) -> bytes:
+        undecided, self._undecided = bytes(self._undecided or b""), None
+        self._without_progress = 0
+        return undecided
+
+    def switch(self) -> None:
+        """The answer of this moment is a 101: it has no body, and nothing of HTTP follows it."""
+        self.cycle.chunked_encoding = False
+        self.cycle.keep_alive = True  # otherwise uvicorn adds its own `connection`
+
+    def switched(self, frames: Switched) -> None:
+        """The 101 is sent, and the connection belongs to `frames`."""
+        self.cycle.keep_alive = False
+        self.frames = frames
+        frames.received(self._decided())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -285,8 +288,16 @@ class Protocol(HttpToolsProtocol):
         self._stop_header_timer()
         if len(self.headers) > MAX_HEADERS:
             self._refuse_headers()
+        elif self.parser.should_upgrade() and self._has_body():
+            self._refuse(b"400 Bad Request")
         if not self.transport.is_closing():
             super().on_headers_complete()
+
+    def _has_body(self) -> bool:
+        return any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" 0"))
+            for name, value in self.headers
+        )
 
     def on_body(self, body: bytes) -> None:
         self._without_progress = 0
@@ -297,15 +308,16 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _refuse_headers(self) -> None:
+        self._refuse(b"431 Request Header Fields Too Large")
+
+    def _refuse(self, status: bytes) -> None:
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()  # in the middle of another reply there is no place for this one
             return
-        self.transport.write(
-            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        )
+        self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
         self.transport.close()
 
     def _stop_header_timer(self) -> None:
@@ -316,13 +328,42 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
         if self.frames is not None:
-            self.frames.end()
+            self.frames.lost()
         super().connection_lost(exc)
 
 
 def _forget(headers: list[Header]) -> None:
     """Of a request that is being answered for an hour, keep what the audit record says: no credentials stay in memory."""
     headers[:] = [header for header in headers if header[0] == b"user-agent"]
+
+
+async def _streamed(response: Response, stream: Streamer, scope: Any, send: Any) -> None:
+    """Send a reply that goes on, as chunks or as what the connection becomes."""
+    transport: TlsTransport = scope["state"]["transport"]
+    protocol = transport.get_protocol()
+    assert isinstance(protocol, Protocol)
+    if response.switch is not None:
+        protocol.switch()
+    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    _forget(scope["headers"])
+    if response.switch is None:
+        frames = protocol.frames = Frames(transport)
+    else:
+        frames = response.switch(transport)
+        protocol.switched(frames)
+    try:
+        await stream(frames)
+    finally:
+        frames.end()
+        if response.switch is None:
+            protocol.frames = None
+    late = asyncio.get_running_loop().call_later(END_SECONDS, transport.abort)
+    try:
+        if isinstance(frames, Switched):
+            await frames.leave()
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        late.cancel()
 
 
 class Application:
@@ -367,21 +408,7 @@ class Application:
         )
         response = await self._handler(request)
         if response.stream is not None:
-            await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-            protocol = transport.get_protocol()
-            assert isinstance(protocol, Protocol)
-            _forget(scope["headers"])
-            protocol.frames = Frames(transport)
-            try:
-                await response.stream(protocol.frames)
-            finally:
-                protocol.frames.end()
-                protocol.frames = None
-            late = asyncio.get_running_loop().call_later(END_SECONDS, transport.abort)
-            try:
-                await send({"type": "http.response.body", "body": b""})
-            finally:
-                late.cancel()
+            await _streamed(response, response.stream, scope, send)
             return
         response = await self._finish(request, response)
         body = response.body

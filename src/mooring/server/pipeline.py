@@ -45,7 +45,8 @@ from mooring.identity import ANONYMOUS, MASTERS, NODES, UserInfo
 from mooring.registry.store import Registry
 from mooring.server.auditing import Auditor
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.http import Frames, Header, Request, Response, Streamer
+from mooring.server.frames import Frames, Streamer
+from mooring.server.http import Header, Request, Response
 from mooring.server.metrics import Metrics
 from mooring.server.refusals import Refusal, Refusals
 from mooring.server.render import error_response

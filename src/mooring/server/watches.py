@@ -6,6 +6,8 @@ Rules kept here:
 * Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
   or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
 * Bookmarks, when allowed, come about every minute and just before the end.
+* Over a WebSocket the same events go out as messages (`mooring.server.websocket`). A browser cannot see why a handshake was
+  refused, so that there a revision that is gone is an ERROR event.
 """
 
 from __future__ import annotations
@@ -16,19 +18,23 @@ from collections.abc import Callable
 from datetime import datetime
 
 from mooring.clock import Clock
+from mooring.errors import ApiError, ExpiredError
 from mooring.kinds.kind import Kind
 from mooring.registry.store import Registry
 from mooring.registry.stored import Event
-from mooring.server.http import Frames, Request, Response
+from mooring.server.frames import Frames, Streamer
+from mooring.server.http import Request, Response
 from mooring.server.render import accepted, content_type, included
+from mooring.server.websocket import BinaryMessages, Messages, acceptance, is_websocket, refusal
 from mooring.wire import protobuf
 from mooring.wire.accept import TRANSFORMS, Accepted
 from mooring.wire.codec import encode_json
-from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.wire.options import ListOptions
 from mooring.wire.schema import Obj
+from mooring.wire.status import status_of
 from mooring.wire.table import partial_metadata, table
-from mooring.wire.watch import event_frame
+from mooring.wire.watch import ERROR, event_frame
 
 log = logging.getLogger("mooring.server")
 
@@ -65,6 +71,9 @@ class Watches:
         """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
         answer = accepted(request, _TRANSFORMS)
         encode = _encoder(answer, kind, request, self._clock.now)
+        websocket = is_websocket(request)
+        if websocket and (refused := refusal(request)) is not None:
+            return refused
         early: list[bytes] = []
         sink: Callable[[bytes], None] = early.append
         frames: Frames | None = None
@@ -80,7 +89,12 @@ class Watches:
                     frames.end()
                 raise
 
-        watch = await self._registry.watch(kind, namespace, options, deliver)
+        try:
+            watch = await self._registry.watch(kind, namespace, options, deliver)
+        except ExpiredError as error:
+            if not websocket:
+                raise
+            return _switched(request, answer, _told(_error_frame(error, answer)))
 
         async def stream(out: Frames) -> None:
             nonlocal frames, sink
@@ -102,16 +116,37 @@ class Watches:
                 self._running.discard(out)
                 watch.close()
 
+        if websocket:
+            return _switched(request, answer, stream)
         return Response(200, headers=(content_type(answer.stream_content_type),), stream=stream)
+
+
+def _switched(request: Request, answer: Accepted, stream: Streamer) -> Response:
+    messages = BinaryMessages if answer.media == "protobuf" else Messages
+    return Response(101, headers=acceptance(request), stream=stream, switch=messages)
+
+
+def _told(frame: bytes) -> Streamer:
+    async def stream(out: Frames) -> None:
+        out.write(frame)
+
+    return stream
+
+
+def _error_frame(error: ApiError, answer: Accepted) -> bytes:
+    _, obj = status_of(error)
+    if answer.media == "protobuf":
+        return protobuf.encode_watch_frame(ERROR, protobuf.encode_object(obj, STATUS))
+    return event_frame(ERROR, encode_json(obj))
 
 
 def _start(out: Frames, early: list[bytes]) -> None:
     """Send what was due before the stream began. Not inside the stream: its frame would keep these bytes for its whole life."""
     if early:
-        initial = b"".join(early)
+        initial = early.copy()
         early.clear()
-        out.allowance += len(initial)
-        out.write(initial)
+        out.allowance += sum(map(len, initial))
+        out.write_all(initial)
 
 
 class _Timer:
