@@ -24,8 +24,8 @@ from OpenSSL import SSL, crypto
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
 MAX_CONNECTIONS = 20_000
-"""Each costs about 40 kB while a watch runs on it (docs/adr/0017): 800 MB at the most. Fewer where the process may not
-open as many files."""
+"""Each costs 45 to 50 kB while a watch runs on it (docs/adr/0017): 1 GB at the most. Fewer where the process may not open as
+many files."""
 SPARE_FILES = 128
 """Descriptors kept for the database, logs and files."""
 BACKLOG = 1024
@@ -45,8 +45,6 @@ MAX_UNSENT = 64 << 20
 FLUSH_LOOK_SECONDS = 0.01
 """How often to look whether clients have taken what was sent; only while the server stops."""
 
-MAX_CHAIN = 10
-"""OpenSSL itself refuses deeper chains than 100; no real PKI needs ten."""
 MAX_REMEMBERED_CHAINS = 1024
 """Beyond it the oldest is forgotten and its owner must hand-shake in full."""
 MAX_REMEMBERED_CHAIN_BYTES = 16_384
