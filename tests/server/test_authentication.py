@@ -186,6 +186,20 @@ async def test_an_administrator_acts_as_somebody_else_and_has_their_power(server
 
 
 @in_server
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        pytest.param("jürgen".encode(), "jürgen", id="names are UTF-8, as Go clients send them"),
+        pytest.param(b"j\xfcrgen", "j\ufffdrgen", id="what is not UTF-8 is no other name"),
+    ],
+)
+async def test_the_name_to_act_as_need_not_be_ascii(server: Server, sent: bytes, read: str) -> None:
+    answer = await server.get("/api/v1/nodes", headers=[("Impersonate-User", sent.decode("latin-1"))])
+    assert answer.status == 403
+    assert f'User "{read}"' in answer.message
+
+
+@in_server
 async def test_who_may_not_impersonate_is_told_of_the_first_way(server: Server) -> None:
     answer = await server.get("/version", via=server.user("bob"), headers=[("Impersonate-User", "ann")])
     assert answer.status == 403

@@ -45,6 +45,8 @@ BODY_SECONDS = 60.0
 """kube-apiserver's default request timeout."""
 IDLE_SECONDS = 120
 """Go clients drop idle connections after 90 s; being later than them avoids the race on a reused connection."""
+LINGER_SECONDS = 0.5
+"""As long as Go's server waits before it cuts a connection, so that a client that is still sending comes to see the answer."""
 END_SECONDS = 5.0
 """A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
 
@@ -68,6 +70,11 @@ def parse_query(raw: bytes) -> dict[str, list[str]]:
     for key, value in pairs:
         parsed.setdefault(key, []).append(value)
     return parsed
+
+
+def header_text(value: bytes) -> str:
+    """A header's value: UTF-8, as Go clients write the names of users; what is not becomes U+FFFD, as in Go's JSON."""
+    return value.decode("utf-8", "replace")
 
 
 class Request:
@@ -108,11 +115,11 @@ class Request:
         """First value of a header, or ""."""
         for key, value in self.headers:
             if key == name:
-                return value.decode("latin-1")
+                return header_text(value)
         return ""
 
     def header_values(self, name: bytes) -> list[str]:
-        return [value.decode("latin-1") for key, value in self.headers if key == name]
+        return [header_text(value) for key, value in self.headers if key == name]
 
     async def load(self) -> bool:
         """Receive the whole body now; False for a method that has none. Raises what `body` raises."""
@@ -302,9 +309,11 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._without_progress = 0
         if self.cycle.response_complete:
+            before = self._discarded
             self._discarded += len(body)
-            if self._discarded > MAX_DISCARDED:
-                self.transport.abort()
+            if before <= MAX_DISCARDED < self._discarded:
+                self.transport.pause_reading()
+                self.loop.call_later(LINGER_SECONDS, self.transport.abort)
         super().on_body(body)
 
     def _refuse_headers(self) -> None:

@@ -46,7 +46,7 @@ from mooring.registry.store import Registry
 from mooring.server.auditing import Auditor
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.frames import Frames, Streamer
-from mooring.server.http import Header, Request, Response
+from mooring.server.http import Header, Request, Response, header_text
 from mooring.server.metrics import Metrics
 from mooring.server.refusals import Refusal, Refusals
 from mooring.server.render import error_response
@@ -318,7 +318,7 @@ class Pipeline:
         headers: dict[str, list[str]] = {}
         for name, value in context.request.headers:
             if name.startswith(b"impersonate-"):
-                headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+                headers.setdefault(name.decode("latin-1"), []).append(header_text(value))
         if not headers:
             return
         refusal: ApiError | None = None
