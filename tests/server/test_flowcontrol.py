@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.http import Request
+from mooring.server.http import Application, Request, Response
 from mooring.server.listener import Connection
 from mooring.server.pipeline import Pipeline
 from tests.support.manualclock import ManualClock, settle
@@ -114,6 +114,41 @@ async def test_who_comes_to_a_user_who_is_alone_is_served_at_once_and_shares_the
         assert len(crowd.order) <= flowcontrol.ALONE_PER_TURN + turn * flowcontrol.PER_TURN
     await settle(3 * flowcontrol.ALONE_PER_TURN)
     assert len(crowd.order) == 3 * flowcontrol.ALONE_PER_TURN
+
+
+@in_server
+async def test_while_turns_are_shared_a_reply_does_not_wait_for_what_is_done_for_others(server: Server) -> None:
+    ann, bob = (server.user(name, "kubeadm:cluster-admins") for name in ("ann", "bob"))
+    alone = [await server.response("GET", "/api/v1/namespaces", via=ann) for _ in range(2)]
+    shared = [await server.response("GET", "/api/v1/namespaces", via=via) for via in (bob, ann)]
+    await settle()
+    await server.clock.advance(flowcontrol.SHARED_SECONDS)
+    again = [await server.response("GET", "/api/v1/namespaces", via=ann)]
+    await settle()
+    again.append(await server.response("GET", "/api/v1/namespaces", via=ann))
+    assert [reply.at_once for reply in (*alone, *shared, *again)] == [False, False, True, True, True, False]
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["with the others of its turn", "at once"])
+def test_a_reply_leaves(at_once: bool) -> None:
+    """The transport would flush by itself in the next turn of the loop."""
+    done: list[str] = []
+
+    class Transport:
+        connection = Connection("192.0.2.1")
+
+        def flush(self) -> None:
+            done.append("flush")
+
+    async def handler(request: Request) -> Response:
+        return Response(200, b"{}", at_once=at_once)
+
+    async def send(message: Any) -> None:
+        done.append(message["type"])
+
+    scope = {"method": "GET", "path": "/", "query_string": b"", "headers": [], "state": {"transport": Transport()}}
+    asyncio.run(Application(handler)(scope, None, send))
+    assert done == ["http.response.start", "http.response.body", *["flush"] * at_once]
 
 
 @runs

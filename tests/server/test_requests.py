@@ -316,6 +316,8 @@ async def test_a_list_in_every_representation(server: Server) -> None:
     assert [item["metadata"]["name"] for item in plain["items"]] == ["a", "b"]
     assert not any("kind" in item or "apiVersion" in item for item in plain["items"]), "only the list says them"
     assert (await server.get(f"{SECRETS}?labelSelector=no%3Dsuch")).obj["items"] == []
+    longer = ",".join(f"no-{number}!=such" for number in range(100))
+    assert (await server.get(f"{SECRETS}?labelSelector={longer}")).obj["items"] == plain["items"]
     rows = (await server.get(SECRETS, headers=[("Accept", TABLE)])).obj
     assert [column["name"] for column in rows["columnDefinitions"]] == ["Name", "Type", "Data", "Age"]
     assert rows["metadata"]["resourceVersion"] == plain["metadata"]["resourceVersion"]

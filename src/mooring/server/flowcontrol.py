@@ -66,6 +66,11 @@ class FlowControl:
         self.queued = 0
         self.rejected = 0
 
+    @property
+    def shared(self) -> bool:
+        """Whether several users were active a moment ago."""
+        return self._places == PER_TURN
+
     def try_enter(self, user: str) -> bool:
         """Take a seat at once, if one is free, nobody waits for it, and `user` had not their share of this turn."""
         if user != self._last:
@@ -181,7 +186,7 @@ class FlowControl:
         self._turn_scheduled = False
         self._turn.clear()
         self._anonymous_turn = 0
-        if self._places == PER_TURN and self._clock.monotonic() >= self._shared_until:
+        if self.shared and self._clock.monotonic() >= self._shared_until:
             self._places = ALONE_PER_TURN
         self._waiting.update(self._resting)
         self._resting.clear()

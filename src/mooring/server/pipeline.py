@@ -226,9 +226,11 @@ class Pipeline:
             await self._flow.enter(name)
             self._require(context, attributes)
         try:
-            return await self._run(context)
+            response = await self._run(context)
         finally:
             self._flow.leave()
+        response.at_once = self._flow.shared  # not behind what is done for others
+        return response
 
     async def _judged(self, context: Context, credentials: Credentials) -> Outcome:
         """Waits only when something has to be found out."""
