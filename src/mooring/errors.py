@@ -231,6 +231,10 @@ class InvalidError(ApiError):
 class MethodNotAllowedError(ApiError):
     reason = "MethodNotAllowed"
 
+    def __init__(self, more: str = "") -> None:
+        """`more` goes on after the sentence that is always said."""
+        super().__init__("the server does not allow this method on the requested resource" + more)
+
 
 class NotAcceptableError(ApiError):
     reason = "NotAcceptable"

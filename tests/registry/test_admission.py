@@ -24,7 +24,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.requests import build_request
 from mooring.registry.admission import ADMISSION, AdmissionRequest, build
 from mooring.registry.admission.noderestriction import forbidden_labels
-from mooring.registry.stored import copied
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room

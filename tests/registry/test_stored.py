@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
-from mooring.registry.stored import Event, Stored, Transition, copied, encoded, head
+from mooring.registry.stored import Event, Stored, Transition, encoded, head
+from mooring.wire.patch import copied
 from tests.support.registryroom import kind, open_room, secret
 
 SECRETS = kind("secrets")

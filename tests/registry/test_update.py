@@ -19,9 +19,9 @@ from mooring.errors import (
     RequestEntityTooLargeError,
 )
 from mooring.registry.refusals import MAX_OBJECT
-from mooring.registry.stored import copied
 from mooring.registry.writing import PATCH_TRIES
 from mooring.storage.contract import RevisionMismatchError
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret
 

@@ -25,6 +25,7 @@ from mooring.server import http, listener
 from mooring.server.frames import Frames
 from mooring.server.http import Request, Response
 from mooring.server.listener import Connection, Listener, TlsProtocol
+from mooring.wire.codec import MAX_BODY
 from tests.support.testca import Pair, ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 
@@ -308,7 +309,7 @@ def test_trailers_without_an_end_are_cut_off(server: Served, tmp_path: Path) -> 
 
 
 def test_a_large_body_arrives_whole(server: Served, tmp_path: Path) -> None:
-    body = bytes(range(256)) * (http.MAX_BODY_BYTES // 256)
+    body = bytes(range(256)) * (MAX_BODY // 256)
     with server.client(tmp_path) as peer:
         peer.sendall(request("/", "POST", body=body))
         _, _, answer = reply(peer)

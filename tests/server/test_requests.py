@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from mooring.kinds import BY_PLURAL
-from mooring.server.http import MAX_BODY_BYTES
 from mooring.wire import protobuf
+from mooring.wire.codec import MAX_BODY
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, encoded, in_server, open_server
 
@@ -30,7 +30,7 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 @pytest.mark.parametrize(
     ("method", "target", "body", "how", "status", "part"),
     [
-        pytest.param("POST", SECRETS, b"x" * (MAX_BODY_BYTES + 1), {}, 413, "3145728", id="a body over 3 MiB"),
+        pytest.param("POST", SECRETS, b"x" * (MAX_BODY + 1), {}, 413, "3145728", id="a body over 3 MiB"),
         pytest.param("POST", SECRETS, b"{", {}, 400, "", id="a body that is no JSON"),
         pytest.param("POST", SECRETS, b"", {}, 400, "", id="no body"),
         pytest.param("POST", SECRETS, b"[]", {}, 400, "", id="a body that is a list"),

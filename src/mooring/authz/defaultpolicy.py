@@ -11,7 +11,6 @@ Rules kept here (reference/kubernetes.md 6.5):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 
 from mooring.authz.componentroles import (
     COMPONENT_BINDINGS,
@@ -25,6 +24,7 @@ from mooring.authz.policyobjects import AUTOUPDATE, cluster_binding, cluster_rol
 from mooring.authz.rules import ALL, compile_rule, compile_rules, path_rule, rule
 from mooring.authz.userroles import READ, USER_ROLES
 from mooring.identity import AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS, UNAUTHENTICATED
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
 _CSRS = "system:certificates.k8s.io:certificatesigningrequests:"
@@ -106,18 +106,18 @@ def default_policy() -> tuple[Obj, ...]:
         *COMPONENT_ROLES,
         *COMPONENT_BINDINGS,
     )
-    return tuple(deepcopy(obj) for obj in objects)
+    return tuple(copied(obj) for obj in objects)
 
 
 def reconciled(existing: Obj | None, wanted: Obj) -> Obj | None:
     """What to write so that `existing` grants at least `wanted`; None when nothing is to be done."""
     if existing is None:
-        return deepcopy(wanted)
+        return copied(wanted)
     if (existing["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
     if "roleRef" in wanted and existing.get("roleRef") != wanted["roleRef"]:
-        return deepcopy(wanted)
-    result = deepcopy(existing)
+        return copied(wanted)
+    result = copied(existing)
     for marks in ("labels", "annotations"):
         merged = {**wanted["metadata"].get(marks, {}), **(existing["metadata"].get(marks) or {})}
         if merged:
@@ -142,6 +142,6 @@ def _selectors(role: Obj) -> Sequence[Obj]:
 def _add(holder: Obj, key: str, wanted: Sequence[Obj]) -> None:
     """Append to the list `holder[key]` what is not there yet; leave an absent list absent when nothing is missing."""
     present = holder.get(key) or []
-    missing = [deepcopy(one) for one in wanted if one not in present]
+    missing = [copied(one) for one in wanted if one not in present]
     if missing:
         holder[key] = [*present, *missing]

@@ -6,8 +6,6 @@ Rules kept here: everything a joiner gets hangs on the group `system:bootstrappe
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 from mooring.authz.componentroles import PUBLIC, SYSTEM
 from mooring.authz.defaultpolicy import NODE_CLIENT, SELF_NODE_CLIENT
 from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, service_account, user
@@ -15,6 +13,7 @@ from mooring.authz.rules import rule
 from mooring.identity import ANONYMOUS, NODES
 from mooring.pki.profiles import CLUSTER_ADMINS
 from mooring.trust.token import DEFAULT_GROUPS
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
@@ -51,4 +50,4 @@ _OBJECTS: tuple[Obj, ...] = (
 
 def kubeadm_policy() -> tuple[Obj, ...]:
     """Fresh copies of all objects; they need kube-system and kube-public to exist."""
-    return tuple(deepcopy(obj) for obj in _OBJECTS)
+    return tuple(copied(obj) for obj in _OBJECTS)

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.requeststate import REQUESTS, conditions, issued
-from mooring.kinds.csrconditions import APPROVED, DENIED, FAILED
+from mooring.controllers.requeststate import REQUESTS, issued
+from mooring.kinds.csrconditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.kinds.view import Views
 from mooring.pki.errors import PemError
 from mooring.pki.pem import certificates
@@ -54,7 +54,7 @@ class CsrCleaner:
 
 def _moments(csr: Obj) -> Iterator[datetime]:
     """Every moment at which the request falls due."""
-    decided = conditions(csr)
+    decided = conditions_of(csr)
     if not decided:
         yield from _after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
     for condition in decided:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from functools import lru_cache
 
-from mooring.kinds.csrconditions import APPROVED, DENIED, FAILED
+from mooring.kinds.csrconditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.pki.requests import CertificateRequest, parse_request
 from mooring.wire.schema import Obj
 
@@ -25,19 +25,13 @@ def parsed(text: str) -> CertificateRequest:
     return parse_request(base64.b64decode(text))
 
 
-def conditions(csr: Obj) -> list[Obj]:
-    """The conditions; do not change them."""
-    found: list[Obj] = (csr.get("status") or {}).get("conditions") or []
-    return found
-
-
 def issued(csr: Obj) -> bool:
     return bool((csr.get("status") or {}).get("certificate"))
 
 
 def undecided(csr: Obj) -> bool:
     """Whether nobody has approved, denied or issued it."""
-    return not issued(csr) and not any(condition.get("type") in (APPROVED, DENIED) for condition in conditions(csr))
+    return not issued(csr) and not any(condition.get("type") in (APPROVED, DENIED) for condition in conditions_of(csr))
 
 
 def to_be_signed(csr: Obj) -> bool:
@@ -45,7 +39,7 @@ def to_be_signed(csr: Obj) -> bool:
     if issued(csr):
         return False
     approved = False
-    for condition in conditions(csr):
+    for condition in conditions_of(csr):
         kind = condition.get("type")
         if kind == DENIED or (kind == FAILED and condition.get("status") == "True"):
             return False
@@ -56,7 +50,7 @@ def to_be_signed(csr: Obj) -> bool:
 def with_condition(csr: Obj, kind: str, reason: str, message: str) -> Obj:
     """A copy that has the condition `kind`."""
     condition = {"type": kind, "status": "True", "reason": reason, "message": message}
-    others = [other for other in conditions(csr) if other.get("type") != kind]
+    others = [other for other in conditions_of(csr) if other.get("type") != kind]
     return with_status(csr, conditions=[*others, condition])
 
 

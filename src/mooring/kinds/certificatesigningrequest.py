@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from mooring.errors import FieldError
 from mooring.kinds import csrconditions
-from mooring.kinds.columns import AGE, NAME, NONE
+from mooring.kinds.columns import AGE, NAME, NONE, spec_of
 from mooring.kinds.csrspec import spec_errors
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.meta import OBJECT_META
@@ -123,12 +123,8 @@ def _condition(obj: Obj, now: datetime) -> str:
     return text + (",Failed" if "Failed" in types else "") + (",Issued" if status.get("certificate") else "")
 
 
-def _spec(obj: Obj) -> Obj:
-    return obj.get("spec") or {}
-
-
 def _duration(obj: Obj, now: datetime) -> str:
-    seconds = _spec(obj).get("expirationSeconds")
+    seconds = spec_of(obj).get("expirationSeconds")
     return NONE if seconds is None else human_duration(timedelta(seconds=seconds))
 
 
@@ -149,8 +145,8 @@ KIND = Kind(
         columns=(
             NAME,
             AGE,
-            Column("SignerName", lambda obj, now: _spec(obj).get("signerName") or NONE, description="Who is to sign."),
-            Column("Requestor", lambda obj, now: _spec(obj).get("username", ""), description="Who asked."),
+            Column("SignerName", lambda obj, now: spec_of(obj).get("signerName") or NONE, description="Who is to sign."),
+            Column("Requestor", lambda obj, now: spec_of(obj).get("username", ""), description="Who asked."),
             Column("RequestedDuration", _duration, description="Wanted validity."),
             Column("Condition", _condition, description="Whether it was decided and issued."),
         ),

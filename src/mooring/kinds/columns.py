@@ -12,10 +12,15 @@ from mooring.wire.schema import Obj
 from mooring.wire.table import AGE
 from mooring.wire.table import age as since
 
-__all__ = ["AGE", "CREATED_AT", "NAME", "NONE", "UNKNOWN", "name", "since"]
+__all__ = ["AGE", "CREATED_AT", "NAME", "NONE", "UNKNOWN", "name", "since", "spec_of"]
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"
+
+
+def spec_of(obj: Obj) -> Obj:
+    spec: Obj = obj.get("spec") or {}
+    return spec
 
 
 def name(obj: Obj, now: datetime) -> str:

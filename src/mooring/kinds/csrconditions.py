@@ -30,7 +30,8 @@ _STATUSES = ("False", "True", "Unknown")
 _PATH = "status.conditions"
 
 
-def _conditions(obj: Obj) -> list[Obj]:
+def conditions_of(obj: Obj) -> list[Obj]:
+    """The conditions of a request; do not change them."""
     found: list[Obj] = (obj.get("status") or {}).get("conditions") or []
     return found
 
@@ -41,7 +42,7 @@ def _of_type(conditions: list[Obj], kind: str) -> list[int]:
 
 def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
     """Keep of `new` only the conditions, with their times filled in."""
-    conditions = _timed(_conditions(new), old, change)
+    conditions = _timed(conditions_of(new), old, change)
     status = {name: value for name, value in (old.get("status") or {}).items() if name != "conditions"}
     new["status"] = {"conditions": conditions, **status} if conditions else status
     restore(new, old, "spec")
@@ -49,7 +50,7 @@ def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
 
 def prepare_status(new: Obj, old: Obj, change: Change) -> None:
     """Keep of `new` the status, but for Approved and Denied, with the times of its conditions filled in."""
-    conditions, kept = list(_conditions(new)), _conditions(old)
+    conditions, kept = list(conditions_of(new)), conditions_of(old)
     for kind in (APPROVED, DENIED):
         here, there = _of_type(conditions, kind), _of_type(kept, kind)
         if len(here) == len(there):
@@ -66,7 +67,7 @@ def _timed(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:
     now = rfc3339(change.now)
     before = {
         (condition.get("type"), condition.get("status")): condition.get("lastTransitionTime") or now
-        for condition in reversed(_conditions(old))
+        for condition in reversed(conditions_of(old))
     }
     return [
         {
@@ -81,12 +82,12 @@ def _timed(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:
 
 def validate_approval(new: Obj, old: Obj) -> list[FieldError]:
     """What is wrong with the conditions that an approver writes."""
-    return _condition_errors(_conditions(new), _conditions(old)) + _removals(new, old)
+    return _condition_errors(conditions_of(new), conditions_of(old)) + _removals(new, old)
 
 
 def validate_status(new: Obj, old: Obj) -> list[FieldError]:
     """What is wrong with the status that a signer writes."""
-    conditions, kept = _conditions(new), _conditions(old)
+    conditions, kept = conditions_of(new), conditions_of(old)
     errors = _condition_errors(conditions, kept) + _certificate_errors(new, old) + _removals(new, old)
     errors += [
         forbidden(_PATH, f'updates may not add a condition of type "{kind}"')
@@ -97,7 +98,7 @@ def validate_status(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _removals(new: Obj, old: Obj) -> list[FieldError]:
-    conditions, kept = _conditions(new), _conditions(old)
+    conditions, kept = conditions_of(new), conditions_of(old)
     return [
         forbidden(_PATH, f'updates may not remove a condition of type "{kind}"')
         for kind in _FINAL

@@ -12,17 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from mooring.kinds.columns import AGE, NAME, NONE, since
+from mooring.kinds.columns import AGE, NAME, NONE, since, spec_of
 from mooring.wire.resource import Column
 from mooring.wire.schema import Obj
 
 ENDED = ("Failed", "Succeeded")
 """Phases that a Pod does not leave."""
-
-
-def _spec(obj: Obj) -> Obj:
-    spec: Obj = obj.get("spec") or {}
-    return spec
 
 
 def _status(obj: Obj) -> Obj:
@@ -38,13 +33,13 @@ def _is_true(obj: Obj, condition: str) -> bool:
 def _sidecars(obj: Obj) -> set[str]:
     """Init containers that run as long as the Pod."""
     return {
-        one.get("name", "") for one in _spec(obj).get("initContainers") or () if one.get("restartPolicy") == "Always"
+        one.get("name", "") for one in spec_of(obj).get("initContainers") or () if one.get("restartPolicy") == "Always"
     }
 
 
 def _ready(obj: Obj, now: datetime) -> str:
     sidecars, status = _sidecars(obj), _status(obj)
-    total = len(_spec(obj).get("containers") or ()) + len(sidecars)
+    total = len(spec_of(obj).get("containers") or ()) + len(sidecars)
     running = [one for one in status.get("containerStatuses") or () if "running" in (one.get("state") or {})]
     up = [
         one for one in status.get("initContainerStatuses") or () if one.get("name") in sidecars and one.get("started")
@@ -68,7 +63,7 @@ def _unfinished(obj: Obj) -> str:
             continue
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return f"Init:{waiting['reason']}"
-        return f"Init:{index}/{len(_spec(obj).get('initContainers') or ())}"
+        return f"Init:{index}/{len(spec_of(obj).get('initContainers') or ())}"
     return ""
 
 
@@ -136,7 +131,7 @@ def _ip(obj: Obj, now: datetime) -> str:
 
 
 def _node(obj: Obj, now: datetime) -> str:
-    node: str = _spec(obj).get("nodeName") or NONE
+    node: str = spec_of(obj).get("nodeName") or NONE
     return node
 
 
@@ -146,7 +141,7 @@ def _nominated(obj: Obj, now: datetime) -> str:
 
 
 def _gates(obj: Obj, now: datetime) -> str:
-    gates = _spec(obj).get("readinessGates") or ()
+    gates = spec_of(obj).get("readinessGates") or ()
     if not gates:
         return NONE
     return f"{sum(_is_true(obj, gate.get('conditionType', '')) for gate in gates)}/{len(gates)}"

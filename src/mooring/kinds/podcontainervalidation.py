@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from mooring.kinds.addresses import MAX_PORT, NOT_A_PORT, PROTOCOLS
 from mooring.kinds.poddefaults import CONTAINER_LISTS
 from mooring.kinds.podresources import amount
 from mooring.wire.names import dns1123_label_errors
 from mooring.wire.schema import Obj
 
-MAX_PORT = 65535
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 _CHOICES = (
     ("imagePullPolicy", ("Always", "IfNotPresent", "Never")),
     ("terminationMessagePolicy", ("FallbackToLogsOnError", "File")),
@@ -94,7 +93,7 @@ def _port_errors(container: Obj, path: str, host_network: bool, bound: set[tuple
             errors.append(required(f"{at}.containerPort"))
         for where, number in (("containerPort", inner), ("hostPort", outer)):
             if number and not 1 <= number <= MAX_PORT:
-                errors.append(invalid(f"{at}.{where}", number, f"must be between 1 and {MAX_PORT}, inclusive"))
+                errors.append(invalid(f"{at}.{where}", number, NOT_A_PORT))
         if host_network and outer != inner:
             errors.append(invalid(f"{at}.containerPort", inner, "must match `hostPort` when `hostNetwork` is true"))
         if protocol not in PROTOCOLS:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.kinds.columns import AGE, NAME, NONE, UNKNOWN
+from mooring.kinds.columns import AGE, NAME, NONE, UNKNOWN, spec_of
 from mooring.wire.resource import Column
 from mooring.wire.schema import Obj
 
 
-def _spec(obj: Obj) -> Obj:
-    spec: Obj = obj.get("spec") or {}
-    return spec
-
-
 def _cluster_ip(obj: Obj, now: datetime) -> str:
-    addresses = _spec(obj).get("clusterIPs")
+    addresses = spec_of(obj).get("clusterIPs")
     return str(addresses[0]) if addresses else NONE
 
 
 def _external_ip(obj: Obj, now: datetime) -> str:
-    spec = _spec(obj)
+    spec = spec_of(obj)
     own = spec.get("externalIPs") or []
     match spec.get("type"):
         case "ClusterIP" | "NodePort":
@@ -35,7 +30,7 @@ def _external_ip(obj: Obj, now: datetime) -> str:
 
 
 def _ports(obj: Obj, now: datetime) -> str:
-    return ",".join(_port(port) for port in _spec(obj).get("ports") or ()) or NONE
+    return ",".join(_port(port) for port in spec_of(obj).get("ports") or ()) or NONE
 
 
 def _port(port: Obj) -> str:
@@ -44,12 +39,12 @@ def _port(port: Obj) -> str:
 
 
 def _selector(obj: Obj, now: datetime) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted((_spec(obj).get("selector") or {}).items())) or NONE
+    return ",".join(f"{key}={value}" for key, value in sorted((spec_of(obj).get("selector") or {}).items())) or NONE
 
 
 COLUMNS = (
     NAME,
-    Column("Type", lambda obj, now: _spec(obj).get("type", ""), description="How it is reached."),
+    Column("Type", lambda obj, now: spec_of(obj).get("type", ""), description="How it is reached."),
     Column("Cluster-IP", _cluster_ip, description="Its address in the cluster."),
     Column("External-IP", _external_ip, description="Its addresses outside the cluster."),
     Column("Port(s)", _ports, description="Its ports, with those of the nodes that lead to them."),

@@ -35,7 +35,8 @@ from mooring.pki import names, pem
 from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
 from mooring.pki.keys import accepted_public_key
 
-MAX_CHAIN = 10  # certificates a peer may present; real chains have one to three
+MAX_CHAIN = 10
+"""Certificates a peer may present: real chains have one to three. OpenSSL itself refuses deeper ones than 100."""
 MAX_CERTIFICATE_BYTES = 64 * 1024  # a TLS record of certificates is rarely above 4 KiB; parsing is linear in size
 MAX_SIGNATURE_CHECKS = 32  # 80 µs each: a chain made of look-alikes costs an attacker's peer no more than that
 

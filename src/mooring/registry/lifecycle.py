@@ -21,7 +21,8 @@ from mooring.errors import ConflictError
 from mooring.kinds.kind import Kind
 from mooring.kinds.meta import FOREGROUND, ORPHAN
 from mooring.kinds.namespace import TERMINATING
-from mooring.registry.stored import Stored, copied
+from mooring.registry.stored import Stored
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
 MAX_GRACE = 100 * 365 * 24 * 3600

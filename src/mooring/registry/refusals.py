@@ -7,6 +7,7 @@ from mooring.errors import (
     AlreadyExistsError,
     BadRequestError,
     ConflictError,
+    Details,
     FieldError,
     ForbiddenError,
     InvalidError,
@@ -49,6 +50,14 @@ def missing(kind: Kind, name: str) -> NotFoundError:
 def may_not_create(kind: Kind, name: str) -> ForbiddenError:
     why = "it is not there yet, and this user may not create it"
     return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, why)
+
+
+def no_unique_name(error: AlreadyExistsError) -> AlreadyExistsError:
+    """Every name that was generated was taken: whoever asks again gets others."""
+    return AlreadyExistsError(
+        f"{error.message}, the server was not able to generate a unique name for the object",
+        Details(error.details.name, error.details.group, error.details.kind, retry_after=1),
+    )
 
 
 def refused(kind: Kind, name: str, error: FieldError) -> InvalidError:

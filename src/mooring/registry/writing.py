@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
-    Details,
     InvalidError,
     MethodNotAllowedError,
     NotFoundError,
@@ -35,15 +34,15 @@ from mooring.errors import (
 from mooring.kinds.kind import Change, Kind
 from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
 from mooring.kinds.view import Views
-from mooring.registry import lifecycle, ownership
+from mooring.registry import lifecycle, ownership, refusals
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
 from mooring.registry.claims import ClaimedError, Claims, claimed
 from mooring.registry.reading import Listed, Reader
-from mooring.registry.refusals import bounded, check_place, exists, may_not_create, missing, refused, stale
-from mooring.registry.stored import Stored, copied, encoded
+from mooring.registry.stored import Stored, encoded
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
 GENERATE_TRIES = 8
@@ -137,12 +136,7 @@ class Writer:
             except AlreadyExistsError as failure:
                 error = failure
         assert error is not None  # the loop ran and did not return
-        if generated:
-            raise AlreadyExistsError(
-                f"{error.message}, the server was not able to generate a unique name for the object",
-                Details(error.details.name, error.details.group, error.details.kind, retry_after=1),
-            )
-        raise error
+        raise refusals.no_unique_name(error) if generated else error
 
     async def _create(
         self,
@@ -163,11 +157,11 @@ class Writer:
             name = (obj.get("metadata") or {}).get("name", "")
             present = await self._reader.current(kind, namespace, name)
             if present is not None:
-                raise exists(kind, present)
+                raise refusals.exists(kind, present)
             if taken.claim.key in claimed(kind, obj):
                 break
         assert taken is not None  # the loop ran and did not return
-        raise refused(kind, name, taken.claim.error)
+        raise refusals.refused(kind, name, taken.claim.error)
 
     async def _attempt(
         self, kind: Kind, namespace: str, obj: Obj, change: Change, dry_run: bool, managed: Sequence[Obj]
@@ -187,19 +181,19 @@ class Writer:
             raise InvalidError.of(resource.group, resource.kind, name, errors)
         if managed:
             obj["metadata"]["managedFields"] = managed
-        value = bounded(encoded(at_rest.resource, obj))
+        value = refusals.bounded(encoded(at_rest.resource, obj))
         key = kind.key(namespace, name)
         if dry_run:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
-                raise exists(kind, present)
+                raise refusals.exists(kind, present)
             return Stored.of(at_rest, namespace, name, 0, value)
         taken = await self._claims.take(kind, obj, None, change)
         try:
             entry = await self._storage.create(key, value)
         except KeyExistsError as failure:
             await self._claims.give_back(taken, obj)
-            raise exists(kind, self._cache.stored(failure.current), name) from failure
+            raise refusals.exists(kind, self._cache.stored(failure.current), name) from failure
         return await self._seen(kind, namespace, name, entry.revision, value)
 
     async def _seen(self, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
@@ -224,7 +218,7 @@ class Writer:
         may_create: bool = False,
     ) -> tuple[Stored, bool]:
         """Replace. The flag says whether the object was created (only where the kind and the caller allow it)."""
-        check_place(kind, obj, namespace, name)
+        refusals.check_place(kind, obj, namespace, name)
         dry_run = options.dry_run
         uid = obj["metadata"].get("uid", "")
         for _ in range(WRITE_TRIES):
@@ -232,9 +226,9 @@ class Writer:
             lifecycle.check_uid(kind, name, uid, old)
             if old is None:
                 if not kind.create_on_update or subresource:
-                    raise missing(kind, name)
+                    raise refusals.missing(kind, name)
                 if not may_create:
-                    raise may_not_create(kind, name)
+                    raise refusals.may_not_create(kind, name)
                 try:
                     fresh = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
                     return await self._create(kind, namespace, fresh, change, dry_run), True
@@ -243,7 +237,7 @@ class Writer:
             stored = await self._replace(kind, old, copied(obj), change, subresource, options)
             if stored is not None:
                 return stored, False
-        raise stale(kind, name)
+        raise refusals.stale(kind, name)
 
     async def patch(
         self,
@@ -259,13 +253,13 @@ class Writer:
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
-                raise missing(kind, name)
+                raise refusals.missing(kind, name)
             new = apply(copied(old.obj))
-            check_place(kind, new, namespace, name)
+            refusals.check_place(kind, new, namespace, name)
             stored = await self._replace(kind, old, new, change, subresource, options)
             if stored is not None:
                 return stored
-        raise stale(kind, name)
+        raise refusals.stale(kind, name)
 
     async def apply(
         self,
@@ -287,23 +281,23 @@ class Writer:
             lifecycle.check_uid(kind, name, uid, old)
             new, entries = ownership.merged(kind, old.obj if old is not None else {}, config, author, options.force)
             if old is not None:
-                check_place(kind, new, namespace, name)
+                refusals.check_place(kind, new, namespace, name)
                 stored = await self._replace(kind, old, new, change, subresource, options, entries)
                 if stored is not None:
                     return stored, False
                 continue
             if subresource:
-                raise missing(kind, name)
+                raise refusals.missing(kind, name)
             if version:
-                raise stale(kind, name)
-            check_place(kind, new, namespace, name)
+                raise refusals.stale(kind, name)
+            refusals.check_place(kind, new, namespace, name)
             if not may_create:
-                raise may_not_create(kind, name)
+                raise refusals.may_not_create(kind, name)
             try:
                 return await self._create(kind, namespace, new, change, options.dry_run, entries), True
             except AlreadyExistsError:
                 continue
-        raise stale(kind, name)
+        raise refusals.stale(kind, name)
 
     async def _replace(
         self,
@@ -324,7 +318,7 @@ class Writer:
         if version in (None, "", "0"):
             new["metadata"].pop("resourceVersion", None)
         elif version != str(old.revision):
-            raise stale(kind, name)
+            raise refusals.stale(kind, name)
         asked = claimed(kind, new)
         before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
         sent = new["metadata"].pop("managedFields", None)
@@ -336,14 +330,14 @@ class Writer:
         new["metadata"]["resourceVersion"] = str(old.revision)
         if new == old.obj and not gone:
             return old
-        value = bounded(encoded(old.kind.resource, new))
+        value = refusals.bounded(encoded(old.kind.resource, new))
         if dry_run:
             return Stored.of(old.kind, namespace, name, old.revision, value)
         try:
             taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
         except ClaimedError as failure:
             if failure.claim.key in asked:
-                raise refused(kind, name, failure.claim.error) from None
+                raise refusals.refused(kind, name, failure.claim.error) from None
             return None
         try:
             if gone:
@@ -365,7 +359,7 @@ class Writer:
         if subresource:
             policy = (kind.subresources or {}).get(subresource)
             if policy is None:
-                raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+                raise MethodNotAllowedError()
         kind.default(new)
         (policy or kind).prepare_update(new, old, change)
         prepare_update_meta(new, old, kind)
@@ -383,14 +377,14 @@ class Writer:
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
-                raise missing(kind, name)
+                raise refusals.missing(kind, name)
             lifecycle.check_uid(kind, name, options.uid, old)
             lifecycle.check_version(kind, name, options.resource_version, old)
             self._ask("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
             done = await self._delete(kind, old, options, change)
             if done is not None:
                 return done
-        raise stale(kind, name)
+        raise refusals.stale(kind, name)
 
     async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
         """None when `old` is no longer what is stored."""

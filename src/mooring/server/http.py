@@ -28,6 +28,7 @@ from uvicorn.server import ServerState
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.server.frames import Frames, Streamer, Switched
 from mooring.server.listener import Connection, TlsTransport
+from mooring.wire.codec import MAX_BODY
 
 log = logging.getLogger("mooring.server")
 
@@ -35,9 +36,7 @@ MAX_HEADER_BYTES = 64 << 10
 """Go's default is 1 MiB; the largest real Kubernetes request (a fat OIDC token and impersonation) stays below 32 kB."""
 MAX_HEADERS = 1000
 """Each is looked at several times; a user impersonated with hundreds of groups still passes."""
-MAX_BODY_BYTES = 3 << 20
-"""kube-apiserver's limit for resource requests (reference/kubernetes.md 7.17)."""
-MAX_DISCARDED = MAX_BODY_BYTES
+MAX_DISCARDED = MAX_BODY
 """How much of a body may still come after the answer: what would have been read; then the connection is cut."""
 HEADER_SECONDS = 32.0
 """kube-apiserver's ReadHeaderTimeout; for the first request it runs from the handshake, so that silence holds no place."""
@@ -126,7 +125,7 @@ class Request:
         if self.method in ("GET", "HEAD"):
             return False
         if self._body is None:
-            self._body = await self._received(MAX_BODY_BYTES)
+            self._body = await self._received(MAX_BODY)
         return True
 
     async def body(self) -> bytes:

@@ -21,6 +21,8 @@ from typing import Any, cast
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL, crypto
 
+from mooring.pki.verify import MAX_CHAIN
+
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
 MAX_CONNECTIONS = 20_000

@@ -96,13 +96,11 @@ class Resources:
         if info.subresource:
             allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
         if info.verb not in allowed or context.request.method not in _VERB_METHODS.get(info.verb, ()):
-            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+            raise MethodNotAllowedError()
         if (info.verb == "create" and info.name and not info.subresource) or (info.verb in _NAMED and not info.name):
-            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+            raise MethodNotAllowedError()
         if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
-            raise MethodNotAllowedError(
-                "the server does not allow this method on the requested resource; name a namespace in the path"
-            )
+            raise MethodNotAllowedError("; name a namespace in the path")
         if info.verb not in _READS:
             accepted(context.request, TRANSFORMS)  # 406 before anything is written, not after
         return await self._verbs[info.verb](context, kind)

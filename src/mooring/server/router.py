@@ -38,7 +38,7 @@ class Router:
                 return not_found()
             context.routed = True
             if context.request.method not in endpoint.methods:
-                raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+                raise MethodNotAllowedError()
             return await endpoint.serve(context, self._services)
         kind = by_resource(info.group, info.version, info.resource)
         if kind is None or len(info.parts) > MAX_PARTS or not _in_its_place(kind, info):

@@ -15,7 +15,7 @@ Source: RFC 6902, RFC 7386; reference/kubernetes.md 7.11.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jsonpatch
 import jsonpointer
@@ -30,17 +30,15 @@ MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024
 """Bytes that all `copy` operations of a patch may copy: a request body's size. Without it each `copy` could double the object."""
 
+T = TypeVar("T")
+_decode = msgspec.json.Decoder().decode
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": "path"}
 _REJECTED = "the server rejected our request due to an error in our request"
 
 
-def copied(value: Any) -> Any:
-    """A deep copy of JSON."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    return value
+def copied(value: T) -> T:
+    """A deep copy of JSON. Through its text is several times faster than by hand or by copy.deepcopy."""
+    return cast("T", _decode(msgspec.json.encode(value)))
 
 
 def read_patch(patch: Any) -> Any:

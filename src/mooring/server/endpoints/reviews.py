@@ -90,7 +90,7 @@ async def review(context: Context, services: Services, kind: Kind) -> Response:
     """POST of a virtual kind: 201 with the answer."""
     resource = kind.resource
     if context.info.verb != "create" or context.info.name:
-        raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        raise MethodNotAllowedError()
     options = parse_write_options(context.request.query)
     obj = await read_object(context, resource.schema, resource.kind, resource.api_version, options)
     _prepare(context, kind, obj)
@@ -102,7 +102,7 @@ async def service_account_token(context: Context, services: Services) -> Respons
     """POST /api/v1/namespaces/<ns>/serviceaccounts/<name>/token."""
     info = context.info
     if info.verb != "create":
-        raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        raise MethodNotAllowedError()
     options = parse_write_options(context.request.query)
     request = await read_object(context, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options)
     tokenrequest.default(request)
