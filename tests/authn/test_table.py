@@ -9,6 +9,7 @@ import pytest
 
 from mooring import authn
 from mooring.authn.authenticator import NOTHING
+from mooring.authn.requestheader import HeaderNames
 from mooring.authn.table import AUTHENTICATORS, Settings, build
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.keys import generate_key
@@ -16,6 +17,7 @@ from mooring.pki.verify import ClientTrust
 
 KEYS = VerificationKeys([generate_key().public_key()])
 EVERYTHING = Settings(
+    request_header=(ClientTrust([]), HeaderNames(username=("x-remote-user",)), ()),
     client_trust=ClientTrust([]),
     issuers=("https://i",),
     service_account_keys=KEYS,
@@ -27,7 +29,7 @@ EVERYTHING = Settings(
 def test_everything_is_built_in_order_under_its_name() -> None:
     names = [authenticator.name for authenticator in build(EVERYTHING)]
     assert names == [name for name, _ in AUTHENTICATORS]
-    assert names == ["client-certificate", "service-account", "bootstrap-token", "anonymous"]
+    assert names == ["request-header", "client-certificate", "service-account", "bootstrap-token", "anonymous"]
 
 
 def test_only_anonymous_is_a_fallback() -> None:

@@ -230,6 +230,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     server.plane, server.ca, server.config = plane, ca, config
     try:
         await FirstBoot(registry, clock, config, ca.certificate_pem).run()
+        await plane._follow_bundles()
         plane._audit.start()
         yield server
     finally:

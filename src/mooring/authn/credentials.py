@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mooring.authn.websocketbearer import NOTHING, Offered, read_subprotocols
@@ -31,20 +31,21 @@ _PARTS = 3  # scheme, token, and whatever follows: the rest is not looked at
 
 HeaderValues = Callable[[str], Sequence[str]]
 """All values of the header with this lower-case name, in the order received."""
+HeaderNames = Callable[[], Iterable[str]]
+"""The lower-case names of the headers that were sent; one may come twice."""
 
 
 class PeerMemo:
     """What one connection already knows about its peer certificate; make one per connection and keep it there.
 
-    Only `mooring.authn.clientcert` writes it. The chain walk costs a signature check or two; requests on a kept-alive
-    connection should pay for it once.
+    Only `mooring.authn.peers` writes it: one entry for each bundle of CAs. The chain walk costs a signature check or two;
+    requests on a kept-alive connection should pay for it once.
     """
 
-    __slots__ = ("known", "trust")
+    __slots__ = ("known",)
 
     def __init__(self) -> None:
-        self.trust: object | None = None
-        self.known: object | None = None
+        self.known: dict[object, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Credentials:
     warnings: tuple[str, ...] = ()
     memo: PeerMemo = field(default_factory=PeerMemo, compare=False)
     headers: HeaderValues = field(default=_no_headers, repr=False, compare=False)
+    header_names: HeaderNames = field(default=tuple, repr=False, compare=False)
     path: str = ""
     second: Secret | None = None
     refused: str = ""
@@ -93,6 +95,7 @@ def read_credentials(
     *,
     path: str = "",
     passwords: bool = False,
+    header_names: HeaderNames = tuple,
 ) -> Credentials:
     """The credentials in these headers and this peer chain. `passwords`: whether Basic is read (rule 3)."""
     memo = memo or PeerMemo()
@@ -100,11 +103,15 @@ def read_credentials(
     token, password, warnings = _authorization(values[0], passwords) if values else (None, None, ())
     upgrade = headers("upgrade")
     if not upgrade:
-        return Credentials(peer, token, password, warnings, memo, headers, path)
+        return Credentials(peer, token, password, warnings, memo, headers, header_names, path)
     offered = _websocket(upgrade[0], headers)
     if token is None and password is None:
-        return Credentials(peer, offered.token, None, warnings, memo, headers, path, refused=offered.refused)
-    return Credentials(peer, token, password, warnings, memo, headers, path, offered.token, offered.refused)
+        return Credentials(
+            peer, offered.token, None, warnings, memo, headers, header_names, path, refused=offered.refused
+        )
+    return Credentials(
+        peer, token, password, warnings, memo, headers, header_names, path, offered.token, offered.refused
+    )
 
 
 def _websocket(upgrade: str, headers: HeaderValues) -> Offered:

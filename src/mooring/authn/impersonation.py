@@ -116,7 +116,7 @@ def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo
     extra: dict[str, tuple[str, ...]] = {}
     for header in sorted(headers):
         if header.startswith(EXTRA_PREFIX):
-            key = _unescaped(header[len(EXTRA_PREFIX) :])
+            key = unescaped_key(header[len(EXTRA_PREFIX) :])
             extra[key] = extra.get(key, ()) + tuple(headers[header])
     if not name:
         if groups or uid or extra:
@@ -178,7 +178,7 @@ def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
     return values[0] if values else ""
 
 
-def _unescaped(key: str) -> str:
+def unescaped_key(key: str) -> str:
     """Percent-decoded; left raw when that is malformed, as the API server does."""
     lowered = key.lower()
     try:

@@ -12,6 +12,7 @@ from mooring.authn.anonymous import Anonymous
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
 from mooring.authn.clientcert import ClientCertificateAuthenticator
+from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.verify import ClientTrust
@@ -21,6 +22,8 @@ from mooring.pki.verify import ClientTrust
 class Settings:
     """What authenticators are built from. Empty means off, except for anonymous access, which is said in full."""
 
+    request_header: tuple[ClientTrust, HeaderNames, tuple[str, ...]] | None = None
+    """The proxy's CAs, the headers it speaks in, and the common names that may."""
     client_trust: ClientTrust | None = None
     issuers: tuple[str, ...] = ()
     service_account_keys: VerificationKeys | None = None
@@ -29,6 +32,10 @@ class Settings:
 
 
 Builder = Callable[[Settings], Authenticator | None]
+
+
+def _request_header(settings: Settings) -> Authenticator | None:
+    return None if settings.request_header is None else RequestHeaderAuthenticator(*settings.request_header)
 
 
 def _client_certificate(settings: Settings) -> Authenticator | None:
@@ -50,6 +57,7 @@ def _anonymous(settings: Settings) -> Authenticator | None:
 
 
 AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
+    ("request-header", _request_header),
     ("client-certificate", _client_certificate),
     ("service-account", _service_account),
     ("bootstrap-token", _bootstrap_token),

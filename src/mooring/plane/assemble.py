@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from OpenSSL import SSL
+
 from mooring.authn.guesses import GuessLimiter
 from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
@@ -22,11 +24,13 @@ from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.controllers import ControllerSettings, build
 from mooring.kinds import BY_PLURAL, RESOURCES
+from mooring.kinds.kind import Change
 from mooring.kinds.serviceallocation import api_address
 from mooring.pki.jwt import TokenSigner
 from mooring.plane.authentication import Authentication
+from mooring.plane.clientbundles import NAME, publish
 from mooring.plane.compaction import compact_forever
-from mooring.plane.firstboot import FirstBoot
+from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.material import Material
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.reconcile.leader import LeaderElector
@@ -101,6 +105,7 @@ class Plane:
         await self.registry.start()
         self._stack.push_async_callback(self.registry.stop)
         await FirstBoot(self.registry, self._clock, config, self._material.ca_pem).run()
+        await self._follow_bundles()
         self._audit.start()
         self._stack.push_async_callback(self._audit.stop)
         self._stack.push_async_callback(self._drain)
@@ -178,8 +183,7 @@ class Plane:
             metrics=self._metrics,
         )
         self._application = Application(pipeline, Compression().applied)
-        context = server_context(material.serving_chain, material.serving_key, [material.authority.certificate])
-        self._listener = Listener(context, self._application.protocol, max_connections=affordable_connections())
+        self._listener = Listener(self._context(), self._application.protocol, max_connections=affordable_connections())
         api = RegistryApi(self.registry, decide, clock)
         controllers = build(
             ControllerSettings(
@@ -193,6 +197,24 @@ class Plane:
         self._reconciler = Reconciler(controllers, api, clock, self._entropy)
         self._elector = LeaderElector(api, clock, self._identity, self._holder_is_gone)
         self._name_checks(flow, guesses)
+
+    def _context(self) -> SSL.Context:
+        """For new connections: what this server shows, and whose certificates it asks for."""
+        material = self._material
+        return server_context(material.serving_chain, material.serving_key, self._authentication.bundles.every)
+
+    async def _follow_bundles(self) -> None:
+        self._authentication.bundles.changed = self._bundles_changed
+        await self._publish_bundles()
+
+    def _bundles_changed(self) -> None:
+        self._listener.context = self._context()
+        task = asyncio.ensure_future(self._publish_bundles())
+        task.add_done_callback(_logged)
+
+    async def _publish_bundles(self) -> None:
+        change = Change(SYSTEM_USER, self._clock.now())
+        await publish(self.registry, self._authentication.bundles.config_map(), change)
 
     def _name_checks(self, flow: FlowControl, guesses: GuessLimiter) -> None:
         self.health.add("log", lambda: self._audit.running)
@@ -226,6 +248,11 @@ class Plane:
         if self._config.shutdown_delay:
             await self._clock.sleep(self._config.shutdown_delay)
         await self._stack.aclose()
+
+
+def _logged(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the ConfigMap %s could not be brought up to date: %s", NAME, error)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -15,6 +15,7 @@ from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.verify import ClientTrust
+from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.material import Material
 from mooring.plane.reloading import Reloading
 from mooring.server.httptarget import HttpTarget
@@ -32,16 +33,20 @@ class Authentication:
         self._targets: dict[str, Target] = {}
         self.verification_keys = VerificationKeys(material.token_keys)
         self.second_stage = SecondStage(clock, entropy, self._targets)
+        options = config.authentication
+        self.bundles = ClientBundles(options, material.authority.certificate, self.reloading)
         self.authenticators: tuple[Authenticator, ...] = table.build(
             table.Settings(
-                client_trust=ClientTrust([material.authority.certificate]),
+                request_header=self.bundles.request_header,
+                client_trust=ClientTrust(self.bundles.clients),
                 issuers=(config.issuer,),
                 service_account_keys=self.verification_keys,
                 bootstrap_tokens=True,
                 anonymous=config.anonymous_auth,
             )
         )
-        self.passwords = config.authentication.passwords
+        self.passwords = options.passwords
+        self.bundles.follow_with(self.authenticators)
 
     async def close(self) -> None:
         """Stop asking, and end connections."""

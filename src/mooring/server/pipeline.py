@@ -193,6 +193,7 @@ class Pipeline:
             memo,
             path=request.path,
             passwords=self._passwords,
+            header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
         )
         outcome = await self._judged(context, credentials)
         if outcome.user is None and await self._saw_more():

@@ -1,0 +1,95 @@
+"""An authenticating proxy: it proves itself with a certificate and says in headers for whom it asks.
+
+Rules kept here (reference/kubernetes.md 5.4):
+1. Without a certificate nothing is said: headers that anybody can send name nobody.
+2. The certificate must verify under the proxy's own CAs, for clients, and have one of the allowed common names where any are
+   listed. Otherwise it is refused for this authenticator, and an ordinary client certificate is then judged as one.
+3. The first user header that is not empty counts; none makes it not mine. The first uid header that is not empty counts. All
+   values of all group headers count, in order, each once.
+4. Extra attributes are the headers with one of the prefixes: the rest of the name in lower case, percent-decoded where
+   that succeeds, is the key; all values count. A key may not be empty.
+5. How many there can be is bounded where headers are: by the listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from mooring.authn.authenticator import CONNECTION
+from mooring.authn.credentials import Credentials, HeaderValues
+from mooring.authn.impersonation import unescaped_key
+from mooring.authn.peers import Peers
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.identity import UserInfo
+from mooring.kinds.view import Views
+from mooring.pki.verify import ClientTrust, VerifiedPeer
+
+NAME_NOT_ALLOWED = "proxy-name-not-allowed"
+NO_USER_HEADER = "no-user-header"
+_NOT_MINE = NotMine()
+_MAY_SPEAK = NotMine("may-speak")
+"""What a proxy's certificate says by itself: the headers decide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderNames:
+    """The headers a proxy speaks in, in lower case."""
+
+    username: tuple[str, ...]
+    uid: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = ()
+
+
+class RequestHeaderAuthenticator:
+    """Judges the peer chain under the proxy's CAs, and then the headers."""
+
+    name = "request-header"
+    judges = CONNECTION
+
+    def __init__(self, trust: ClientTrust, names: HeaderNames, allowed_names: Iterable[str] = ()) -> None:
+        """`allowed_names`: common names that may speak for others; none: every certificate of these CAs."""
+        self._names = names
+        self._allowed = frozenset(allowed_names)
+        self.replace(trust)
+
+    def replace(self, trust: ClientTrust) -> None:
+        """Believe these CAs from now on, and no others."""
+        self._peers = Peers(trust, self._may_speak)
+
+    def _may_speak(self, peer: VerifiedPeer) -> Verdict:
+        if self._allowed and peer.common_name not in self._allowed:
+            return Rejected(NAME_NOT_ALLOWED, f'the certificate names "{peer.common_name}"')
+        return _MAY_SPEAK
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if not credentials.peer:
+            return _NOT_MINE
+        proxy = self._peers.judged(credentials, now)
+        if proxy is not _MAY_SPEAK:
+            return proxy
+        headers, names = credentials.headers, self._names
+        username = _first(headers, names.username)
+        if not username:
+            return NotMine(NO_USER_HEADER)
+        groups = tuple(dict.fromkeys(value for name in names.groups for value in headers(name) if value))
+        extra = MappingProxyType(dict(self._extra(credentials)))
+        return Accepted(UserInfo(username, _first(headers, names.uid), groups, extra))
+
+    def _extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name in dict.fromkeys(credentials.header_names()):
+            for prefix in self._names.extra_prefixes:
+                if name.startswith(prefix):
+                    key = unescaped_key(name[len(prefix) :])
+                    if key:
+                        found[key] = (*found.get(key, ()), *credentials.headers(name))
+                    break
+        return found
+
+
+def _first(headers: HeaderValues, names: Iterable[str]) -> str:
+    return next((value for name in names for value in headers(name) if value), "")
