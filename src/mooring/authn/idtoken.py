@@ -1,0 +1,65 @@
+"""What is wrong with an ID token before its signature is looked at: algorithm, audience, times.
+
+Rules kept here (reference/kubernetes.md 5.8; OpenID Connect Core 1.0 section 3.1.3.7; the leeways are kube-apiserver's):
+* The algorithm must be one that is allowed for the issuer: `none` and every HMAC never are, and are refused before a key is
+  looked at.
+* A header with critical extensions, or with a `kid` that is no text, is refused.
+* The token must be for one of the audiences of the configuration; which of them does not matter.
+* `exp` must be there, and must not be past: no leeway. `nbf` may lie five minutes ahead. `iat` is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims import ClaimsRefusedError
+from mooring.pki.errors import TokenRefusedError
+from mooring.pki.jwt import Claims, time_claim
+from mooring.wire.duration import format_duration
+
+NOT_BEFORE_LEEWAY = timedelta(minutes=5)
+MAX_HEADER = 4096
+"""Bytes of a token's header: some issuers put their certificate there."""
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """For whom the tokens of an issuer must be, and how they may be signed."""
+
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+
+
+def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datetime) -> datetime:
+    """When the token expires. Raises TokenRefusedError or ClaimsRefusedError."""
+    if header.get("alg") not in expected.algorithms:
+        raise TokenRefusedError("unsupported-algorithm", f"wants one of {', '.join(expected.algorithms)}")
+    if not isinstance(header.get("kid", ""), str):
+        raise TokenRefusedError("malformed", "the token's key id is not a text")
+    if "crit" in header or "b64" in header:
+        raise TokenRefusedError("malformed", "the token's header demands an extension that is not supported")
+    if not _for_one_of(claims.get("aud"), expected.audiences):
+        raise ClaimsRefusedError(WRONG_AUDIENCE, f"wants audience {' or '.join(expected.audiences)}")
+    expires, begins = time_claim(claims, "exp"), time_claim(claims, "nbf")
+    if expires is None:
+        raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
+    if now > expires:
+        raise TokenRefusedError("expired", f"expired {_told(now - expires)} ago")
+    if begins is not None and now + NOT_BEFORE_LEEWAY < begins:
+        raise TokenRefusedError("not-yet-valid", f"not valid for another {_told(begins - now)}: compare the clocks")
+    return expires
+
+
+def _for_one_of(said: Any, audiences: Collection[str]) -> bool:
+    listed = [said] if isinstance(said, str) else said
+    return isinstance(listed, list) and any(isinstance(one, str) and one in audiences for one in listed)
+
+
+def _told(duration: timedelta) -> str:
+    """To the second, rounded up."""
+    return format_duration(-(-duration // _SECOND) * _SECOND)

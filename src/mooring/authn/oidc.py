@@ -1,0 +1,179 @@
+"""ID tokens of OpenID providers, and other signed tokens of issuers that the operator names.
+
+Rules kept here (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11):
+1. A bearer that is no JWT, or of an issuer that is not configured, is not mine. The issuer is read unverified for that only.
+2. What costs nothing is judged first (`mooring.authn.idtoken`), then the signature, then the claims (`mooring.authn.claims`).
+3. An issuer whose keys are not known yet refuses. A signature that no known key verifies makes the keys be asked for, once for
+   all who wait, and not again for a while (`mooring.authn.jwtissuer`); then the token is judged again.
+4. Groups that are elsewhere are fetched (`mooring.authn.distributedclaims`), and believed for TTL as kube-apiserver does.
+5. Who was accepted is remembered by the SHA-256 of the token until the token expires, in a bounded table; it is forgotten when
+   the keys of the issuer change, when the configuration does, and when the clock went back.
+6. The user is good for every audience of this server: a token's own audiences are the provider's names for its clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from mooring.authn.authenticator import SECRET
+from mooring.authn.claims import Claim, ClaimsRefusedError, identify
+from mooring.authn.credentials import Credentials
+from mooring.authn.distributedclaims import Source, fetch, source_of
+from mooring.authn.idtoken import MAX_HEADER, check
+from mooring.authn.jwtissuer import REFRESH_SECONDS, JwtIssuer
+from mooring.authn.oidcprovider import ProviderError, Published, renew
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Talk, Verdict
+from mooring.identity import UserInfo
+from mooring.kinds.view import Views
+from mooring.pki.errors import TokenRefusedError
+from mooring.pki.jwt import Claims, peek
+
+NOT_READY = "provider-not-ready"
+KEYS_NOT_FETCHED = "keys-not-fetched"
+MAX_REMEMBERED = 4096
+"""Tokens in use at once, about 1 kB each; beyond that the longest unused is verified again."""
+DISTRIBUTED_TTL = timedelta(seconds=10)
+FETCH_SECONDS = 10.0
+"""For a distributed claim: the source, and perhaps the discovery of who signed."""
+_ALIASES = {"https://accounts.google.com": "accounts.google.com"}
+"""An issuer that does not write its own name in full in every token."""
+_NOT_MINE = NotMine()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Who was accepted, under which keys, from when to when."""
+
+    user: UserInfo
+    issuer: JwtIssuer
+    changes: int
+    since: datetime
+    until: datetime
+
+
+class OidcAuthenticator:
+    """Judges bearers that are JWTs of a configured issuer."""
+
+    name = "oidc"
+    judges = SECRET
+
+    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._issuers: dict[str, JwtIssuer] = {}
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._max_remembered = max_remembered
+
+    @property
+    def issuers(self) -> tuple[JwtIssuer, ...]:
+        return tuple(dict.fromkeys(self._issuers.values()))
+
+    def replace(self, issuers: Iterable[JwtIssuer]) -> None:
+        """From now on these issuers and no others."""
+        found = {issuer.config.url: issuer for issuer in issuers}
+        self._issuers = found | {_ALIASES[url]: one for url, one in found.items() if url in _ALIASES}
+        self._kept.clear()
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        if credentials.bearer is None or not self._issuers:
+            return _NOT_MINE
+        raw = credentials.bearer.reveal()
+        digest = hashlib.sha256(raw).digest()
+        kept = self._remembered(digest, now)
+        if kept is not None:
+            return Accepted(kept.user, tuple(audiences))
+        text = raw.decode("utf-8", "replace")
+        try:
+            header, claims = peek(text, MAX_HEADER)
+        except TokenRefusedError:
+            return _NOT_MINE
+        by = claims.get("iss")
+        issuer = self._issuers.get(by) if isinstance(by, str) else None
+        if issuer is None:
+            return _NOT_MINE
+        try:
+            return self._judge(issuer, text, header, claims, now, digest, tuple(audiences))
+        except (TokenRefusedError, ClaimsRefusedError) as error:
+            return Rejected(error.code, f"issuer {issuer.config.url}: {error}")
+
+    def _judge(
+        self,
+        issuer: JwtIssuer,
+        text: str,
+        header: dict[str, Any],
+        claims: Claims,
+        now: datetime,
+        digest: bytes,
+        audiences: tuple[str, ...],
+    ) -> FirstVerdict:
+        expires = check(header, claims, issuer.config.expected, now)
+        published = issuer.known(now)
+        if published is None:
+            return Rejected(NOT_READY, f"issuer {issuer.config.url}: {issuer.problem or 'its keys are too old'}")
+        try:
+            published.keys.verify(text, header)
+        except TokenRefusedError:
+            if not issuer.may_ask(now):
+                raise
+            return Later(
+                talk=partial(_asked_again, issuer, published),
+                key=issuer.config.url.encode(),
+                deadline=REFRESH_SECONDS,
+            )
+        groups = issuer.config.identification.groups
+        source = source_of(groups.name, claims) if isinstance(groups, Claim) else None
+        if source is None:
+            user = identify(claims, issuer.config.identification)
+            self._remember(digest, _Kept(user, issuer, issuer.changes, now, expires))
+            return Accepted(user, audiences)
+
+        def found(verdict: Verdict, then: datetime) -> None:
+            if isinstance(verdict, Accepted):
+                until = min(expires, then + DISTRIBUTED_TTL)
+                self._remember(digest, _Kept(verdict.user, issuer, issuer.changes, then, until))
+
+        talk = partial(_with_groups, issuer, claims, source, audiences)
+        flight = hashlib.sha256(b"\0".join((digest, *map(str.encode, audiences)))).digest()
+        return Later(talk=talk, key=flight, deadline=FETCH_SECONDS, found=found)
+
+    def _remembered(self, digest: bytes, now: datetime) -> _Kept | None:
+        kept = self._kept.get(digest)
+        if kept is None:
+            return None
+        if not kept.since <= now <= kept.until or kept.changes != kept.issuer.changes or kept.issuer.known(now) is None:
+            del self._kept[digest]
+            return None
+        self._kept.move_to_end(digest)
+        return kept
+
+    def _remember(self, digest: bytes, kept: _Kept) -> None:
+        if self._issuers.get(kept.issuer.config.url) is not kept.issuer:
+            return  # the configuration changed while somebody was asked
+        self._kept[digest] = kept
+        self._kept.move_to_end(digest)
+        if len(self._kept) > self._max_remembered:
+            self._kept.popitem(last=False)
+
+
+def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
+    """The issuer's keys, asked for because of a token; None: judge it again."""
+    try:
+        issuer.learn((yield from renew(issuer.provider, before.jwks_uri)), now)
+    except ProviderError as error:
+        issuer.fail(str(error))
+        return Rejected(KEYS_NOT_FETCHED, f"issuer {issuer.config.url}: {error}")
+    return None
+
+
+def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, audiences: tuple[str, ...], now: datetime) -> Talk:
+    try:
+        groups = yield from fetch(source, issuer, now)
+        return Accepted(identify({**claims, source.name: groups}, issuer.config.identification), audiences)
+    except ClaimsRefusedError as error:
+        return Rejected(error.code, f"issuer {issuer.config.url}: {error}")

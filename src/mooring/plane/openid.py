@@ -1,0 +1,185 @@
+"""Issuers of tokens at work: their keys are fetched and kept fresh, and a new configuration takes over when it works.
+
+Rules kept here (reference/kubernetes.md 5.8, 5.9):
+* At start the configuration is in force at once; each provider is asked every RETRY_SECONDS until it gives its keys, and then
+  again when what it gave has lived its time.
+* A configuration that comes later takes over when every one of its issuers has given its keys, within HEALTHY_SECONDS; until
+  then the old one judges, and if it does not come to that, for good. One that comes while another waits takes its place.
+* Connections of the old one stay for LINGER_SECONDS: requests that wait for an answer get it.
+* Every provider is asked under its own trust: the CA that is named, or the machine's roots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooring.authn.jwtissuer import IssuerConfig, JwtIssuer
+from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.oidcprovider import ProviderError, discover
+from mooring.authn.verdict import Call
+from mooring.client.tls import trusting, trusting_system_roots
+from mooring.clock import Clock
+from mooring.server.httptarget import HttpTarget
+from mooring.server.secondstage import SecondStage, Target
+
+log = logging.getLogger("mooring.authentication")
+
+RETRY_SECONDS = 10.0
+HEALTHY_SECONDS = 60.0
+LINGER_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Keeper:
+    """One issuer, whoever keeps its keys fresh, and whether it was ever ready."""
+
+    issuer: JwtIssuer
+    target: HttpTarget
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+class OpenIdIssuers:
+    """The issuers of one server. `begin`, then `start` in the event loop, `change` whenever, then `close`."""
+
+    def __init__(
+        self,
+        authenticator: OidcAuthenticator,
+        second_stage: SecondStage,
+        targets: MutableMapping[str, Target],
+        clock: Clock,
+    ) -> None:
+        self._authenticator = authenticator
+        self._second_stage = second_stage
+        self._targets = targets
+        self._clock = clock
+        self._configs: tuple[IssuerConfig, ...] = ()
+        self._keepers: list[_Keeper] = []
+        self._made = 0
+        self._changing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def unready(self) -> int:
+        """Issuers in force whose keys are not known."""
+        return sum(issuer.known(self._clock.now()) is None for issuer in self._authenticator.issuers)
+
+    def begin(self, configs: Sequence[IssuerConfig]) -> None:
+        """These are in force at once. Raises ConfigError."""
+        self._configs = tuple(configs)
+        self._keepers = self._keepers_of(configs)
+        self._authenticator.replace(keeper.issuer for keeper in self._keepers)
+
+    def start(self) -> None:
+        """Ask for keys from now on."""
+        self._keep(self._keepers)
+
+    def change(self, configs: Sequence[IssuerConfig]) -> None:
+        """Let these take over once they work. Raises ConfigError."""
+        if self._changing is not None:
+            self._changing.cancel()
+            self._changing = None
+        if tuple(configs) == self._configs:
+            return
+        keepers = self._keepers_of(configs)
+        self._changing = self._begun(self._take_over(tuple(configs), keepers), "oidc-change")
+
+    async def close(self) -> None:
+        """Stop asking. The targets are closed by who gave them."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _keepers_of(self, configs: Sequence[IssuerConfig]) -> list[_Keeper]:
+        contexts = [trusting(one.ca_pem) if one.ca_pem else trusting_system_roots() for one in configs]
+        keepers = []
+        for config, context in zip(configs, contexts, strict=True):
+            self._made += 1
+            name = f"oidc/{self._made}"
+            target = HttpTarget(config.url, context, self._clock)
+            self._targets[name] = target
+            keepers.append(_Keeper(JwtIssuer(config, name), target))
+        return keepers
+
+    def _begun(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _keep(self, keepers: Sequence[_Keeper]) -> None:
+        for keeper in keepers:
+            keeper.task = self._begun(self._kept_fresh(keeper), f"{keeper.issuer.provider.target} keys")
+
+    async def _kept_fresh(self, keeper: _Keeper) -> None:
+        """Ask for ever."""
+        issuer = keeper.issuer
+        while True:
+            told = issuer.problem
+            await self._ask(issuer)
+            if issuer.published is not None:
+                keeper.ready.set()
+            if not issuer.problem and issuer.published is not None:
+                if told:
+                    log.info("the keys of the issuer %s are known", issuer.config.url)
+                await self._clock.sleep(issuer.published.life.total_seconds())
+            else:
+                if issuer.problem != told:
+                    log.warning("the issuer %s does not give its keys: %s", issuer.config.url, issuer.problem)
+                await self._clock.sleep(RETRY_SECONDS)
+
+    async def _ask(self, issuer: JwtIssuer) -> None:
+        asking = discover(issuer.provider)
+        try:
+            step = next(asking)
+            while True:
+                answer = await self._second_stage.exchange(step) if isinstance(step, Call) else None
+                step = asking.send(answer)
+        except StopIteration as done:
+            issuer.learn(done.value, self._clock.now())
+        except ProviderError as error:
+            issuer.fail(str(error))
+
+    async def _take_over(self, configs: tuple[IssuerConfig, ...], keepers: list[_Keeper]) -> None:
+        self._keep(keepers)
+        waiting = asyncio.ensure_future(asyncio.gather(*(keeper.ready.wait() for keeper in keepers)))
+        timer = asyncio.ensure_future(self._clock.sleep(HEALTHY_SECONDS))
+        healthy = False
+        try:
+            await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
+            healthy = all(keeper.ready.is_set() for keeper in keepers)
+        finally:
+            waiting.cancel()
+            timer.cancel()
+            if not healthy:
+                await self._end(keepers)
+        if not healthy:
+            sick = "; ".join(f"{one.issuer.config.url}: {one.issuer.problem}" for one in keepers if one.issuer.problem)
+            log.error(
+                "the changed authentication configuration is not used, the old one stays in force: not every issuer gave its "
+                "keys within %d s: %s", HEALTHY_SECONDS, sick,
+            )  # fmt: skip
+            return
+        old, self._keepers, self._configs = self._keepers, keepers, configs
+        self._authenticator.replace(keeper.issuer for keeper in keepers)
+        log.info("the changed authentication configuration is in force: %d issuers", len(keepers))
+        self._changing = None
+        self._begun(self._lingering(old), "oidc-linger")
+
+    async def _lingering(self, keepers: Sequence[_Keeper]) -> None:
+        for keeper in keepers:
+            if keeper.task is not None:
+                keeper.task.cancel()
+        await self._clock.sleep(LINGER_SECONDS)
+        await self._end(keepers)
+
+    async def _end(self, keepers: Sequence[_Keeper]) -> None:
+        for keeper in keepers:
+            if keeper.task is not None:
+                keeper.task.cancel()
+            self._targets.pop(keeper.issuer.provider.target, None)
+            await keeper.target.close()
