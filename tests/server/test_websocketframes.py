@@ -148,7 +148,9 @@ async def test_what_a_client_says_is_taken_and_forgotten(said: Sequence[Event]) 
         ),
         pytest.param(frame(9) * (2 * websocket.MAX_FRAMES), 1008, id="more pings than anybody needs"),
         pytest.param(
-            frame(1, fin=False) + frame(0, fin=False) * (2 * websocket.MAX_FRAMES), 1008, id="empty fragments without end"
+            frame(1, fin=False) + frame(0, fin=False) * (2 * websocket.MAX_FRAMES),
+            1008,
+            id="empty fragments without end",
         ),
         pytest.param(frame(1, b"hello", masked=False), 1002, id="a text frame that is not masked"),
         pytest.param(frame(9, b"", masked=False), 1002, id="a ping that is not masked"),
