@@ -7,7 +7,6 @@ approved: the check and the write are about the same revision of an immutable re
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +24,7 @@ from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
 from mooring.pki.requests import parse_request
 from mooring.trust.pins import PinError, parse_pin
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
 MAX_CONFLICTS = 10
@@ -161,7 +161,7 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
     _check_key(request, decision)
     if decision.condition in types and not decision.force:
         return None
-    changed = copy.deepcopy(request)
+    changed = copied(request)
     if decision.condition not in types:
         added = {
             "type": decision.condition,

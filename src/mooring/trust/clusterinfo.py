@@ -11,7 +11,6 @@ Rules kept here (reference/kubernetes.md 1.5, 2.7):
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -29,6 +28,7 @@ from mooring.trust.tokenrecord import (
     usage_enabled,
 )
 from mooring.trust.tokenrecord import NAMESPACE as TOKEN_NAMESPACE
+from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
 NAMESPACE = "kube-public"
@@ -80,4 +80,4 @@ def signed(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> Obj 
     if wanted == {key: value for key, value in data.items() if key.startswith(SIGNATURE_PREFIX)}:
         return None
     rest = {key: value for key, value in data.items() if not key.startswith(SIGNATURE_PREFIX)}
-    return copy.deepcopy({**config_map, "data": {}}) | {"data": rest | wanted}
+    return copied({**config_map, "data": {}}) | {"data": rest | wanted}
