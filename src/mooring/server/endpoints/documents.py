@@ -1,7 +1,8 @@
 """Documents made from the table of kinds: version, discovery (legacy and aggregated), OpenAPI v2 and v3.
 
 Rules kept here (reference/kubernetes.md 7.1-7.3): each document is built once, on first request, and kept as bytes with its
-ETag; which discovery form is answered is read from Accept and told in Content-Type.
+ETag; which discovery form is answered is read from Accept and told in Content-Type. The legacy form is JSON or YAML; who takes
+protobuf alone gets JSON, which clients of protobuf read (7.10), and who takes none of these 406.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from mooring import __version__
 from mooring.errors import NotAcceptableError, NotFoundError
 from mooring.server.http import Response
 from mooring.server.pipeline import Context
-from mooring.server.render import content_type, is_pretty
+from mooring.server.render import accepted, content_type, is_pretty
 from mooring.server.services import Services
 from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf, openapiv3protobuf
-from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, parse_accept, wants_aggregated_discovery
+from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, YAML, parse_accept, wants_aggregated_discovery
 from mooring.wire.codec import decode_json, encode_json, pretty
 from mooring.wire.schema import Obj
+from mooring.wire.yamltext import encode_yaml
 
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
 KUBERNETES_VERSION = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}"
@@ -89,6 +91,8 @@ async def api(context: Context, services: Services) -> Response:
     except NotFoundError:
         return not_found()
     if not aggregated:
+        if accepted(context.request).media == "yaml":
+            return Response(200, encode_yaml(decode_json(body)[0]), (content_type(YAML), _VARY))
         return Response(200, pretty(body) if is_pretty(context.request) else body, (content_type(JSON), _VARY))
     headers = (content_type(AGGREGATED_CONTENT_TYPE), _VARY, (b"etag", etag.encode()))
     if context.request.header(b"if-none-match") == etag:
