@@ -10,6 +10,7 @@ import pytest
 from mooring import authn
 from mooring.authn.authenticator import NOTHING
 from mooring.authn.requestheader import HeaderNames
+from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.table import AUTHENTICATORS, Settings, build
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.keys import generate_key
@@ -22,6 +23,7 @@ EVERYTHING = Settings(
     issuers=("https://i",),
     service_account_keys=KEYS,
     bootstrap_tokens=True,
+    oidc=OidcAuthenticator(),
     anonymous=True,
 )
 
@@ -29,7 +31,7 @@ EVERYTHING = Settings(
 def test_everything_is_built_in_order_under_its_name() -> None:
     names = [authenticator.name for authenticator in build(EVERYTHING)]
     assert names == [name for name, _ in AUTHENTICATORS]
-    assert names == ["request-header", "client-certificate", "service-account", "bootstrap-token", "anonymous"]
+    assert names == ["request-header", "client-certificate", "service-account", "bootstrap-token", "oidc", "anonymous"]
 
 
 def test_only_anonymous_is_a_fallback() -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mooring.authn.anonymous import Anonymous
+from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
 from mooring.authn.clientcert import ClientCertificateAuthenticator
+from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.pki.jwt import VerificationKeys
@@ -28,7 +29,10 @@ class Settings:
     issuers: tuple[str, ...] = ()
     service_account_keys: VerificationKeys | None = None
     bootstrap_tokens: bool = False
+    oidc: OidcAuthenticator | None = None
+    """Already built: who keeps its issuers' keys fresh holds it as well."""
     anonymous: bool
+    anonymous_paths: frozenset[str] = frozenset()
 
 
 Builder = Callable[[Settings], Authenticator | None]
@@ -52,8 +56,12 @@ def _bootstrap_token(settings: Settings) -> Authenticator | None:
     return BootstrapTokenAuthenticator() if settings.bootstrap_tokens else None
 
 
+def _oidc(settings: Settings) -> Authenticator | None:
+    return settings.oidc
+
+
 def _anonymous(settings: Settings) -> Authenticator | None:
-    return Anonymous() if settings.anonymous else None
+    return Anonymous(AnonymousAccess(True, settings.anonymous_paths)) if settings.anonymous else None
 
 
 AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
@@ -61,6 +69,7 @@ AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
     ("client-certificate", _client_certificate),
     ("service-account", _service_account),
     ("bootstrap-token", _bootstrap_token),
+    ("oidc", _oidc),
     ("anonymous", _anonymous),
 )
 

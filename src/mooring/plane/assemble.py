@@ -102,6 +102,7 @@ class Plane:
         await keep_service_range(storage, config.service_range, self._clock.now(), self._entropy)
         self._assemble(storage)
         self._stack.push_async_callback(self._authentication.close)
+        self._authentication.start()
         await self.registry.start()
         self._stack.push_async_callback(self.registry.stop)
         await FirstBoot(self.registry, self._clock, config, self._material.ca_pem).run()

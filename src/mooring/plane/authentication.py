@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mooring.authn import table
+from mooring.authn.anonymous import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
+from mooring.authn.oidc import OidcAuthenticator
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.material import Material
+from mooring.plane.openid import OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
 from mooring.server.httptarget import HttpTarget
 from mooring.server.secondstage import SecondStage, Target
@@ -35,6 +38,10 @@ class Authentication:
         self.second_stage = SecondStage(clock, entropy, self._targets)
         options = config.authentication
         self.bundles = ClientBundles(options, material.authority.certificate, self.reloading)
+        oidc = OidcAuthenticator() if options.oidc or options.config_file else None
+        self.openid = OpenIdIssuers(oidc or OidcAuthenticator(), self.second_stage, self._targets, clock)
+        said = configure(options, self.openid, self.reloading, (config.issuer,))
+        anonymous = said or AnonymousAccess(config.anonymous_auth)
         self.authenticators: tuple[Authenticator, ...] = table.build(
             table.Settings(
                 request_header=self.bundles.request_header,
@@ -42,14 +49,21 @@ class Authentication:
                 issuers=(config.issuer,),
                 service_account_keys=self.verification_keys,
                 bootstrap_tokens=True,
-                anonymous=config.anonymous_auth,
+                oidc=oidc,
+                anonymous=anonymous.enabled and "AlwaysAllow" not in config.authorization_modes,
+                anonymous_paths=anonymous.paths,
             )
         )
         self.passwords = options.passwords
         self.bundles.follow_with(self.authenticators)
 
+    def start(self) -> None:
+        """Ask for what must be asked for before anybody comes."""
+        self.openid.start()
+
     async def close(self) -> None:
         """Stop asking, and end connections."""
+        await self.openid.close()
         await self.second_stage.close()
         for target in self._targets.values():
             if isinstance(target, HttpTarget):

@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, MutableMapping, Sequence
+from collections.abc import Collection, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mooring.authn.anonymous import AnonymousAccess
+from mooring.authn.authenticationconfig import AuthenticationConfiguration, from_flags, parse
 from mooring.authn.jwtissuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.oidcprovider import ProviderError, discover
 from mooring.authn.verdict import Call
 from mooring.client.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
+from mooring.config.authentication import AuthenticationOptions, OidcFlags
+from mooring.errors import ConfigError
+from mooring.plane.reloading import Reloading
 from mooring.server.httptarget import HttpTarget
 from mooring.server.secondstage import SecondStage, Target
 
@@ -183,3 +188,49 @@ class OpenIdIssuers:
                 keeper.task.cancel()
             self._targets.pop(keeper.issuer.provider.target, None)
             await keeper.target.close()
+
+
+def configure(
+    options: AuthenticationOptions, issuers: OpenIdIssuers, reloading: Reloading, own_issuers: Collection[str]
+) -> AnonymousAccess | None:
+    """Begin with the issuers that flags or a file name, and follow the files. What the file says of anonymous access.
+
+    Raises ConfigError.
+    """
+    if options.oidc is not None:
+        _follow_flags(options.oidc, issuers, reloading)
+    return _follow_file(options, issuers, reloading, own_issuers) if options.config_file else None
+
+
+def _follow_flags(flags: OidcFlags, issuers: OpenIdIssuers, reloading: Reloading) -> None:
+    take = issuers.begin
+
+    def apply(ca_pem: bytes) -> None:
+        nonlocal take
+        take((from_flags(flags, ca_pem),))
+        take = issuers.change
+
+    if flags.ca_file:
+        reloading.add(flags.ca_file, apply)
+    else:
+        apply(b"")
+
+
+def _follow_file(
+    options: AuthenticationOptions, issuers: OpenIdIssuers, reloading: Reloading, own_issuers: Collection[str]
+) -> AnonymousAccess | None:
+    path = options.config_file
+    first: list[AuthenticationConfiguration] = []
+
+    def apply(data: bytes) -> None:
+        found = parse(data, path, own_issuers=own_issuers, anonymous_said=options.anonymous_said)
+        if not first:
+            issuers.begin(found.issuers)
+            first.append(found)
+        elif found.anonymous != first[0].anonymous:
+            raise ConfigError(f"{path}: anonymous: it cannot change while the server runs; restart the server")
+        else:
+            issuers.change(found.issuers)
+
+    reloading.add(path, apply)
+    return first[0].anonymous
