@@ -15,7 +15,7 @@ from mooring.registry.stored import Event
 from mooring.server import watches
 from mooring.server.frames import MAX_FRAME_BACKLOG
 from mooring.wire import protobuf
-from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.wire.table import table
 from mooring.wire.watch import bookmark
 from tests.support.manualclock import settle
@@ -94,10 +94,24 @@ async def test_what_is_known_to_fail_is_a_plain_error(server: Server, query: str
 
 
 @in_server
-async def test_a_watch_too_far_back_is_410(server: Server) -> None:
+async def test_a_watch_too_far_back_is_told_so_by_an_event(server: Server) -> None:
     server.registry._cache.kinds["secrets"].window.restart(10_000)
-    answer = await server.get(f"{WATCH}&resourceVersion=2")
-    assert (answer.status, answer.obj["reason"]) == (410, "Expired")
+    watch = await server.follow(f"{WATCH}&resourceVersion=2")
+    assert (watch.status, watch.ended) == (200, True)
+    (event,) = watch.events
+    told = event["object"]
+    assert (event["type"], told["kind"], told["reason"], told["code"]) == ("ERROR", "Status", "Expired", 410)
+
+
+@in_server
+async def test_a_watch_too_far_back_is_told_so_in_protobuf(server: Server) -> None:
+    server.registry._cache.kinds["secrets"].window.restart(10_000)
+    media = "application/vnd.kubernetes.protobuf"
+    watch = await server.follow(f"{WATCH}&resourceVersion=2", headers=[("Accept", media)])
+    event_type, body = protobuf.decode_watch_frame(watch.raw)
+    api_version, name, raw = protobuf.decode_envelope(body)
+    assert (event_type, api_version, name) == ("ERROR", "v1", "Status")
+    assert protobuf.decode(raw, STATUS)["code"] == 410
 
 
 @in_server

@@ -1,13 +1,13 @@
 """Watches as replies that go on (reference/kubernetes.md 7.7).
 
 Rules kept here:
-* Headers leave at once; errors that are known before the first event are plain HTTP errors.
+* Headers leave at once; errors that are known before the first event are plain HTTP errors. Only that a revision is gone is
+  said as real servers say it, by an ERROR event: client-go's RetryWatcher would ask for ever after a plain 410.
 * Events go out in the same pass of the loop in which the watch cache learnt of them, as frames that all watchers share.
 * Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
   or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
 * Bookmarks, when allowed, come about every minute and just before the end.
-* Over a WebSocket the same events go out as messages (`mooring.server.websocket`). A browser cannot see why a handshake was
-  refused, so that there a revision that is gone is an ERROR event.
+* Over a WebSocket the same events go out as messages (`mooring.server.websocket`).
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ class Watches:
         """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
         answer = accepted(request, _TRANSFORMS)
         encode = _encoder(answer, kind, request, self._clock.now)
-        websocket = is_websocket(request)
-        if websocket and (refused := refusal(request)) is not None:
+        if is_websocket(request) and (refused := refusal(request)) is not None:
             return refused
         early: list[bytes] = []
         sink: Callable[[bytes], None] = early.append
@@ -92,9 +91,7 @@ class Watches:
         try:
             watch = await self._registry.watch(kind, namespace, options, deliver)
         except ExpiredError as error:
-            if not websocket:
-                raise
-            return _switched(request, answer, _told(_error_frame(error, answer)))
+            return _streaming(request, answer, _told(_error_frame(error, answer)))
 
         async def stream(out: Frames) -> None:
             nonlocal frames, sink
@@ -116,14 +113,14 @@ class Watches:
                 self._running.discard(out)
                 watch.close()
 
-        if websocket:
-            return _switched(request, answer, stream)
-        return Response(200, headers=(content_type(answer.stream_content_type),), stream=stream)
+        return _streaming(request, answer, stream)
 
 
-def _switched(request: Request, answer: Accepted, stream: Streamer) -> Response:
-    messages = BinaryMessages if answer.media == "protobuf" else Messages
-    return Response(101, headers=acceptance(request), stream=stream, switch=messages)
+def _streaming(request: Request, answer: Accepted, stream: Streamer) -> Response:
+    if is_websocket(request):
+        messages = BinaryMessages if answer.media == "protobuf" else Messages
+        return Response(101, headers=acceptance(request), stream=stream, switch=messages)
+    return Response(200, headers=(content_type(answer.stream_content_type),), stream=stream)
 
 
 def _told(frame: bytes) -> Streamer:
