@@ -9,8 +9,8 @@ import pytest
 
 from mooring import authn
 from mooring.authn.authenticator import NOTHING
-from mooring.authn.requestheader import HeaderNames
 from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.requestheader import HeaderNames
 from mooring.authn.table import AUTHENTICATORS, Settings, build
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.keys import generate_key
