@@ -49,6 +49,7 @@ class LiveServer:
     data_dir: Path
     port: int
     process: subprocess.Popen[bytes] = field(repr=False)
+    flags: tuple[str, ...] = ()
 
     @property
     def endpoint(self) -> str:
@@ -157,7 +158,7 @@ class LiveServer:
         """Start again on the same data and port."""
         if self.process.poll() is None:
             self.stop()
-        self.process = _launched(self.data_dir, self.port)
+        self.process = _launched(self.data_dir, self.port, self.flags)
         _await_ready(self)
 
     def stop(self) -> int:
@@ -179,10 +180,10 @@ def free_port() -> int:
         return port
 
 
-def start_server(data_dir: Path) -> LiveServer:
-    """A server on a free port, ready."""
+def start_server(data_dir: Path, *flags: str) -> LiveServer:
+    """A server on a free port, ready. `flags`: more of those of `mooring server`."""
     port = free_port()
-    server = LiveServer(data_dir, port, _launched(data_dir, port))
+    server = LiveServer(data_dir, port, _launched(data_dir, port, flags), flags)
     try:
         _await_ready(server)
     except BaseException:
@@ -191,11 +192,11 @@ def start_server(data_dir: Path) -> LiveServer:
     return server
 
 
-def _launched(data_dir: Path, port: int) -> subprocess.Popen[bytes]:
+def _launched(data_dir: Path, port: int, flags: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    place = ("--data-dir", str(data_dir), "--bind-address", "127.0.0.1", "--secure-port", str(port))
+    command = ("-m", "mooring", "server", *place, *flags) if flags else ("-c", PROGRAM, str(data_dir), str(port))
     with (data_dir.parent / f"{data_dir.name}.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(data_dir), str(port)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        return subprocess.Popen([sys.executable, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _await_ready(server: LiveServer) -> None:

@@ -1,0 +1,148 @@
+"""A real OpenID provider over TLS, in a process of its own: oidc-provider-mock, which is made of Authlib and Flask.
+
+Rules kept here: tokens come out of its authorization code flow, as they come to a user. It makes its signing key when it starts,
+so that a restart on the same port is a rotation. Readiness is asked for, never slept for.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.liveserver import free_port
+from tests.support.testca import ThrowawayCA
+
+START_SECONDS = 60.0
+REDIRECT = "https://client.example/back"
+PROGRAM = """
+import json, sys
+from datetime import timedelta
+import oidc_provider_mock, werkzeug.serving
+port, certificate, key, users, life = sys.argv[1:]
+app = oidc_provider_mock.app(
+    user_claims=[oidc_provider_mock.User(**user) for user in json.loads(users)],
+    access_token_max_age=timedelta(seconds=int(life)),
+)
+app.debug = False
+werkzeug.serving.make_server("localhost", int(port), app, threaded=True, ssl_context=(certificate, key)).serve_forever()
+"""
+
+
+@dataclass
+class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
+    """One provider; `with` runs it. `users`: sub → claims. `life`: seconds of its tokens, which may be negative."""
+
+    ca: ThrowawayCA
+    directory: Path
+    users: Mapping[str, Mapping[str, Any]]
+    life: int = 3600
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def issuer(self) -> str:
+        return f"https://localhost:{self.port}"
+
+    @property
+    def ca_file(self) -> Path:
+        path = self.directory / "provider-ca.crt"
+        path.write_bytes(self.ca.certificate_pem)
+        return path
+
+    def __enter__(self) -> OpenIdProvider:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        certificate, key = self.ca.server("localhost", "127.0.0.1").write(self.directory, f"provider-{self.port}")
+        users = json.dumps([{"sub": sub, "claims": claims} for sub, claims in self.users.items()])
+        arguments = [str(self.port), str(certificate), str(key), users, str(self.life)]
+        with (self.directory / "provider.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.get("/jwks")
+            except OSError:
+                assert self.process.poll() is None, (self.directory / "provider.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def rotate(self) -> None:
+        """Start again, with another key."""
+        self.stop()
+        self.start()
+
+    def get(self, path: str) -> Any:
+        """A document of the provider."""
+        with self._open(urllib.request.Request(self.issuer + path)) as answer:
+            return json.load(answer)
+
+    def id_token(self, sub: str, client_id: str = "kubernetes", scope: str = "openid email profile") -> str:
+        """What a login of this user at this client ends in."""
+        asked = {
+            "response_type": "code",
+            "client_id": client_id,
+            "redirect_uri": REDIRECT,
+            "scope": scope,
+            "state": "s",
+        }
+        form = urllib.parse.urlencode({"sub": sub}).encode()
+        url = f"{self.issuer}/oauth2/authorize?{urllib.parse.urlencode(asked)}"
+        try:
+            self._open(urllib.request.Request(url, form, method="POST")).close()
+            raise AssertionError("the provider did not redirect")
+        except urllib.error.HTTPError as redirect:
+            with redirect:
+                where = redirect.headers["location"]
+        code = urllib.parse.parse_qs(urllib.parse.urlsplit(where).query)["code"][0]
+        form = urllib.parse.urlencode(
+            {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": REDIRECT,
+                "client_id": client_id,
+                "client_secret": "any",
+            }
+        ).encode()
+        with self._open(urllib.request.Request(f"{self.issuer}/oauth2/token", form, method="POST")) as answer:
+            token: str = json.load(answer)["id_token"]
+            return token
+
+    def _open(self, request: urllib.request.Request) -> Any:
+        context = ssl.create_default_context(cadata=self.ca.certificate_pem.decode())
+        opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({}), _NoRedirect()
+        )
+        return opener.open(request, timeout=30)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The client of the flow is nobody: where it is sent to is read, not visited."""
+
+    def redirect_request(self, *asked: Any) -> None:
+        return None
