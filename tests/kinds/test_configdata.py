@@ -246,3 +246,7 @@ def test_a_tls_secret_that_is_no_pair_is_stored_with_a_warning(
     made = {"metadata": {"name": "a"}, "type": kind, "data": data}
     assert SECRET.validate(made) == []
     assert SECRET.warnings(made) == warnings
+
+
+def test_most_kinds_have_nothing_to_warn_about() -> None:
+    assert CONFIG_MAP.warnings({"metadata": {"name": "a"}}) == []
