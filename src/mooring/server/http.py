@@ -37,7 +37,7 @@ MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 1000
 """Each is looked at several times; a user impersonated with hundreds of groups still passes."""
 MAX_DISCARDED = MAX_BODY
-"""How much of a body may still come after the answer: what would have been read; then the connection is cut."""
+"""How much of a body may still come after the answer: what would have been read; then it must end soon."""
 HEADER_SECONDS = 32.0
 """kube-apiserver's ReadHeaderTimeout; for the first request it runs from the handshake, so that silence holds no place."""
 BODY_SECONDS = 60.0
@@ -45,7 +45,7 @@ BODY_SECONDS = 60.0
 IDLE_SECONDS = 120
 """Go clients drop idle connections after 90 s; being later than them avoids the race on a reused connection."""
 LINGER_SECONDS = 0.5
-"""As long as Go's server waits before it cuts a connection, so that a client that is still sending comes to see the answer."""
+"""Then the connection is cut: as long as Go's server waits, so that a client that is still sending comes to see the answer."""
 END_SECONDS = 5.0
 """A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
 
@@ -217,7 +217,7 @@ class _Pipeline(list[Any]):
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 protocol, with the connection in the scope and limits on headers."""
 
-    __slots__ = ("_discarded", "_header_timer", "_in_headers", "_undecided", "_without_progress", "frames")
+    __slots__ = ("_discarded", "_in_headers", "_timer", "_undecided", "_without_progress", "frames")
     """Attributes of our own beside the base class's dict: with more than 30 it would no longer be the compact form that all
     instances share (1.2 kB each)."""
     transport: TlsTransport
@@ -227,7 +227,7 @@ class Protocol(HttpToolsProtocol):
         self._without_progress = 0
         self._discarded = 0
         self._in_headers = False
-        self._header_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._undecided: bytearray | None = None
         self.frames: Frames | None = None
         self.pipeline = _Pipeline()  # type: ignore[assignment]  # has what is used of a deque
@@ -235,7 +235,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override] # as uvicorn narrows it
         super().connection_made(transport)
         self.flow = _Flow(transport)
-        self._header_timer = self.loop.call_later(HEADER_SECONDS, transport.abort)
+        self._timer = self.loop.call_later(HEADER_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """The parser gathers a header or trailer of any length before it says anything: what it holds is bounded here."""
@@ -285,8 +285,8 @@ class Protocol(HttpToolsProtocol):
         self._in_headers = True
         self._discarded = 0
         self.scope["state"]["transport"] = self.transport
-        if self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # trailers are counted and forgotten: they must not join the headers of a request being served
@@ -296,7 +296,7 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._without_progress = 0
         self._in_headers = False
-        self._stop_header_timer()
+        self._stop_timer()
         if len(self.headers) > MAX_HEADERS:
             self._refuse_headers()
         elif self.parser.should_upgrade() and self._has_body():
@@ -316,9 +316,12 @@ class Protocol(HttpToolsProtocol):
             before = self._discarded
             self._discarded += len(body)
             if before <= MAX_DISCARDED < self._discarded:
-                self.transport.pause_reading()
-                self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+                self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_timer()
+        super().on_message_complete()
 
     def _refuse_headers(self) -> None:
         self._refuse(b"431 Request Header Fields Too Large")
@@ -333,13 +336,13 @@ class Protocol(HttpToolsProtocol):
         self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
         self.transport.close()
 
-    def _stop_header_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_header_timer()
+        self._stop_timer()
         if self.frames is not None:
             self.frames.lost()
         super().connection_lost(exc)
