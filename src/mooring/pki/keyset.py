@@ -34,12 +34,11 @@ MAX_KEYS = 128
 MAX_EXPONENT_BITS = 32
 """Everybody's is 65537; Go reads no more than this, and verifying takes longer with every bit."""
 
-_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_RSA: tuple[str, ...] = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _BY_CURVE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
 )
-_MEMBERS = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
-"""What a public key consists of; whatever else a set says of it is not handed on."""
+_EC_MEMBERS = ("kty", "crv", "x", "y")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +101,29 @@ def _key(listed: Any) -> IssuerKey | None:
     if not isinstance(operations, list) or "verify" not in operations:
         return None
     kid = listed.get("kid")
-    members = _MEMBERS.get(str(listed.get("kty")))
-    if members is None or not isinstance(kid, str | None):
+    if not isinstance(kid, str | None):
         return None
     try:
-        public = {name: listed[name] for name in members}
-        key = RSAKey.import_key(public) if members[0:2] == ("kty", "n") else ECKey.import_key(public)
-        accepted_public_key(key.public_key)
-    except (JoseError, KeyRefusedError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return None  # whatever the library says of it: it is no key
-    if isinstance(key, ECKey):
-        able = _BY_CURVE[key.curve_name]
-    else:
-        able = _RSA if _ordinary(key.public_key) else ()
+        if listed.get("kty") == "RSA":
+            key: ECKey | RSAKey = _rsa_key(listed["n"], listed["e"])
+            able = _RSA
+        else:
+            key = ECKey.import_key({name: listed[name] for name in _EC_MEMBERS})
+            able = _BY_CURVE[key.curve_name]
+    except (JoseError, KeyRefusedError, TokenRefusedError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # whatever the libraries say of it: it is no key for us
     said = listed.get("alg")
     algorithms = able if said is None else tuple(name for name in able if name == said)
     return IssuerKey(kid, algorithms, key) if algorithms else None
 
 
-def _ordinary(key: rsa.RSAPublicKey) -> bool:
-    return key.public_numbers().e.bit_length() <= MAX_EXPONENT_BITS
+def _rsa_key(modulus: str, exponent: str) -> RSAKey:
+    n, e = (int.from_bytes(_decoded(text)) for text in (modulus, exponent))
+    if e.bit_length() > MAX_EXPONENT_BITS:
+        raise KeyRefusedError(f"an exponent of more than {MAX_EXPONENT_BITS} bits")
+    key = rsa.RSAPublicNumbers(e, n).public_key()
+    accepted_public_key(key)
+    return RSAKey.import_key(key)
 
 
 def _decoded(segment: str) -> bytes:
