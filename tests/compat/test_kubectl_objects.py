@@ -136,6 +136,17 @@ def test_apply(kubectl: Kubectl, namespace: str) -> None:
     assert json.loads(kubectl.ok(*get, "jsonpath={.data}")) == {"taste": "sweet"}  # what is left out is taken out
 
 
+@pytest.mark.shows("apply -f, creating and changing")
+def test_apply_and_prune(kubectl: Kubectl, namespace: str) -> None:
+    both = "\n---\n".join(TWO % {"name": name, "color": "red"} for name in ("kept", "pruned")).replace(
+        "app: pruned", "app: kept"
+    )
+    apply = ("-n", namespace, "apply", "-l", "app=kept", "--prune", "-f", "-")
+    kubectl.ok(*apply, stdin=both)
+    assert "configmap/pruned pruned" in kubectl.ok(*apply, stdin=TWO % {"name": "kept", "color": "red"})
+    assert kubectl.ok("-n", namespace, "get", "cm", "-l", "app=kept", "-o", "name") == "configmap/kept\n"
+
+
 @pytest.mark.shows("patch, three types", "label and annotate")
 def test_patch_label_and_annotate(kubectl: Kubectl, namespace: str) -> None:
     here = ("-n", namespace)

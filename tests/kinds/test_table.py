@@ -29,6 +29,11 @@ STORAGE = {
     "csinodes": "/registry/csinodes",
     "customresourcedefinitions": "/registry/apiextensions.k8s.io/customresourcedefinitions",
     "daemonsets": "/registry/daemonsets",
+    "cronjobs": "/registry/cronjobs",
+    "ingresses": "/registry/ingress",
+    "jobs": "/registry/jobs",
+    "persistentvolumeclaims": "/registry/persistentvolumeclaims",
+    "persistentvolumes": "/registry/persistentvolumes",
     "deployments": "/registry/deployments",
     "endpoints": "/registry/services/endpoints",
     "endpointslices": "/registry/endpointslices",
@@ -138,6 +143,10 @@ def test_short_names_are_those_of_kubernetes() -> None:
         "configmaps": ("cm",),
         "customresourcedefinitions": ("crd", "crds"),
         "daemonsets": ("ds",),
+        "cronjobs": ("cj",),
+        "ingresses": ("ing",),
+        "persistentvolumeclaims": ("pvc",),
+        "persistentvolumes": ("pv",),
         "deployments": ("deploy",),
         "endpoints": ("ep",),
         "events": ("ev",),
@@ -153,9 +162,10 @@ def test_short_names_are_those_of_kubernetes() -> None:
 
 
 def test_get_all_asks_for_what_it_asks_for_elsewhere() -> None:
-    """Jobs, CronJobs and HorizontalPodAutoscalers, which are not served, complete the list."""
+    """HorizontalPodAutoscalers, which are not served, complete the list."""
     assert {r.plural for r in RESOURCES if "all" in r.categories} == {
         "pods", "replicationcontrollers", "services", "daemonsets", "deployments", "replicasets", "statefulsets",
+        "cronjobs", "jobs",
     }  # fmt: skip
 
 
@@ -193,7 +203,8 @@ def test_what_kubernetes_answers_a_delete_with() -> None:
 
 
 READ_ONLY = {
-    "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "replicasets", "replicationcontrollers",
+    "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs",
+    "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers",
     "runtimeclasses", "statefulsets",
 }  # fmt: skip
 

@@ -5,6 +5,8 @@ Rules kept here: get, list and watch answer in every form that other kinds have;
   reviews, is looked up among them before kubectl validates it. An empty list lets kubectl go on; a 404 makes it fail.
 * ReplicationControllers, ReplicaSets and DaemonSets (8.1 steps 5 and 6): the e2e binary lists them before any test. Deployments and
   StatefulSets complete what clients expect of the group apps.
+* Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` goes through a list of kinds built into it, and stops
+  at the first that discovery does not name.
 * CSIDrivers and RuntimeClasses (6.6): a kubelet's informers list and watch them, and until that works it says so in its log
   without end.
 What an object of such a kind holds was written by another server to the same store. It is shown as it is, in JSON.
@@ -56,9 +58,16 @@ def _kind(
     )
 
 
+def _plain(group: str, name: str, doc: str) -> Message:
+    """A kind of metadata, spec and status."""
+    return Message(f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}", (_METADATA, _SPEC, _STATUS), doc)
+
+
 def _workload(group: str, name: str, short_name: str, doc: str, storage: str = "") -> Kind:
-    schema = Message(f"io.k8s.api.{group or 'core'}.v1.{name}", (_METADATA, _SPEC, _STATUS), doc)
-    return _kind(schema, group, short_name, storage=storage or f"{name.lower()}s", categories=("all",))
+    short_names = (short_name,) if short_name else ()
+    return _kind(
+        _plain(group, name, doc), group, *short_names, storage=storage or f"{name.lower()}s", categories=("all",)
+    )
 
 
 CUSTOM_RESOURCE_DEFINITION = Message(
@@ -93,6 +102,19 @@ KINDS = (
         "", "ReplicationController", "rc", "Keeps Pods of one template running. This server runs none.", "controllers"
     ),
     _kind(
+        _plain("", "PersistentVolume", "A piece of storage. This server attaches none."),
+        "",
+        "pv",
+        storage="persistentvolumes",
+        namespaced=False,
+    ),
+    _kind(
+        _plain("", "PersistentVolumeClaim", "A wish for storage. This server fulfils none."),
+        "",
+        "pvc",
+        storage="persistentvolumeclaims",
+    ),
+    _kind(
         CUSTOM_RESOURCE_DEFINITION,
         "apiextensions.k8s.io",
         "crd",
@@ -106,6 +128,14 @@ KINDS = (
     _workload("apps", "Deployment", "deploy", "Rolls out Pods of a changing template. This server runs none."),
     _workload("apps", "ReplicaSet", "rs", "Keeps Pods of one template running. This server runs none."),
     _workload("apps", "StatefulSet", "sts", "Keeps Pods with an identity running. This server runs none."),
+    _workload("batch", "CronJob", "cj", "Makes Jobs at times. This server runs none."),
+    _workload("batch", "Job", "", "Runs Pods until they succeed. This server runs none."),
+    _kind(
+        _plain("networking.k8s.io", "Ingress", "A way in from outside. This server routes no traffic."),
+        "networking.k8s.io",
+        "ing",
+        storage="ingress",
+    ),
     _kind(RUNTIME_CLASS, "node.k8s.io", storage="runtimeclasses", namespaced=False),
     _kind(CSI_DRIVER, "storage.k8s.io", storage="csidrivers", namespaced=False),
 )
