@@ -103,7 +103,7 @@ def compile_expression(text: str, variable: str, wanted: frozenset[str]) -> Expr
     try:
         compiled = environment.compile(text)
         kind = compiled.return_type().name()
-    except (RuntimeError, ValueError, UnicodeError) as error:
+    except (RuntimeError, TypeError) as error:
         raise CelError(f"compilation failed: {_complaint(str(error))}") from None
     if kind not in wanted:
         raise CelError(f"must evaluate to {_TOLD[wanted]}, not to {kind.lower()}")

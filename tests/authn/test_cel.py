@@ -1,0 +1,213 @@
+"""Expressions over claims and users (reference/kubernetes.md 5.9; cel-spec)."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.authn import cel
+from mooring.authn.cel import (
+    CLAIMS,
+    MAX_EXPRESSION,
+    TEXT,
+    TEXTS,
+    TRUTH,
+    USER,
+    CelError,
+    CelFailedError,
+    Expression,
+    compile_expression,
+)
+
+JANE = {"username": "jane", "uid": "u-1", "groups": ["dev", "ops"], "extra": {"example.com/team": ["a"]}}
+
+
+def given_by(text: str, value: dict[str, Any], variable: str = CLAIMS, wanted: frozenset[str] = TEXTS) -> Any:
+    return compile_expression(text, variable, wanted).evaluate(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "claims", "wanted", "found"),
+    [
+        pytest.param("claims.sub", {"sub": "jane"}, TEXT, "jane", id="a claim"),
+        pytest.param("'oidc:' + claims.sub", {"sub": "jane"}, TEXT, "oidc:jane", id="a claim behind a prefix"),
+        pytest.param('claims.?sub.orValue("none")', {}, TEXT, "none", id="a claim that may be missing"),
+        pytest.param('claims[?"sub"].orValue("none")', {"sub": "x"}, TEXT, "x", id="the same by its name"),
+        pytest.param("claims['a b']['c']", {"a b": {"c": "x"}}, TEXT, "x", id="a claim within a claim"),
+        pytest.param(
+            "claims.email.lowerAscii().split('@')[0]", {"email": "Jane@x"}, TEXT, "jane", id="functions on texts"
+        ),
+        pytest.param(
+            "claims.groups.map(g, 'p:' + g)", {"groups": ["a", "b"]}, TEXTS, ["p:a", "p:b"], id="each of a list"
+        ),
+        pytest.param("claims.roles.split(',')", {"roles": "a,b"}, TEXTS, ["a", "b"], id="a list in a text"),
+        pytest.param("[claims.a, 'b'].join('-')", {"a": "a"}, TEXT, "a-b", id="a list into a text"),
+        pytest.param("claims.?groups.orValue([])", {}, TEXTS, [], id="a list that may be missing"),
+        pytest.param("claims.a == null ? [] : [string(claims.a)]", {"a": None}, TEXTS, [], id="null"),
+        pytest.param("claims.exp - claims.nbf <= 86400", {"exp": 90000, "nbf": 4000}, TRUTH, True, id="numbers"),
+        pytest.param("claims.hd == 'example.com'", {"hd": "other"}, TRUTH, False, id="a comparison"),
+        pytest.param("has(claims.admin) && claims.admin", {"admin": True}, TRUTH, True, id="a truth"),
+        pytest.param("claims.sub.matches('^[a-z]+$')", {"sub": "jane1"}, TRUTH, False, id="a pattern"),
+        pytest.param("claims.n == 1", {"n": 1.0}, TRUTH, True, id="a double that is an integer"),
+        pytest.param("claims.sub", {"sub": "x", "n": [2**70, {"m": -(2**64)}]}, TEXT, "x", id="numbers beyond 64 bits"),
+        pytest.param("claims.n > 1.0e20", {"n": 2**70}, TRUTH, True, id="a number beyond 64 bits is a double"),
+        pytest.param("dyn(claims.sub)", {"sub": 5}, TEXT, 5, id="a type that only the claims can tell"),
+    ],
+)
+def test_what_expressions_over_claims_give(
+    text: str, claims: dict[str, Any], wanted: frozenset[str], found: Any
+) -> None:
+    assert given_by(text, claims, wanted=wanted) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param("!user.username.startsWith('system:')", True, id="the name"),
+        pytest.param("user.uid == 'u-1'", True, id="the uid"),
+        pytest.param("user.groups.all(g, !g.startsWith('system:'))", True, id="all groups"),
+        pytest.param("'admins' in user.groups", False, id="one group"),
+        pytest.param("user.extra['example.com/team'] == ['a']", True, id="an extra value"),
+        pytest.param("has(user.extra) && size(user['groups']) == 2", True, id="other spellings"),
+    ],
+)
+def test_what_expressions_over_users_give(text: str, found: bool) -> None:
+    assert given_by(text, JANE, USER, TRUTH) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "wanted", "why"),
+    [
+        pytest.param("", CLAIMS, TEXT, "compilation failed: column 1: Syntax error", id="nothing"),
+        pytest.param("claims.", CLAIMS, TEXT, "compilation failed: column 8: Syntax error", id="half an expression"),
+        pytest.param("foo(claims.a)", CLAIMS, TEXT, "column 4: undeclared reference to 'foo'", id="no such function"),
+        pytest.param("user.username", CLAIMS, TEXT, "undeclared reference to 'user", id="the user among claims"),
+        pytest.param("claims.a", USER, TRUTH, "undeclared reference to 'claims", id="claims about a user"),
+        pytest.param("user.name == 'x'", USER, TRUTH, "user has no name; it has username, uid", id="no such part"),
+        pytest.param("has(user.mail)", USER, TRUTH, "user has no mail", id="asked whether there is no such part"),
+        pytest.param("user['mail'] == 'x'", USER, TRUTH, "user has no mail", id="no such part by its name"),
+        pytest.param(
+            "claims.a", CLAIMS, TRUTH, "must evaluate to a bool, not to dyn", id="a rule that may be anything"
+        ),
+        pytest.param("'a'", CLAIMS, TRUTH, "must evaluate to a bool, not to string", id="a rule that is a text"),
+        pytest.param("1", CLAIMS, TEXT, "must evaluate to a string, not to int", id="a name that is a number"),
+        pytest.param(
+            "['a']", CLAIMS, TEXT, "must evaluate to a string, not to list<string>", id="a name that is a list"
+        ),
+        pytest.param("[1]", CLAIMS, TEXTS, "a string or a list of strings, not to list<int>", id="a list of numbers"),
+        pytest.param("{'a': 'b'}", CLAIMS, TEXTS, "not to map<string, string>", id="a map"),
+        pytest.param("claims.?a", CLAIMS, TEXT, "not to optional_type<dyn>", id="an optional left closed"),
+        pytest.param("1" + "+1" * 200, CLAIMS, TEXT, "Exceeded max recursion depth", id="a very long sum"),
+        pytest.param("a" * (MAX_EXPRESSION + 1), CLAIMS, TEXT, "longer than 10000 characters", id="a novel"),
+        pytest.param("'\udc80'", CLAIMS, TEXT, "the expression cannot be read", id="a character that is none"),
+    ],
+)
+def test_expressions_that_cannot_be_used(text: str, variable: str, wanted: frozenset[str], why: str) -> None:
+    with pytest.raises(CelError) as refused:
+        compile_expression(text, variable, wanted)
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "claims", "why"),
+    [
+        pytest.param("claims.sub", {}, 'Key not found in map : "sub"', id="a claim that is not there"),
+        pytest.param("claims.a + 'x'", {"a": 5}, "No matching overloads found : _+_(int64, string)", id="other types"),
+        pytest.param("claims.a.b", {"a": "secret"}, "it cannot be evaluated for this token", id="a member of a text"),
+        pytest.param("[1][claims.n] == 1 ? 'a' : 'b'", {"n": 5}, "it cannot be evaluated", id="beyond the list"),
+        pytest.param("string(10 / claims.n)", {"n": 0}, "it cannot be evaluated for this token", id="division by zero"),
+        pytest.param("claims.a", {"a": "\udc80"}, "it cannot be evaluated for this token", id="a text that is none"),
+        pytest.param("dyn(optional.of(claims.a))", {"a": "secret"}, "it cannot be evaluated", id="what JSON has not"),
+        pytest.param(
+            "claims.l.map(a, claims.l.map(b, claims.l.map(c, claims.l.map(d, 'x').join()).join()).join()).join()",
+            {"l": ["x"] * 100},
+            "it cannot be evaluated for this token",
+            id="more steps than anybody needs",
+        ),
+    ],
+)
+def test_evaluation_that_gives_nothing_says_why_without_values(text: str, claims: dict[str, Any], why: str) -> None:
+    with pytest.raises(CelFailedError) as failed:
+        given_by(text, claims)
+    assert why in str(failed.value)
+    assert "secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        pytest.param("claims.email", {"email"}, id="a member"),
+        pytest.param("(claims).email", {"email"}, id="behind parentheses"),
+        pytest.param("claims.?email.orValue('')", {"email"}, id="optional"),
+        pytest.param("claims['email'] + claims[?'name'].orValue('')", {"email", "name"}, id="by name"),
+        pytest.param("has(claims.email) ? 'a' : claims.b", {"email", "b"}, id="asked for"),
+        pytest.param("{'a': claims.email}['a']", {"email"}, id="in a map"),
+        pytest.param("{claims.email: 'a'}['a']", {"email"}, id="as the key of a map"),
+        pytest.param("[claims.a, claims.b][0]", {"a", "b"}, id="in a list"),
+        pytest.param("['x'].exists(c, c == claims.email) ? 'a' : 'b'", {"email"}, id="in a loop"),
+        pytest.param("claims[claims.which]", {"which"}, id="a name that only the claims can tell"),
+        pytest.param("claims.a.b.email", {"a"}, id="a member of a member is another thing"),
+        pytest.param("claims.a['email']", {"a"}, id="and so by name"),
+        pytest.param("'claims.email'", set(), id="in a text"),
+    ],
+)
+def test_which_claims_an_expression_names(text: str, names: set[str]) -> None:
+    assert compile_expression(text, CLAIMS, TEXT).names == names
+
+
+def test_expressions_are_equal_by_text_and_variable_and_print_themselves() -> None:
+    one, same = (compile_expression("claims.sub", CLAIMS, TEXT) for _ in range(2))
+    other = compile_expression("claims.name", CLAIMS, TEXT)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    assert one != "claims.sub"
+    assert repr(one) == "Expression('claims.sub')"
+
+
+def test_without_the_library_an_expression_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def no_library(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("cel_expr_python"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    cel._environment.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", no_library)
+    with pytest.raises(CelError, match="the package cel-expr-python, which is not installed"):
+        compile_expression("claims.sub", CLAIMS, TEXT)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+SOME: list[Expression] = [
+    compile_expression(text, CLAIMS, wanted)
+    for text, wanted in (
+        ("claims.a", TEXT),
+        ("claims.?a.orValue(claims.?b.orValue('c'))", TEXTS),
+        ("claims.a.map(x, string(x))", TEXTS),
+        ("claims.a == claims.b", TRUTH),
+    )
+]
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), JSON), st.sampled_from(SOME))
+def test_any_claims_give_a_value_or_a_refusal(claims: dict[str, Any], expression: Expression) -> None:
+    with contextlib.suppress(CelFailedError):
+        expression.evaluate(claims)
+
+
+@given(st.text(max_size=60) | st.text("claims.?orValue()[]'\"!&|=xyz 19", max_size=60))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    with contextlib.suppress(CelError):
+        assert compile_expression(text, CLAIMS, TEXTS).text == text
