@@ -79,7 +79,7 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
     assert made.endpoints == (Endpoint("192.0.2.7", 6443),)
     assert made.authorization_modes == ("Node", "RBAC")
     assert made.anonymous_auth
-    assert made.issuer == "https://kubernetes.default.svc.cluster.local"
+    assert made.service_accounts.issuer == "https://kubernetes.default.svc.cluster.local"
     assert made.storage_url == "sqlite:/d/mooring.db"
 
 
@@ -103,8 +103,6 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ({"anonymous_auth": False}, "anonymous_auth", False),
         ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay", 3.0),
         ({"anonymous_requests_per_second": 2.5}, "anonymous_per_second", 2.5),
-        ({"service_account_issuer": "kubernetes/serviceaccount"}, "issuer", "kubernetes/serviceaccount"),
-        ({"service_account_issuer": "https://a.example:6443"}, "issuer", "https://a.example:6443"),
     ],
     ids=str,
 )
@@ -127,9 +125,6 @@ def test_flags_become_values(flags: dict[str, Any], what: str, value: object) ->
         ({"audit_log_maxbackup": 0}, "audit-log-maxbackup: 0 is not a number from 1 to 1000"),
         ({"audit_log_maxage": -1}, "audit-log-maxage: -1 is not a number from 0 to"),
         ({"extra_sans": ["a b"]}, "apiserver-cert-extra-sans: "),
-        ({"service_account_issuer": ""}, 'service-account-issuer: "" is no issuer; give an https URL'),
-        ({"service_account_issuer": "a b"}, 'service-account-issuer: "a b" is no issuer'),
-        ({"service_account_issuer": "127.0.0.1:6443"}, 'service-account-issuer: "127.0.0.1:6443" is no issuer'),
     ],
     ids=str,
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mooring.config.serviceaccounts import service_account_options
 from mooring.kinds import BY_PLURAL
 from mooring.wire import protobuf
 from mooring.wire.codec import MAX_BODY
@@ -598,7 +599,7 @@ async def test_rules_are_told(server: Server) -> None:
 @in_server
 async def test_the_issuer_is_discoverable_for_service_accounts(server: Server) -> None:
     document = (await server.get("/.well-known/openid-configuration")).obj
-    assert document["issuer"] == server.config.issuer
+    assert document["issuer"] == server.config.service_accounts.issuer
     assert document["jwks_uri"] == "https://192.0.2.10:6443/openid/v1/jwks"
     keys = await server.get("/openid/v1/jwks")
     assert keys.headers["content-type"] == "application/jwk-set+json"
@@ -608,7 +609,7 @@ async def test_the_issuer_is_discoverable_for_service_accounts(server: Server) -
 
 def test_an_issuer_that_is_no_https_url_is_not_discoverable() -> None:
     async def body() -> None:
-        async with open_server(service_account_issuer="robots") as server:
+        async with open_server(service_accounts=service_account_options(service_account_issuer=("robots",))) as server:
             for target in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
                 assert (await server.get(target)).status == 404
 

@@ -18,10 +18,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from mooring.cli import authoptions
+from mooring.cli import authoptions, serviceaccountoptions
 from mooring.cli.flags import DURATION, Decorator, flag, listed
 from mooring.config import (
-    DEFAULT_ISSUER,
     DEFAULT_PORT,
     DEFAULT_SERVICE_RANGE,
     ServerConfig,
@@ -161,13 +160,6 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         metavar="RATE",
     ),
     flag(
-        "--service-account-issuer",
-        "Issuer of service account tokens.",
-        default=DEFAULT_ISSUER,
-        show_default=True,
-        metavar="URL",
-    ),
-    flag(
         "--audit-log-path",
         "File for one audit record a request, rotated by size; - is standard output, empty for none. "
         "[default: audit.log in the data directory]",
@@ -214,7 +206,8 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
 
 def server_options(function: Callable[P, R]) -> Callable[P, R]:
     """Add every flag of a server; the command gets them as keywords for `server_configuration`."""
-    for add in reversed((*_SERVER_FLAGS, *authoptions.AUTHENTICATION_FLAGS)):
+    groups = (_SERVER_FLAGS, serviceaccountoptions.SERVICE_ACCOUNT_FLAGS, authoptions.AUTHENTICATION_FLAGS)
+    for add in reversed([each for group in groups for each in group]):
         function = add(function)
     return function
 
@@ -232,7 +225,6 @@ def server_configuration(
     authorization_mode: str,
     anonymous_auth: bool,
     anonymous_requests_per_second: float,
-    service_account_issuer: str,
     audit_log_path: str | None,
     audit_policy_file: str,
     audit_log_maxsize: int,
@@ -241,7 +233,9 @@ def server_configuration(
     shutdown_delay_duration: timedelta,
     **authentication: Any,
 ) -> ServerConfig:
-    """The checked configuration that server flags mean; `authentication` are those of `authoptions`. Raises ConfigError."""
+    """The checked configuration that server flags mean; `authentication` are those of `authoptions` and
+    `serviceaccountoptions`. Raises ConfigError."""
+    service_accounts = serviceaccountoptions.take(authentication)
     root, addresses = Path(data_dir or default_data_dir()).absolute(), detected_addresses()
     local = {*addresses, advertise_address, bind_address, "127.0.0.1", "::1"}
     endpoints = listed(control_plane_endpoint) or published_before(root, local)
@@ -258,7 +252,6 @@ def server_configuration(
         authorization_mode=authorization_mode,
         anonymous_auth=anonymous_auth,
         anonymous_requests_per_second=anonymous_requests_per_second,
-        service_account_issuer=service_account_issuer,
         audit_log_path=audit_log_path,
         audit_policy_file=audit_policy_file,
         audit_log_maxsize=audit_log_maxsize,
@@ -266,6 +259,7 @@ def server_configuration(
         audit_log_maxage=audit_log_maxage,
         shutdown_delay_duration=shutdown_delay_duration,
         authentication=authoptions.read({**authentication, "anonymous_said": _said("anonymous_auth")}),
+        service_accounts=service_accounts,
     )
 
 

@@ -14,18 +14,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
 
+from mooring.config import serviceaccounts
 from mooring.config.authentication import NOTHING_SAID, AuthenticationOptions
+from mooring.config.serviceaccounts import ServiceAccountOptions
 from mooring.errors import ConfigError
 
 DEFAULT_PORT = 6443
-DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""kubeadm's `--service-account-issuer`."""
-MAX_SERVICE_ACCOUNT_TOKEN = timedelta(days=365)
-"""A token bound to nothing but a ServiceAccount should not outlive a certificate."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
-_ISSUER = re.compile(r"[^\s:]+|[A-Za-z][A-Za-z0-9+.-]*:\S+")
-"""What a claim `iss` may be (RFC 7519 2, StringOrURI): with a colon in it, a URI."""
 MAX_AUDIT_MIB = 1 << 20
 MAX_AUDIT_FILES = 1000
 """They are numbered, and each rotation renames them all."""
@@ -144,7 +140,6 @@ class ServerConfig:
     authorization_modes: tuple[str, ...] = ("Node", "RBAC")
     anonymous_auth: bool = True
     anonymous_per_second: float = 0.0
-    issuer: str = DEFAULT_ISSUER
     audit_log_path: str = ""
     audit_policy_file: str = ""
     audit_log_maxsize: int = 100
@@ -152,9 +147,9 @@ class ServerConfig:
     audit_log_maxbackup: int = 5
     audit_log_maxage: int = 0
     """Days; 0 keeps rotated files until newer ones push them out."""
-    max_token: timedelta = MAX_SERVICE_ACCOUNT_TOKEN
     shutdown_delay: float = 0.0
     authentication: AuthenticationOptions = NOTHING_SAID
+    service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID
 
     @property
     def storage_url(self) -> str:
@@ -175,7 +170,6 @@ def server_config(
     authorization_mode: str = "Node,RBAC",
     anonymous_auth: bool = True,
     anonymous_requests_per_second: float = 0.0,
-    service_account_issuer: str = DEFAULT_ISSUER,
     audit_log_path: str | None = None,
     audit_policy_file: str = "",
     audit_log_maxsize: int = 100,
@@ -183,6 +177,7 @@ def server_config(
     audit_log_maxage: int = 0,
     shutdown_delay_duration: timedelta = timedelta(0),
     authentication: AuthenticationOptions = NOTHING_SAID,
+    service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID,
 ) -> ServerConfig:
     """Checked configuration from flag values.
 
@@ -201,10 +196,6 @@ def server_config(
         ) from None
     if not 0 <= anonymous_requests_per_second < math.inf:
         raise ConfigError("anonymous-requests-per-second: give 0 (no fixed rate) or a positive number")
-    if _ISSUER.fullmatch(service_account_issuer) is None:
-        raise ConfigError(
-            f'service-account-issuer: "{service_account_issuer}" is no issuer; give an https URL, such as {DEFAULT_ISSUER}'
-        )
     for key, value, least, most in (
         ("audit-log-maxsize", audit_log_maxsize, 1, MAX_AUDIT_MIB),
         ("audit-log-maxbackup", audit_log_maxbackup, 1, MAX_AUDIT_FILES),
@@ -239,7 +230,6 @@ def server_config(
         authorization_modes=modes,
         anonymous_auth=anonymous_auth,
         anonymous_per_second=anonymous_requests_per_second,
-        issuer=service_account_issuer,
         audit_log_path=f"{data_dir.rstrip('/')}/audit.log" if audit_log_path is None else audit_log_path,
         audit_policy_file=audit_policy_file,
         audit_log_maxsize=audit_log_maxsize,
@@ -247,4 +237,5 @@ def server_config(
         audit_log_maxage=audit_log_maxage,
         shutdown_delay=shutdown_delay_duration.total_seconds(),
         authentication=authentication,
+        service_accounts=service_accounts,
     )

@@ -40,13 +40,13 @@ class Authentication:
         self.bundles = ClientBundles(options, material.authority.certificate, self.reloading)
         oidc = OidcAuthenticator() if options.oidc or options.config_file else None
         self.openid = OpenIdIssuers(oidc or OidcAuthenticator(), self.second_stage, self._targets, clock)
-        said = configure(options, self.openid, self.reloading, (config.issuer,))
+        said = configure(options, self.openid, self.reloading, config.service_accounts.issuers)
         anonymous = said or AnonymousAccess(config.anonymous_auth)
         self.authenticators: tuple[Authenticator, ...] = table.build(
             table.Settings(
                 request_header=self.bundles.request_header,
                 client_trust=ClientTrust(self.bundles.clients),
-                issuers=(config.issuer,),
+                issuers=config.service_accounts.issuers,
                 service_account_keys=self.verification_keys,
                 bootstrap_tokens=True,
                 oidc=oidc,

@@ -1,0 +1,118 @@
+"""What an operator may say about tokens of service accounts (reference/kubernetes.md 5.1, 5.7)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mooring.config.serviceaccounts import NOTHING_SAID, ServiceAccountOptions, service_account_options
+from mooring.errors import ConfigError
+
+HERE = "https://kubernetes.default.svc.cluster.local"
+NEW, OLD = "https://new.example", "https://old.example:6443/path"
+
+
+def test_nothing_said_is_what_kubeadm_says() -> None:
+    assert service_account_options() == NOTHING_SAID
+    assert (NOTHING_SAID.issuer, NOTHING_SAID.issuers, NOTHING_SAID.audiences) == (HERE, (HERE,), (HERE,))
+    assert NOTHING_SAID.lookup
+    assert NOTHING_SAID.extend
+    assert NOTHING_SAID.max_token == timedelta(days=365)
+
+
+@pytest.mark.parametrize(
+    ("flags", "made"),
+    [
+        pytest.param(
+            {"service_account_issuer": (NEW, OLD)},
+            ServiceAccountOptions(issuers=(NEW, OLD), audiences=(NEW, OLD)),
+            id="every issuer is an audience, the first signs",
+        ),
+        pytest.param(
+            {"service_account_issuer": (NEW,), "api_audiences": ("api", "mesh")},
+            ServiceAccountOptions(issuers=(NEW,), audiences=("api", "mesh")),
+            id="audiences that are said take the place of the issuers",
+        ),
+        pytest.param(
+            {"service_account_issuer": ("kubernetes/serviceaccount",)},
+            ServiceAccountOptions(issuers=("kubernetes/serviceaccount",), audiences=("kubernetes/serviceaccount",)),
+            id="an issuer without a colon may be any text",
+        ),
+        pytest.param(
+            {"service_account_key_file": ("a.pem", "b.pem"), "service_account_signing_key_file": "c.key"},
+            ServiceAccountOptions(key_files=("a.pem", "b.pem"), signing_key_file="c.key"),
+            id="several files of keys",
+        ),
+        pytest.param(
+            {"service_account_jwks_uri": "https://keys.example/jwks"},
+            ServiceAccountOptions(jwks_uri="https://keys.example/jwks"),
+            id="keys that are fetched elsewhere",
+        ),
+        pytest.param(
+            {"service_account_lookup": False, "service_account_extend_token_expiration": False},
+            ServiceAccountOptions(lookup=False, extend=False),
+            id="what is on by itself can be off",
+        ),
+        pytest.param(
+            {"service_account_max_token_expiration": timedelta(0)},
+            ServiceAccountOptions(max_token=timedelta(0)),
+            id="no longest life",
+        ),
+        pytest.param(
+            {"service_account_max_token_expiration": timedelta(hours=1)},
+            ServiceAccountOptions(max_token=timedelta(hours=1)),
+            id="the shortest longest life",
+        ),
+        pytest.param(
+            {"service_account_max_token_expiration": timedelta(seconds=1 << 32)},
+            ServiceAccountOptions(max_token=timedelta(seconds=1 << 32)),
+            id="the longest longest life",
+        ),
+    ],
+)
+def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountOptions) -> None:
+    assert service_account_options(**flags) == made
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"service_account_issuer": ()}, "service-account-issuer: give an https URL, such as"),
+        ({"service_account_issuer": ("",)}, 'service-account-issuer: "" is no issuer; give an https URL'),
+        ({"service_account_issuer": (NEW, "a b")}, 'service-account-issuer: "a b" is no issuer'),
+        ({"service_account_issuer": ("127.0.0.1:6443",)}, 'service-account-issuer: "127.0.0.1:6443" is no issuer'),
+        ({"service_account_issuer": (NEW, NEW)}, 'service-account-issuer: "https://new.example" is given twice'),
+        (
+            {"service_account_issuer": [f"https://{n}.example" for n in range(33)]},
+            "service-account-issuer: 33 are more than 32",
+        ),
+        ({"api_audiences": ("a", "")}, 'api-audiences: "" is no audience'),
+        ({"api_audiences": ("a", "a")}, 'api-audiences: "a" is given twice'),
+        ({"service_account_key_file": ("",)}, "service-account-key-file: give the name"),
+        ({"service_account_key_file": ("a", "a")}, 'service-account-key-file: "a" is given twice'),
+        ({"service_account_jwks_uri": "http://keys.example"}, 'service-account-jwks-uri: "http://keys.example" is not'),
+        (
+            {"service_account_issuer": ("robots",), "service_account_jwks_uri": "https://keys.example"},
+            "service-account-jwks-uri: nothing leads to it",
+        ),
+        (
+            {"service_account_max_token_expiration": timedelta(seconds=3599)},
+            "service-account-max-token-expiration: give 0 (no limit), or from 1h",
+        ),
+        (
+            {"service_account_max_token_expiration": timedelta(seconds=-3600)},
+            "service-account-max-token-expiration: give 0",
+        ),
+        (
+            {"service_account_max_token_expiration": timedelta(seconds=(1 << 32) + 1)},
+            "service-account-max-token-expiration: give 0",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        service_account_options(**flags)
+    assert str(caught.value).startswith(message)
