@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.clock import SystemClock, parse_rfc3339, rfc3339, rfc3339_micro
+from mooring.clock import SystemClock, gap, parse_rfc3339, rfc3339, rfc3339_micro
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 
@@ -87,3 +87,17 @@ def test_the_machines_clock_goes_on_and_knows_its_zone() -> None:
     before = clock.monotonic()
     asyncio.run(clock.sleep(0))
     assert clock.monotonic() >= before
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        pytest.param(timedelta(microseconds=1), "1s", id="the least miss is a second"),
+        pytest.param(timedelta(seconds=40), "40s", id="seconds"),
+        pytest.param(timedelta(seconds=40, microseconds=1), "41s", id="a begun second counts"),
+        pytest.param(timedelta(hours=3), "3h", id="hours"),
+        pytest.param(timedelta(days=400), "400d", id="days"),
+    ],
+)
+def test_by_how_much_a_time_was_missed(span: timedelta, text: str) -> None:
+    assert gap(span) == text

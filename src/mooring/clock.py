@@ -75,3 +75,40 @@ def parse_rfc3339(text: str) -> datetime:
         return moment - offset if zone[0] == "+" else moment + offset
     except OverflowError:
         raise ValueError("an RFC 3339 time outside the years 1 to 9999") from None
+
+
+def human_duration(span: timedelta) -> str:
+    """A span of time as kubectl shows ages: `90s`, `5m3s`, `2h`, `7d3h`, `2y10d`; `<invalid>` before the past second."""
+    total = int(span.total_seconds())  # towards zero, as Go does: half a second in the future is no time at all
+    if total < -1:
+        return "<invalid>"
+    seconds = max(total, 0)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    years = days // 365
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _units(minutes, "m", seconds % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _units(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _units(days, "d", hours % 24, "h")
+    if years < 2:
+        return f"{days}d"
+    if years < 8:
+        return _units(years, "y", days % 365, "d")
+    return f"{years}y"
+
+
+def _units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def gap(span: timedelta) -> str:
+    """By how much a time was missed, for people: `40s`, `5m3s`, `3h12m`. Rounded up to the second: no miss is `0s`."""
+    second = timedelta(seconds=1)
+    return human_duration(-(-span // second) * second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ DATA = {
 }
 
 
-def secret(data: dict[str, str] | None = None, **changes: str | None) -> Obj:
+def secret(data: dict[str, str] | None = None, **changes: Any) -> Obj:
     merged = {**DATA, **(data or {})}
     return {
         "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
@@ -59,19 +60,74 @@ def test_not_mine(bearer: str | bytes | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bearer", "found", "reason"),
+    ("bearer", "found", "reason", "detail"),
     [
-        pytest.param("ffffff.0123456789abcdef", secret(), "unknown-id", id="an unknown id"),
-        pytest.param("abcdef.0123456789abcdee", secret(), "wrong-secret", id="a wrong secret"),
-        pytest.param(TOKEN, secret({"expiration": "2026-01-01T00:00:00Z"}), "expired", id="the instant of expiry"),
         pytest.param(
-            TOKEN, secret({"usage-bootstrap-authentication": "True"}), "usage-missing", id="another spelling of true"
+            "ffffff.0123456789abcdef",
+            secret(),
+            "unknown-id",
+            ": there is no Secret kube-system/bootstrap-token-ffffff",
+            id="an unknown id",
+        ),
+        pytest.param("abcdef.0123456789abcdee", secret(), "wrong-secret", "", id="a wrong secret"),
+        pytest.param(
+            TOKEN,
+            secret({"expiration": "2026-01-01T00:00:00Z"}),
+            "expired",
+            ": expires this instant",
+            id="the instant of expiry",
         ),
         pytest.param(
-            TOKEN, secret({"auth-extra-groups": "system:masters"}), "bad-groups", id="a group not its own to give"
+            TOKEN,
+            secret({"expiration": "2025-12-31T21:00:00Z"}),
+            "expired",
+            ": expired 3h ago, at 2025-12-31T21:00:00Z",
+            id="three hours past",
         ),
-        pytest.param(TOKEN, secret(type="Opaque"), "wrong-type", id="an ordinary Secret"),
+        pytest.param(
+            TOKEN,
+            secret({"expiration": "soon"}),
+            "expired",
+            ": the expiration is not an RFC 3339 time such as 2026-01-02T03:04:05Z",
+            id="an expiry that is no time",
+        ),
+        pytest.param(
+            TOKEN,
+            secret({"token-id": "abcdee"}),
+            "id-mismatch",
+            ": the Secret's token-id is not the id in its name",
+            id="a Secret of another name",
+        ),
+        pytest.param(
+            TOKEN,
+            secret(metadata={**secret()["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            "deleting",
+            "",
+            id="on its way out",
+        ),
+        pytest.param(
+            TOKEN,
+            secret({"usage-bootstrap-authentication": "True"}),
+            "usage-missing",
+            ": usage authentication missing: usage-bootstrap-authentication is not true",
+            id="another spelling of true",
+        ),
+        pytest.param(
+            TOKEN,
+            secret({"auth-extra-groups": "system:masters"}),
+            "bad-groups",
+            ': bootstrap group "system:masters" is invalid: it must match '
+            r"\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z",
+            id="a group not its own to give",
+        ),
+        pytest.param(
+            TOKEN,
+            secret(type="Opaque"),
+            "wrong-type",
+            ": the Secret is of type Opaque, or holds no data; it wants bootstrap.kubernetes.io/token",
+            id="an ordinary Secret",
+        ),
     ],
 )
-def test_refused_with_a_reason_and_the_public_id_only(bearer: str, found: Obj, reason: str) -> None:
-    assert judged(bearer, found) == Rejected(reason, f"token id {bearer[:6]}")
+def test_refused_with_a_reason_and_the_public_id_only(bearer: str, found: Obj, reason: str, detail: str) -> None:
+    assert judged(bearer, found) == Rejected(reason, f"token id {bearer[:6]}{detail}")

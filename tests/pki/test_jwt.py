@@ -226,6 +226,20 @@ def test_times_that_pass(claims: dict[str, Any]) -> None:
     assert verify_jwt(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
 
 
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        pytest.param({"exp": SECONDS - 3 * 60 * MINUTE}, "the token expired 3h ago, at ", id="three hours late"),
+        pytest.param({"nbf": SECONDS + 100}, "the token is not valid for another 100s: compare the clocks", id="early"),
+        pytest.param(
+            {"iat": SECONDS + 100}, "the token was issued 100s from now: compare the clocks", id="from tomorrow"
+        ),
+    ],
+)
+def test_the_operator_is_told_by_how_much(claims: dict[str, Any], told: str) -> None:
+    assert told in str(refused(SIGNER.sign({**CLAIMS, **claims})))
+
+
 def test_legacy_tokens_need_no_expiry_but_keep_one_they_have() -> None:
     token = SIGNER.sign({"iss": ISSUER})
     assert verify_jwt(token, KNOWN, NOW, issuers=[ISSUER], require_expiry=False) == {"iss": ISSUER}

@@ -118,3 +118,16 @@ def test_a_certificate_without_alternative_names_has_none() -> None:
 )
 def test_any_name_makes_the_names_true(given_names: dict[str, tuple[str, ...]]) -> None:
     assert names.AlternativeNames(**given_names)  # type: ignore[arg-type]  # a table of one field each
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(names.subject("jane", ("devs",)), "CN=jane,O=devs", id="as people write it"),
+        pytest.param(names.subject("a\nfake log line"), "CN=a fake log line", id="a line break is none"),
+        pytest.param(names.subject("a" * 300), "CN=" + "a" * 197 + "…", id="no more than can be read"),
+        pytest.param(x509.Name([]), "(empty)", id="no name at all"),
+    ],
+)
+def test_a_name_in_a_message(name: x509.Name, text: str) -> None:
+    assert names.told(name) == text

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.trust import tokenrecord as records
-from mooring.trust.token import TokenError, parse_token
+from mooring.trust.token import GROUP_PATTERN, TokenError, parse_token
 from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -242,6 +242,46 @@ def test_the_first_fault_in_the_authenticators_order_is_the_reason(first: int) -
 def test_a_presented_token_is_refused_for(obj: Obj | None, reason: str) -> None:
     assert records.authenticate_secret(obj, TOKEN, NOW) == (reason, ())
     assert reason in records.REASONS
+
+
+@pytest.mark.parametrize(
+    ("obj", "detail"),
+    [
+        pytest.param(None, ": there is no Secret kube-system/bootstrap-token-07401b", id="no Secret"),
+        pytest.param(secret({"token-secret": "x"}), "", id="nothing is told of a secret"),
+        pytest.param(secret(**DELETING), "", id="on its way out"),
+        pytest.param(
+            secret(type=None),
+            ": the Secret is of type none, or holds no data; it wants bootstrap.kubernetes.io/token",
+            id="no type",
+        ),
+        pytest.param(
+            secret({"token-id": "07401c"}), ": the Secret's token-id is not the id in its name", id="misnamed"
+        ),
+        pytest.param(
+            secret({"expiration": "2026-01-02T00:04:05Z"}), ": expired 3h ago, at 2026-01-02T00:04:05Z", id="hours late"
+        ),
+        pytest.param(secret({"expiration": "2026-01-02T03:04:05Z"}), ": expires this instant", id="this very instant"),
+        pytest.param(
+            secret({"expiration": "soon"}),
+            ": the expiration is not an RFC 3339 time such as 2026-01-02T03:04:05Z",
+            id="an expiry that is no time",
+        ),
+        pytest.param(
+            secret({"usage-bootstrap-authentication": None}),
+            ": usage authentication missing: usage-bootstrap-authentication is not true",
+            id="no usage",
+        ),
+        pytest.param(
+            secret({"auth-extra-groups": "x"}),
+            f': bootstrap group "x" is invalid: it must match {GROUP_PATTERN}',
+            id="a group that no token may grant",
+        ),
+    ],
+)
+def test_the_operator_is_told_which_token_and_how_much_is_amiss(obj: Obj | None, detail: str) -> None:
+    reason, _ = records.authenticate_secret(obj, TOKEN, NOW)
+    assert records.told(obj, TOKEN.id, reason, NOW) == f"token id 07401b{detail}"
 
 
 def test_a_new_record_becomes_the_secret_kubeadm_writes() -> None:

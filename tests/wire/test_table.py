@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mooring.errors import BadRequestError
 from mooring.wire.schema import Obj
+from mooring.clock import human_duration
 from mooring.wire.table import (
     age,
-    human_duration,
     parse_include,
     partial_metadata_list,
     table,

@@ -38,5 +38,5 @@ class BootstrapTokenAuthenticator:
         found = views["secrets"].get(tokenrecord.secret_name(token.id), tokenrecord.NAMESPACE)
         reason, groups = tokenrecord.authenticate_secret(found, token, now)
         if reason != tokenrecord.OK:
-            return Rejected(reason, f"token id {token.id}")
+            return Rejected(reason, tokenrecord.told(found, token.id, reason, now))
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups), tuple(audiences))

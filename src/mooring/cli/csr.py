@@ -17,10 +17,10 @@ from mooring.cli import cluster, output
 from mooring.cli.csrfacts import decoded, facts
 from mooring.cli.options import kubeconfig_option, output_option
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
+from mooring.clock import SystemClock, human_duration
 from mooring.kinds.certificatesigningrequest import KIND
 from mooring.wire.schema import Obj
-from mooring.wire.table import age, human_duration
+from mooring.wire.table import age
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from mooring.clock import human_duration
 from mooring.errors import FieldError
 from mooring.kinds import csrconditions
 from mooring.kinds.columns import AGE, NAME, NONE, spec_of
@@ -22,7 +23,6 @@ from mooring.kinds.parts import restore
 from mooring.wire.names import path_segment_errors
 from mooring.wire.resource import Column, Resource, Subresource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
-from mooring.wire.table import human_duration
 
 API = "io.k8s.api.certificates.v1."
 
@@ -145,7 +145,9 @@ KIND = Kind(
         columns=(
             NAME,
             AGE,
-            Column("SignerName", lambda obj, now: spec_of(obj).get("signerName") or NONE, description="Who is to sign."),
+            Column(
+                "SignerName", lambda obj, now: spec_of(obj).get("signerName") or NONE, description="Who is to sign."
+            ),
             Column("Requestor", lambda obj, now: spec_of(obj).get("username", ""), description="Who asked."),
             Column("RequestedDuration", _duration, description="Wanted validity."),
             Column("Condition", _condition, description="Whether it was decided and issued."),

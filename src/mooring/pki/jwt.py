@@ -30,6 +30,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
+from mooring.clock import gap, rfc3339
 from mooring.identity import service_account_username
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
 from mooring.pki.keys import PrivateKey, PublicKey, public_key_der
@@ -178,11 +179,15 @@ def _check_times(claims: Claims, now: datetime, require_expiry: bool) -> None:
     if expires is None and require_expiry:
         raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
     if expires is not None and now - LEEWAY > expires:
-        raise TokenRefusedError("expired", "the token has expired")
+        raise TokenRefusedError("expired", f"the token expired {gap(now - expires)} ago, at {rfc3339(expires)}")
     if begins is not None and now + LEEWAY < begins:
-        raise TokenRefusedError("not-yet-valid", "the token is not valid yet: compare the clocks")
+        raise TokenRefusedError(
+            "not-yet-valid", f"the token is not valid for another {gap(begins - now)}: compare the clocks"
+        )
     if issued is not None and now + LEEWAY < issued:
-        raise TokenRefusedError("issued-in-future", "the token was issued in the future: compare the clocks")
+        raise TokenRefusedError(
+            "issued-in-future", f"the token was issued {gap(issued - now)} from now: compare the clocks"
+        )
 
 
 def time_claim(claims: Claims, name: str) -> datetime | None:

@@ -25,6 +25,9 @@ IPAddress: TypeAlias = IPv4Address | IPv6Address
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """The attribute a client certificate states a user's UID with (5.3)."""
 
+MAX_TOLD = 200
+"""Characters of a name in a message: who presents a certificate chooses them."""
+
 # Go: crypto/x509/pkix Name.ToRDNSequence. The last two hold one value only.
 _STANDARD_ORDER = (
     NameOID.COUNTRY_NAME,
@@ -51,6 +54,12 @@ def common_name(name: x509.Name) -> str:
 
 def organizations(name: x509.Name) -> tuple[str, ...]:
     return values(name, NameOID.ORGANIZATION_NAME)
+
+
+def told(name: x509.Name) -> str:
+    """The name for people (`CN=jane,O=dev`): on one line, and no longer than `MAX_TOLD`, whatever somebody wrote into it."""
+    text = "".join(one if one.isprintable() else " " for one in name.rfc4514_string())
+    return f"{text[:MAX_TOLD]}…" if len(text) > MAX_TOLD else text or "(empty)"
 
 
 def subject(name: str, groups: Iterable[str] = ()) -> x509.Name:

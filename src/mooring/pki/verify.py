@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 
-from mooring.clock import rfc3339
+from mooring.clock import gap, rfc3339
 from mooring.pki import names, pem
 from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
 from mooring.pki.keys import accepted_public_key
@@ -133,16 +133,22 @@ class _Search:
         self._intermediates = intermediates
         self._now = now
         self._checks_left = MAX_SIGNATURE_CHECKS
-        self._refusal = PeerCertificateError("unknown-ca", "the certificate was signed by an unknown authority")
+        self._refusal: PeerCertificateError | None = None
+        self._unknown: x509.Name | None = None
 
     def path_from(self, leaf: x509.Certificate) -> list[x509.Certificate]:
         """The first path that keeps all rules; else raises the refusal that came closest."""
         for path in self._extensions_of([leaf]):
             return path
-        raise self._refusal
+        if self._refusal is not None:
+            raise self._refusal
+        issuer = names.told(self._unknown or leaf.issuer)
+        raise PeerCertificateError("unknown-ca", f"the certificate was signed by an unknown authority: issuer {issuer}")
 
     def _extensions_of(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
         issuer = path[-1].issuer
+        if issuer not in self._roots and issuer not in self._intermediates:
+            self._unknown = issuer
         for root in self._roots.get(issuer, ()):
             if self._issued(root, path, is_root=True):
                 yield [*path, root]
@@ -216,19 +222,19 @@ def _check_critical_extensions(certificate: x509.Certificate) -> None:
 def _check_time(certificate: x509.Certificate, now: datetime, whose: str = "the certificate") -> None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
-        early = _seconds(begin - now)
+        early = begin - now
         raise PeerCertificateError(
             "not-yet-valid",
-            f"{whose} is valid from {rfc3339(begin)}, {early} seconds from now: compare the clocks",
-            early,
+            f"{whose} is not valid for another {gap(early)}, until {rfc3339(begin)}: compare the clocks",
+            _seconds(early),
         )
     if now > end:
-        late = _seconds(now - end)
-        raise PeerCertificateError("expired", f"{whose} expired at {rfc3339(end)}, {late} seconds ago", late)
+        late = now - end
+        raise PeerCertificateError("expired", f"{whose} expired {gap(late)} ago, at {rfc3339(end)}", _seconds(late))
 
 
-def _seconds(gap: timedelta) -> int:
-    return -(-gap // timedelta(seconds=1))  # rounded up: a refusal by half a second is not "0 seconds"
+def _seconds(missed: timedelta) -> int:
+    return -(-missed // timedelta(seconds=1))  # rounded up: a refusal by half a second is not by none
 
 
 def _check_purpose(certificate: x509.Certificate, whose: str = "the certificate") -> None:

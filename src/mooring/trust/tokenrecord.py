@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from mooring.clock import rfc3339
+from mooring.clock import gap, rfc3339
 from mooring.identity import BOOTSTRAPPERS
 from mooring.trust.token import (
     DEFAULT_GROUPS,
@@ -169,6 +169,33 @@ def authenticate_secret(
         return OK, groups(secret_obj)
     except TokenError:
         return BAD_GROUPS, ()
+
+
+def told(secret_obj: Obj | None, token_id: str, reason: str, now: datetime) -> str:
+    """What the operator is told of a refusal by `authenticate_secret`: which token, and how much is amiss; no part of a secret."""
+    detail = f"token id {token_id}"
+    if secret_obj is None:
+        return f"{detail}: there is no Secret {NAMESPACE}/{secret_name(token_id)}"
+    if more := _amiss(secret_obj, reason, now):
+        detail += f": {more}"
+    return detail
+
+
+def _amiss(secret_obj: Obj, reason: str, now: datetime) -> str:
+    if reason == WRONG_TYPE:
+        return f"the Secret is of type {secret_obj.get('type') or 'none'}, or holds no data; it wants {SECRET_TYPE}"
+    if reason == ID_MISMATCH:
+        return f"the Secret's {KEY_ID} is not the id in its name"
+    if reason == USAGE_MISSING:
+        return f"usage {USAGE_AUTHENTICATION} missing: {USAGE_PREFIX}{USAGE_AUTHENTICATION} is not true"
+    try:
+        if reason == EXPIRED and (moment := expiration(secret_obj)) is not None:
+            return f"expired {gap(now - moment)} ago, at {rfc3339(moment)}" if moment < now else "expires this instant"
+        if reason == BAD_GROUPS:
+            groups(secret_obj)
+    except TokenError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

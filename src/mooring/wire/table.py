@@ -11,10 +11,10 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
-from mooring.clock import parse_rfc3339
+from mooring.clock import human_duration, parse_rfc3339
 from mooring.errors import BadRequestError
 from mooring.wire.resource import Cell, Column, Resource
 from mooring.wire.schema import Obj
@@ -31,37 +31,6 @@ def parse_include(text: str) -> Include:
         case "":
             return "Metadata"
     raise BadRequestError(f'unrecognized includeObject value: "{text}"')
-
-
-def human_duration(span: timedelta) -> str:
-    """A span of time as kubectl shows ages: `90s`, `5m3s`, `2h`, `7d3h`, `2y10d`."""
-    total = int(span.total_seconds())  # towards zero, as Go does: half a second in the future is no time at all
-    if total < -1:
-        return "<invalid>"
-    seconds = max(total, 0)
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    years = days // 365
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return _units(minutes, "m", seconds % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return _units(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _units(days, "d", hours % 24, "h")
-    if years < 2:
-        return f"{days}d"
-    if years < 8:
-        return _units(years, "y", days % 365, "d")
-    return f"{years}y"
-
-
-def _units(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
 def age(timestamp: str | None, now: datetime) -> str:
