@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from mooring.authn.authenticator import NOTHING
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.requestheader import HeaderNames
 from mooring.authn.table import AUTHENTICATORS, Settings, build
+from mooring.authn.webhook import WebhookAuthenticator
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.keys import generate_key
 from mooring.pki.verify import ClientTrust
@@ -24,6 +26,7 @@ EVERYTHING = Settings(
     service_account_keys=KEYS,
     bootstrap_tokens=True,
     oidc=OidcAuthenticator(),
+    webhook=WebhookAuthenticator("v1", (), timedelta(0), b"k" * 32),
     anonymous=True,
 )
 
@@ -31,7 +34,15 @@ EVERYTHING = Settings(
 def test_everything_is_built_in_order_under_its_name() -> None:
     names = [authenticator.name for authenticator in build(EVERYTHING)]
     assert names == [name for name, _ in AUTHENTICATORS]
-    assert names == ["request-header", "client-certificate", "service-account", "bootstrap-token", "oidc", "anonymous"]
+    assert names == [
+        "request-header",
+        "client-certificate",
+        "service-account",
+        "bootstrap-token",
+        "oidc",
+        "webhook",
+        "anonymous",
+    ]
 
 
 def test_only_anonymous_is_a_fallback() -> None:

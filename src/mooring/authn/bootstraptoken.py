@@ -2,7 +2,8 @@
 
 Rules kept here (reference/kubernetes.md 1.3): a bearer that has not the form of a token is not mine; everything else is judged by
 `mooring.trust.tokenrecord` at this very `now`, from the view, so a deleted or expired token is refused at once (law: the
-authenticator checks time itself; nothing is cached). The user is `system:bootstrap:<id>` with the token's groups, no uid,
+authenticator checks time itself; nothing is cached). A token whose id nobody here knows may be another cluster's: who is asked
+outside is asked about it too. The user is `system:bootstrap:<id>` with the token's groups, no uid,
 no extra; the token is good for any audience.
 """
 
@@ -38,5 +39,6 @@ class BootstrapTokenAuthenticator:
         found = views["secrets"].get(tokenrecord.secret_name(token.id), tokenrecord.NAMESPACE)
         reason, groups = tokenrecord.authenticate_secret(found, token, now)
         if reason != tokenrecord.OK:
-            return Rejected(reason, tokenrecord.told(found, token.id, reason, now))
+            detail = tokenrecord.told(found, token.id, reason, now)
+            return Rejected(reason, detail, elsewhere=reason == tokenrecord.UNKNOWN_ID)
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups), tuple(audiences))

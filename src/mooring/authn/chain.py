@@ -4,7 +4,7 @@ Rules kept here (reference/kubernetes.md 0 and 5.1):
 1. Authenticators are asked in order, in two stages. First each says what it knows at once; the first that accepts wins.
    Refusals are collected and the others still asked: a good bearer token rescues an unverifiable certificate.
 2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by
-   whoever recognised it: what is ours and bad is not shown to strangers.
+   whoever recognised it: what is ours and bad is not shown to strangers. What only looks like ours is.
 3. A bearer token or a password that nobody claims is refused as `unknown-token` or `unknown-password`.
 4. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
 5. A credential bound to audiences must be valid for one of those asked.
@@ -61,7 +61,8 @@ class Refusal:
 class Outcome:
     """Either `user` as told by `authenticator`, or nobody (401). `refusals` may accompany an acceptance (rule 1).
 
-    `steps`: what each who was asked said, in order; the operator reads them.
+    `steps`: what each who was asked said, in order; the operator reads them. `warnings` and `annotations` are those of the
+    acceptance.
     """
 
     user: UserInfo | None
@@ -69,6 +70,8 @@ class Outcome:
     audiences: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     steps: tuple[Step, ...] = ()
+    warnings: tuple[str, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ def _judged(
         verdict = _for_us(first, audiences)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, steps)
-        if isinstance(verdict, Rejected) and authenticator.judges == SECRET:
+        if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.elsewhere:
             shown_to_strangers = False
         steps.append(Step(authenticator.name, verdict))
     for place, authenticator, later in waiting if shown_to_strangers else ():
@@ -183,6 +186,8 @@ def _accepted(authenticator: Authenticator, verdict: Accepted, steps: list[Step]
         verdict.audiences,
         _refusals(steps) if steps else (),
         (*steps, Step(authenticator.name, verdict)),
+        verdict.warnings,
+        verdict.annotations,
     )
 
 

@@ -6,15 +6,18 @@ A row is a name and what builds the authenticator from `Settings`; None means th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
 from mooring.authn.clientcert import ClientCertificateAuthenticator
+from mooring.authn.lastuses import LastUses
+from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.webhook import WebhookAuthenticator
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.verify import ClientTrust
 
@@ -28,9 +31,16 @@ class Settings:
     client_trust: ClientTrust | None = None
     issuers: tuple[str, ...] = ()
     service_account_keys: VerificationKeys | None = None
+    service_account_lookup: bool = True
+    api_audiences: tuple[str, ...] = ()
+    """Whom a token that a Secret holds is good for."""
+    last_uses: LastUses = field(default_factory=LastUses)
+    """Where the use of such a token is noted."""
     bootstrap_tokens: bool = False
     oidc: OidcAuthenticator | None = None
     """Already built: who keeps its issuers' keys fresh holds it as well."""
+    webhook: WebhookAuthenticator | None = None
+    """Likewise: who follows its kubeconfig holds it."""
     anonymous: bool
     anonymous_paths: frozenset[str] = frozenset()
 
@@ -44,6 +54,14 @@ def _request_header(settings: Settings) -> Authenticator | None:
 
 def _client_certificate(settings: Settings) -> Authenticator | None:
     return None if settings.client_trust is None else ClientCertificateAuthenticator(settings.client_trust)
+
+
+def _legacy_service_account(settings: Settings) -> Authenticator | None:
+    if not settings.issuers or settings.service_account_keys is None:
+        return None
+    return LegacyServiceAccountAuthenticator(
+        settings.service_account_keys, settings.api_audiences, settings.last_uses, settings.service_account_lookup
+    )
 
 
 def _service_account(settings: Settings) -> Authenticator | None:
@@ -60,6 +78,10 @@ def _oidc(settings: Settings) -> Authenticator | None:
     return settings.oidc
 
 
+def _webhook(settings: Settings) -> Authenticator | None:
+    return settings.webhook
+
+
 def _anonymous(settings: Settings) -> Authenticator | None:
     return Anonymous(AnonymousAccess(True, settings.anonymous_paths)) if settings.anonymous else None
 
@@ -67,9 +89,11 @@ def _anonymous(settings: Settings) -> Authenticator | None:
 AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
     ("request-header", _request_header),
     ("client-certificate", _client_certificate),
+    ("legacy-service-account", _legacy_service_account),
     ("service-account", _service_account),
     ("bootstrap-token", _bootstrap_token),
     ("oidc", _oidc),
+    ("webhook", _webhook),
     ("anonymous", _anonymous),
 )
 

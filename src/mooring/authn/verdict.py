@@ -29,18 +29,27 @@ class NotMine:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """This authenticator recognises the credential and refuses it. `reason` is a code such as `expired`, `wrong-secret`."""
+    """This authenticator recognises the credential and refuses it. `reason` is a code such as `expired`, `wrong-secret`.
+
+    `elsewhere`: only its form is recognised; nobody here has it, so that somebody outside may be asked about it.
+    """
 
     reason: str
     detail: str = ""
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The caller is `user`. `audiences`: those the credential is valid for among those asked; empty = not audience-bound."""
+    """The caller is `user`. `audiences`: those the credential is valid for among those asked; empty = not audience-bound.
+
+    `warnings` go to the caller: the credential will not do for much longer. `annotations` go into the audit record.
+    """
 
     user: UserInfo
     audiences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +79,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """No whole answer; `reason` in words for the operator."""
+    """No whole answer; `reason` in words for the operator. `broken`: the connection was there and ended too soon."""
 
     reason: str
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

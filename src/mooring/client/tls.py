@@ -123,6 +123,15 @@ def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
     return Finding(UNREACHABLE, str(error).lower() or type(error).__name__)
 
 
+def broke_off(error: BaseException) -> bool:
+    """Whether the connection was there and ended before the answer did: asking once more may help."""
+    if any(
+        isinstance(cause, ConnectionResetError | BrokenPipeError | ConnectionAbortedError) for cause in _causes(error)
+    ):
+        return True
+    return "disconnected" in str(error)  # what the library says of a connection that was kept for too long
+
+
 def _certificate_finding(error: ssl.SSLCertVerificationError, now: datetime) -> Finding:
     if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
         return Finding(CERTIFICATE_TIME, error.verify_message, f"this machine's clock says {rfc3339(now)}")

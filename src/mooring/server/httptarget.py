@@ -25,16 +25,22 @@ class HttpTarget:
     async def exchange(self, call: Call) -> Answer | CallFailed:
         """One request and its answer."""
         ask = Ask(call.method, call.url or self._url, call.headers, call.body, timeout=call.timeout)
-        try:
-            async with self._connection.stream(ask) as stream:
-                body = await stream.read(call.max_bytes)
-                headers = {name.lower(): value for name, value in stream.headers.items()}
-        except transport_errors() as error:
-            found = tls.finding(error, self._clock.now(), call.timeout)
-            return CallFailed(f"{found.message}; {found.hint}" if found.hint else found.message)
-        if len(body) > call.max_bytes:
-            return CallFailed(f"the answer is longer than {call.max_bytes} bytes")
-        return Answer(stream.status, headers, body)
+        return await exchanged(self._connection, ask, call.max_bytes, self._clock)
 
     async def close(self) -> None:
         await self._connection.close()
+
+
+async def exchanged(connection: Connection, ask: Ask, max_bytes: int, clock: Clock) -> Answer | CallFailed:
+    """One request over `connection` and its answer, or why there is none."""
+    try:
+        async with connection.stream(ask) as stream:
+            body = await stream.read(max_bytes)
+            headers = {name.lower(): value for name, value in stream.headers.items()}
+    except transport_errors() as error:
+        found = tls.finding(error, clock.now(), ask.timeout)
+        why = f"{found.message}; {found.hint}" if found.hint else found.message
+        return CallFailed(why, broken=tls.broke_off(error))
+    if len(body) > max_bytes:
+        return CallFailed(f"the answer is longer than {max_bytes} bytes")
+    return Answer(stream.status, headers, body)
