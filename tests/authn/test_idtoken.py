@@ -1,0 +1,91 @@
+"""What is wrong with an ID token before its signature is looked at (reference/kubernetes.md 5.8)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mooring.authn.claims import ClaimsRefusedError
+from mooring.authn.idtoken import Expected, check
+from mooring.pki.errors import TokenRefusedError
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+EXPECTED = Expected(("kubernetes", "other"), ("RS256", "ES256"))
+
+
+def at(seconds: float) -> float:
+    return (NOW + timedelta(seconds=seconds)).timestamp()
+
+
+def checked(header: dict[str, Any] | None = None, **claims: Any) -> tuple[str, str]:
+    """Code and detail of the refusal; empty when there is none."""
+    whole = {"aud": "kubernetes", "exp": at(3600), **claims}
+    try:
+        check({"alg": "RS256", **(header or {})}, {k: v for k, v in whole.items() if v is not None}, EXPECTED, NOW)
+    except (TokenRefusedError, ClaimsRefusedError) as error:
+        return error.code, str(error)
+    return "", ""
+
+
+@pytest.mark.parametrize("alg", ["none", "None", "HS256", "HS512", "RS384", "EdDSA", "", None, ["RS256"], 5], ids=repr)
+def test_algorithms_that_are_not_allowed_are_refused_before_a_key_is_looked_at(alg: Any) -> None:
+    assert checked({"alg": alg}) == ("unsupported-algorithm", "wants one of RS256, ES256")
+
+
+@pytest.mark.parametrize(
+    ("header", "detail"),
+    [
+        pytest.param({"kid": 5}, "the token's key id is not a text", id="a key id that is a number"),
+        pytest.param({"kid": None}, "the token's key id is not a text", id="a key id that is null"),
+        pytest.param({"crit": []}, "the token's header demands an extension that is not supported", id="crit"),
+        pytest.param({"b64": False}, "the token's header demands an extension that is not supported", id="b64"),
+    ],
+)
+def test_headers_that_are_refused(header: dict[str, Any], detail: str) -> None:
+    assert checked(header) == ("malformed", detail)
+
+
+@pytest.mark.parametrize(
+    ("audience", "good"),
+    [
+        pytest.param("kubernetes", True, id="a text"),
+        pytest.param(["kubernetes"], True, id="a list"),
+        pytest.param(["stranger", "other"], True, id="one of several"),
+        pytest.param("stranger", False, id="somebody else"),
+        pytest.param(["kubernetes2", 5, None, ["other"]], False, id="nobody of ours"),
+        pytest.param([], False, id="nobody"),
+        pytest.param(None, False, id="not said"),
+        pytest.param({"kubernetes": True}, False, id="an object"),
+        pytest.param("", False, id="an empty text"),
+    ],
+)
+def test_the_token_must_be_for_one_of_the_audiences(audience: Any, good: bool) -> None:
+    assert checked(aud=audience) == (("", "") if good else ("wrong-audience", "wants audience kubernetes or other"))
+
+
+@pytest.mark.parametrize(
+    ("claims", "code", "detail"),
+    [
+        pytest.param({"exp": None}, "missing-expiry", "the token does not say when it expires", id="no end"),
+        pytest.param({"exp": at(0)}, "", "", id="at its very end"),
+        pytest.param({"exp": at(-0.5)}, "expired", "expired 1s ago", id="half a second past it: no leeway"),
+        pytest.param({"exp": at(-3 * 3600)}, "expired", "expired 3h0m0s ago", id="three hours past it"),
+        pytest.param({"exp": "soon"}, "malformed", "the token's exp is not a number of seconds", id="an end in words"),
+        pytest.param({"exp": 1e30}, "malformed", "the token's exp is not a time", id="an end beyond all time"),
+        pytest.param({"nbf": at(300)}, "", "", id="five minutes early"),
+        pytest.param(
+            {"nbf": at(301)}, "not-yet-valid", "not valid for another 5m1s: compare the clocks", id="earlier than that"
+        ),
+        pytest.param({"iat": at(9999)}, "", "", id="issued in the future: nobody looks"),
+    ],
+)
+def test_times(claims: dict[str, Any], code: str, detail: str) -> None:
+    assert checked(**claims) == (code, detail)
+
+
+def test_what_is_right_is_told_its_end() -> None:
+    assert check({"alg": "ES256", "kid": "k"}, {"aud": "other", "exp": at(60)}, EXPECTED, NOW) == NOW + timedelta(
+        minutes=1
+    )
