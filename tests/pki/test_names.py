@@ -22,6 +22,12 @@ def test_a_subject_states_groups_then_the_user() -> None:
     assert names.organizations(name) == ("b", "a")
 
 
+def test_a_uid_has_an_attribute_of_its_own() -> None:
+    name = names.subject("jane", ["a"], "42")
+    assert names.values(name, names.UID_ATTRIBUTE) == ("42",)
+    assert names.values(names.subject("jane", ["a"], ""), names.UID_ATTRIBUTE) == ()
+
+
 def test_what_is_rebuilt_states_no_value_twice_and_none_that_is_empty() -> None:
     stated = name_of(group_name("x"), group_name(""), group_name("x"), user_name("jane"))
     assert names.rebuilt(stated) == names.subject("jane", ["x"])

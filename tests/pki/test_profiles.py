@@ -106,6 +106,13 @@ def test_a_requested_certificate_copies_names_and_rebuilds_the_subject() -> None
     assert template.public_key == KEY
 
 
+def test_a_user_of_the_api_has_name_groups_and_uid_and_lives_as_long_as_is_said() -> None:
+    template = profiles.client(KEY, NOW, "jane", ["devs"], timedelta(minutes=1), "42")
+    assert template.subject == names.subject("jane", ["devs"], "42")
+    assert template.not_after == WHOLE + timedelta(minutes=1)
+    assert CA.sign(template, NOW, 7).subject == template.subject
+
+
 def test_usages_that_cannot_be_stated_are_refused_before_anything_is_signed() -> None:
     with pytest.raises(IssueError, match="unrecognised key usage"):
         profiles.from_request(REQUEST, ["fly"], NOW)

@@ -62,9 +62,11 @@ def told(name: x509.Name) -> str:
     return f"{text[:MAX_TOLD]}…" if len(text) > MAX_TOLD else text or "(empty)"
 
 
-def subject(name: str, groups: Iterable[str] = ()) -> x509.Name:
-    """The subject of a user `name` in `groups`."""
-    return _encoded([(NameOID.ORGANIZATION_NAME, tuple(groups)), (NameOID.COMMON_NAME, (name,))])
+def subject(name: str, groups: Iterable[str] = (), uid: str = "") -> x509.Name:
+    """The subject of a user `name` in `groups`; `uid` in its attribute, when there is one."""
+    return _encoded(
+        [(NameOID.ORGANIZATION_NAME, tuple(groups)), (NameOID.COMMON_NAME, (name,)), (UID_ATTRIBUTE, (uid,))]
+    )
 
 
 def rebuilt(name: x509.Name) -> x509.Name:

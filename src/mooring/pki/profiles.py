@@ -78,11 +78,16 @@ def apiserver_serving(
 
 
 def client(
-    public_key: PublicKey, now: datetime, username: str, groups: Iterable[str] = (), lifetime: timedelta = LIFETIME
+    public_key: PublicKey,
+    now: datetime,
+    username: str,
+    groups: Iterable[str] = (),
+    lifetime: timedelta = LIFETIME,
+    uid: str = "",
 ) -> Template:
-    """A user of the API: the common name is the username, each organization a group."""
+    """A user of the API: the common name is the username, each organization a group; the uid has an attribute of its own."""
     allowed = _end_entity_usages(public_key, usages.CLIENT_AUTH)
-    return Template(names.subject(username, groups), public_key, *_window(now, lifetime), allowed)
+    return Template(names.subject(username, groups, uid), public_key, *_window(now, lifetime), allowed)
 
 
 def admin(public_key: PublicKey, now: datetime) -> Template:
