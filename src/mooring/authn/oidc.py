@@ -22,9 +22,11 @@ from functools import partial
 from typing import Any
 
 from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims import REASONS as CLAIM_REASONS
 from mooring.authn.claims import Claim, ClaimsRefusedError, identify
 from mooring.authn.credentials import Credentials
-from mooring.authn.distributedclaims import Source, fetch, source_of
+from mooring.authn.distributedclaims import DISTRIBUTED_CLAIM, Source, fetch, source_of
 from mooring.authn.idtoken import MAX_HEADER, check
 from mooring.authn.jwtissuer import REFRESH_SECONDS, JwtIssuer
 from mooring.authn.oidcprovider import ProviderError, Published, renew
@@ -36,6 +38,12 @@ from mooring.pki.jwt import Claims, peek
 
 NOT_READY = "provider-not-ready"
 KEYS_NOT_FETCHED = "keys-not-fetched"
+REASONS = (
+    frozenset({NOT_READY, KEYS_NOT_FETCHED, WRONG_AUDIENCE, DISTRIBUTED_CLAIM})
+    | CLAIM_REASONS
+    | TokenRefusedError.CODES
+)
+"""Every code of a refusal here."""
 MAX_REMEMBERED = 4096
 """Tokens in use at once, about 1 kB each; beyond that the longest unused is verified again."""
 DISTRIBUTED_TTL = timedelta(seconds=10)
