@@ -17,6 +17,7 @@ TESTS = {
         "test_kubectl_services.py",
         "test_kubectl_access.py",
         "test_kubectl_events.py",
+        "test_kubectl_reviews.py",
     ),
     PYTHON: ("test_python_kubernetes.py",),
     LIGHTKUBE: ("test_lightkube.py",),
