@@ -221,6 +221,95 @@ def test_for_a_pod_the_node_is_information_only() -> None:
     accepted(claims(**{"kubernetes.io": private(**BOUND["pod"][0])}), nodes=FixedView())
 
 
+@pytest.mark.parametrize(
+    ("after", "annotations"),
+    [
+        pytest.param(timedelta(seconds=3607), (), id="at the moment itself it is fresh"),
+        pytest.param(
+            timedelta(seconds=3667),
+            (
+                (
+                    "authentication.k8s.io/stale-token",
+                    "subject: system:serviceaccount:ns:sa, seconds after warning threshold: 60",
+                ),
+            ),
+            id="a minute later it is stale, and good",
+        ),
+    ],
+)
+def test_a_token_with_an_extended_life_is_called_stale(after: timedelta, annotations: tuple[Any, ...]) -> None:
+    start = int(NOW.timestamp())
+    token = SIGNER.sign(claims(exp=start + 365 * 86400, **{"kubernetes.io": private(warnafter=start + 3607)}))
+    verdict = judged(token, now=NOW + after)
+    assert isinstance(verdict, Accepted)
+    assert verdict.annotations == annotations
+
+
+def test_a_warning_time_that_is_none_is_malformed() -> None:
+    assert reason(judged(SIGNER.sign(claims(**{"kubernetes.io": private(warnafter="soon")})))) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("token", "views", "now", "audiences", "detail"),
+    [
+        pytest.param(
+            SIGNER.sign(claims()), None, NOW + 4 * HOUR, ("api",),
+            "the token expired 3h ago, at 2026-01-01T01:00:00Z", id="expired",
+        ),
+        pytest.param(
+            SIGNER.sign(claims()), None, NOW - timedelta(seconds=100), ("api",),
+            "the token is not valid for another 100s: compare the clocks", id="not yet valid",
+        ),
+        pytest.param(
+            SIGNER.sign(claims()), None, NOW, ("mesh",),
+            "system:serviceaccount:ns:sa: good for api, vault, wants audience mesh", id="another audience",
+        ),
+        pytest.param(
+            SIGNER.sign(claims(aud=[])), None, NOW, ("mesh", "x"),
+            "system:serviceaccount:ns:sa: good for nobody, wants audience mesh or x", id="no audience at all",
+        ),
+        pytest.param(
+            SIGNER.sign(claims(**{"kubernetes.io": private(pod={"name": "p", "uid": "old"})})), None, NOW, ("api",),
+            "system:serviceaccount:ns:sa: pods ns/p is another one now: its uid is p-uid, the token is for old",
+            id="another Pod of that name",
+        ),
+        pytest.param(
+            SIGNER.sign(claims(**{"kubernetes.io": private(node={"name": "n"})})), None, NOW, ("api",),
+            "system:serviceaccount:ns:sa: nodes n is another one now: its uid is n-uid, the token is for none",
+            id="a Node without uid",
+        ),
+        pytest.param(
+            SIGNER.sign(claims()),
+            cluster(serviceaccounts=FixedView([obj("sa", "sa-uid", deletionTimestamp="2025-12-31T23:58:59Z")])),
+            NOW, ("api",), "system:serviceaccount:ns:sa: serviceaccounts ns/sa was deleted 61s ago",
+            id="an account deleted for more than a minute",
+        ),
+        pytest.param(
+            SIGNER.sign(claims(**{"kubernetes.io": private(secret={"name": "x"})})), None, NOW, ("api",),
+            "system:serviceaccount:ns:sa: secrets ns/x is not there any more", id="a Secret that is gone",
+        ),
+        pytest.param(
+            SIGNER.sign(claims(sub="x")), None, NOW, ("api",),
+            "the claim sub is missing, or not what it must be", id="a subject that disagrees",
+        ),
+    ],
+)  # fmt: skip
+def test_the_operator_is_told_how_much_is_amiss_and_what_is_gone(
+    token: str, views: dict[str, View] | None, now: datetime, audiences: tuple[str, ...], detail: str
+) -> None:
+    verdict = judged(token, views, now, audiences)
+    assert isinstance(verdict, Rejected)
+    assert verdict.detail == detail
+
+
+def test_other_keys_are_believed_at_once_and_what_the_old_ones_verified_is_forgotten() -> None:
+    by, token = authenticator(), SIGNER.sign(claims())
+    assert isinstance(judged(token, by=by), Accepted)
+    by.replace(VerificationKeys([STRANGER.public_key]))
+    assert reason(judged(token, by=by)) == "unknown-key"
+    assert isinstance(judged(STRANGER.sign(claims()), by=by), Accepted)
+
+
 junk = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 1 << 40) | st.text(max_size=5),
     lambda inner: (
@@ -235,7 +324,7 @@ def test_claims_of_any_shape_never_fail(made: dict[str, Any]) -> None:
     assert isinstance(judged(SIGNER.sign({**claims(), **made})), Accepted | Rejected)
 
 
-@given(st.dictionaries(st.sampled_from(["namespace", "serviceaccount", "secret", "pod", "node"]), junk))
+@given(st.dictionaries(st.sampled_from(["namespace", "serviceaccount", "secret", "pod", "node", "warnafter"]), junk))
 def test_private_claims_of_any_shape_never_fail(made: dict[str, Any]) -> None:
     assert isinstance(judged(SIGNER.sign(claims(**{"kubernetes.io": private(**made)}))), Accepted | Rejected)
 

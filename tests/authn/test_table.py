@@ -37,6 +37,7 @@ def test_everything_is_built_in_order_under_its_name() -> None:
     assert names == [
         "request-header",
         "client-certificate",
+        "legacy-service-account",
         "service-account",
         "bootstrap-token",
         "oidc",

@@ -1,20 +1,19 @@
 """Bound service account tokens.
 
-Rules kept here (reference/kubernetes.md 5.7; KEP-1205):
+Rules kept here (reference/kubernetes.md 5.7; KEP-1205, KEP-4193):
 1. A bearer that is no JWT, or of an issuer that is not ours, is not mine. The issuer is read unverified for that only.
-2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge. What it accepted is remembered by the SHA-256 of
-   the token until the token's expiry, in a bounded table; a clock that went back asks anew.
+2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge. What it accepted is remembered until the token's end,
+   or until the keys are others.
 3. Claims must say namespace, service account and uid, and `sub` must agree with them.
 4. The token must be for one of the audiences asked.
 5. On every request, from the views: the service account lives and has the uid of the token; so do the Secret, the Pod, or
    the Node it is bound to. For a token bound to a Pod the node is information only.
 6. Extra: `credential-id` is `JTI=<jti>`; pod and node by name and uid.
+7. A token whose life was extended (`warnafter`) is accepted after that moment, and the audit record says that it is stale.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,17 +22,20 @@ from typing import Any
 
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
-from mooring.authn.liveobjects import problem
+from mooring.authn.liveobjects import Live, problem
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
 from mooring.kinds.view import Views
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, VerificationKeys, peek, verify_jwt
+from mooring.pki.jwt import Claims, VerificationKeys, peek, time_claim, verify_jwt
 
-MAX_REMEMBERED = 4096  # tokens in use at once, about 1 KiB each; beyond that the longest unused is verified again
 MALFORMED_CLAIMS = "malformed-claims"
 EXTRA_PREFIX = "authentication.kubernetes.io/"
+STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
+WARN_AFTER = "warnafter"
 
 _NOT_MINE = NotMine()
 _NODE_BOUND = ("node", "nodes")
@@ -42,28 +44,18 @@ _POD_BOUND = ("pod", "pods")
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
-    """One object that must be there."""
-
-    plural: str
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Token:
-    """What a verified token says. It holds from `since` (when it was verified) to `until`."""
+    """What a verified token says."""
 
     user: UserInfo
     audiences: tuple[str, ...]
-    live: tuple[_Live, ...]
-    since: datetime
+    live: tuple[Live, ...]
     until: datetime
+    warn_after: datetime | None
 
 
 class ServiceAccountAuthenticator:
-    """Judges bearers that are JWTs of one of our issuers. Make a new one when keys or issuers change."""
+    """Judges bearers that are JWTs of one of our issuers."""
 
     name = "service-account"
     judges = SECRET
@@ -71,33 +63,40 @@ class ServiceAccountAuthenticator:
     def __init__(self, issuers: Collection[str], keys: VerificationKeys, max_remembered: int = MAX_REMEMBERED) -> None:
         self._issuers = tuple(issuers)
         self._keys = keys
-        self._verified: OrderedDict[bytes, _Token] = OrderedDict()
-        self._max_remembered = max_remembered
+        self._verified: VerifiedTokens[_Token] = VerifiedTokens(max_remembered)
+
+    def replace(self, keys: VerificationKeys) -> None:
+        """Believe these keys from now on, and no others."""
+        self._keys = keys
+        self._verified.clear()
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
             return _NOT_MINE
         raw = credentials.bearer.reveal()
-        digest = hashlib.sha256(raw).digest()
-        token = self._verified.get(digest)
-        if token is not None and token.since <= now <= token.until:
-            self._verified.move_to_end(digest)
-        else:
+        token = self._verified.get(raw, now)
+        if token is None:
             judged = self._judge(raw, now)
             if not isinstance(judged, _Token):
                 return judged
             token = judged
-            self._remember(digest, token)
+            self._verified.put(raw, token, now, token.until)
         valid_for = (
             tuple(audience for audience in token.audiences if audience in audiences) if audiences else token.audiences
         )
+        username = token.user.username
         if not valid_for:
-            return Rejected(WRONG_AUDIENCE, token.user.username)
+            told = f"good for {', '.join(token.audiences) or 'nobody'}, wants audience {' or '.join(audiences)}"
+            return Rejected(WRONG_AUDIENCE, f"{username}: {told}")
         for one in token.live:
-            reason = problem(views, one.plural, one.namespace, one.name, one.uid, now)
-            if reason is not None:
-                return Rejected(reason, f"{token.user.username}: {one.plural} {one.name}")
-        return Accepted(token.user, valid_for)
+            refused = problem(views, one, now)
+            if refused is not None:
+                return Rejected(refused.reason, f"{username}: {refused.detail}")
+        if token.warn_after is None or now <= token.warn_after:
+            return Accepted(token.user, valid_for)
+        late = (now - token.warn_after).total_seconds()
+        stale = f"subject: {username}, seconds after warning threshold: {late:.0f}"
+        return Accepted(token.user, valid_for, annotations=((STALE_TOKEN, stale),))
 
     def _judge(self, raw: bytes, now: datetime) -> _Token | Verdict:
         text = raw.decode("utf-8", "replace")
@@ -109,45 +108,44 @@ class ServiceAccountAuthenticator:
         if not isinstance(issuer, str) or issuer not in self._issuers:
             return _NOT_MINE
         try:
-            claims = verify_jwt(text, self._keys, now, issuers=self._issuers)
+            return _read(verify_jwt(text, self._keys, now, issuers=self._issuers))
         except TokenRefusedError as error:
             return Rejected(error.code, str(error))
-        token = _read(claims, now)
-        return Rejected(MALFORMED_CLAIMS) if token is None else token
-
-    def _remember(self, digest: bytes, token: _Token) -> None:
-        self._verified[digest] = token
-        self._verified.move_to_end(digest)
-        if len(self._verified) > self._max_remembered:
-            self._verified.popitem(last=False)
+        except ClaimsRefusedError as error:
+            return Rejected(error.code, str(error))
 
 
-def _read(claims: Claims, now: datetime) -> _Token | None:
-    """What the claims say, or None when they do not say it right (rule 3)."""
+def _malformed(claim: str) -> ClaimsRefusedError:
+    return ClaimsRefusedError(MALFORMED_CLAIMS, f"the claim {claim} is missing, or not what it must be")
+
+
+def _read(claims: Claims) -> _Token:
+    """What the claims say. Raises ClaimsRefusedError when they do not say it right (rule 3)."""
     private = claims.get("kubernetes.io")
     if not isinstance(private, dict):
-        return None
+        raise _malformed("kubernetes.io")
     namespace, account = private.get("namespace"), _reference(private, "serviceaccount")
-    if not isinstance(namespace, str) or not namespace or account is None or not account[1]:
-        return None
+    if not isinstance(namespace, str) or not namespace:
+        raise _malformed("kubernetes.io namespace")
+    if not account[1]:
+        raise _malformed("kubernetes.io serviceaccount uid")
     username = service_account_username(namespace, account[0])
+    if claims.get("sub") != username:
+        raise _malformed("sub")
     audiences = claims.get("aud")
     audiences = [audiences] if isinstance(audiences, str) else audiences
-    if claims.get("sub") != username or not isinstance(audiences, list):
-        return None
-    live = [_Live("serviceaccounts", namespace, *account)]
+    if not isinstance(audiences, list):
+        raise _malformed("aud")
+    live = [Live("serviceaccounts", namespace, *account)]
     extra: dict[str, tuple[str, ...]] = {}
     if isinstance(claims.get("jti"), str) and claims["jti"]:
         extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
     for kind, plural in (_SECRET_BOUND, _POD_BOUND, _NODE_BOUND):
         if kind not in private:
             continue
-        reference = _reference(private, kind)
-        if reference is None:
-            return None
-        name, uid = reference
+        name, uid = _reference(private, kind)
         if kind != "node" or "pod" not in private:
-            live.append(_Live(plural, "" if kind == "node" else namespace, name, uid))
+            live.append(Live(plural, "" if kind == "node" else namespace, name, uid))
         if kind != "secret":
             extra[f"{EXTRA_PREFIX}{kind}-name"] = (name,)
             if uid:
@@ -156,15 +154,17 @@ def _read(claims: Claims, now: datetime) -> _Token | None:
         user=UserInfo(username, account[1], service_account_groups(namespace), MappingProxyType(extra)),
         audiences=tuple(audience for audience in audiences if isinstance(audience, str)),
         live=tuple(live),
-        since=now,
         until=datetime.fromtimestamp(claims["exp"], UTC),  # the minute of leeway after it is verified anew each time
+        warn_after=time_claim(private, WARN_AFTER),
     )
 
 
-def _reference(private: dict[str, Any], kind: str) -> tuple[str, str] | None:
-    """(name, uid) of an object a claim names; the uid may be missing (a node that was gone)."""
+def _reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
+    """(name, uid) of an object a claim names; the uid may be missing (a node that was gone). Raises ClaimsRefusedError."""
     found = private.get(kind)
     if not isinstance(found, dict):
-        return None
+        raise _malformed(f"kubernetes.io {kind}")
     name, uid = found.get("name"), found.get("uid", "")
-    return (name, uid) if isinstance(name, str) and name and isinstance(uid, str) else None
+    if not isinstance(name, str) or not name or not isinstance(uid, str):
+        raise _malformed(f"kubernetes.io {kind}")
+    return name, uid

@@ -202,7 +202,8 @@ class Pipeline:
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
-        context.warnings.extend(credentials.warnings)
+        context.warnings += (*credentials.warnings, *outcome.warnings)
+        context.annotations.update(outcome.annotations)
         self._metrics.attempt(outcome.authenticator).inc()
         if self._audit.on_arrival:
             self._audit.received(context)
