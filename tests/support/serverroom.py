@@ -218,7 +218,12 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     """A server after its first boot; `flags` are those of `mooring.config.server_config`."""
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
-    defaults = {"data_dir": "/nowhere", "storage": "memory:", "detected_addresses": ("192.0.2.10",), "audit_log_path": ""}
+    defaults = {
+        "data_dir": "/nowhere",
+        "storage": "memory:",
+        "detected_addresses": ("192.0.2.10",),
+        "audit_log_path": "",
+    }
     config = server_config(**{**defaults, **flags})
     plane = Plane(config, material(ca), clock, counting_entropy(), "here_boot_1_1", lambda identity: False)
     storage = MemoryStorage()
@@ -237,6 +242,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
         plane._watches.drain()
         await settle()
         await plane._audit.stop()
+        await plane._authentication.close()
         await registry.stop()
         await storage.close()
 

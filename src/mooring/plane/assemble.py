@@ -134,6 +134,8 @@ class Plane:
         self._authentication = authentication
         refusals = Refusals()
         self._metrics = Metrics()
+        if authentication.webhook:
+            authentication.webhook.count = self._metrics.token_review
         self.health = HealthChecks()
         self._watches = Watches(self.registry, clock, self._entropy)
         flow = FlowControl(clock, anonymous_per_second=config.anonymous_per_second)

@@ -21,6 +21,7 @@ from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.material import Material
 from mooring.plane.openid import OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
+from mooring.plane.webhook import TokenWebhook
 from mooring.server.httptarget import HttpTarget
 from mooring.server.secondstage import SecondStage, Target
 
@@ -41,6 +42,12 @@ class Authentication:
         oidc = OidcAuthenticator() if options.oidc or options.config_file else None
         self.openid = OpenIdIssuers(oidc or OidcAuthenticator(), self.second_stage, self._targets, clock)
         said = configure(options, self.openid, self.reloading, config.service_accounts.issuers)
+        audiences = config.service_accounts.audiences
+        self.webhook = (
+            TokenWebhook(options.webhook, audiences, self.reloading, self._targets, clock, entropy)
+            if options.webhook
+            else None
+        )
         anonymous = said or AnonymousAccess(config.anonymous_auth)
         self.authenticators: tuple[Authenticator, ...] = table.build(
             table.Settings(
@@ -50,6 +57,7 @@ class Authentication:
                 service_account_keys=self.verification_keys,
                 bootstrap_tokens=True,
                 oidc=oidc,
+                webhook=self.webhook.authenticator if self.webhook else None,
                 anonymous=anonymous.enabled and "AlwaysAllow" not in config.authorization_modes,
                 anonymous_paths=anonymous.paths,
             )
@@ -65,6 +73,8 @@ class Authentication:
         """Stop asking, and end connections."""
         await self.openid.close()
         await self.second_stage.close()
+        if self.webhook:
+            await self.webhook.close()
         for target in self._targets.values():
             if isinstance(target, HttpTarget):
                 await target.close()

@@ -33,6 +33,12 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self._token_reviews = Counter(
+            "mooring_token_webhook_reviews",
+            "What the token webhook was asked, by result.",
+            ["result"],
+            registry=self.registry,
+        )
         self.authentication_attempts = Counter(
             "authentication_attempts", "Authenticated requests by result.", ["result"], registry=self.registry
         )
@@ -45,6 +51,10 @@ class Metrics:
         self.request = lru_cache(maxsize=8192)(requests.labels)
         self.duration = lru_cache(maxsize=2048)(durations.labels)
         self.attempt = lru_cache(maxsize=64)(self.authentication_attempts.labels)
+
+    def token_review(self, result: str) -> None:
+        """The token webhook was asked. `result`: `accepted`, `not-mine`, or the reason code of a refusal."""
+        self._token_reviews.labels(result).inc()
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A gauge whose value is read when somebody scrapes."""
