@@ -122,7 +122,7 @@ def test_the_access_token_goes_to_the_source_and_to_nobody_else() -> None:
     [
         pytest.param(CallFailed("no answer within 5 s"), "its source: no answer within 5 s", id="nobody answers"),
         pytest.param(Answer(401, {}, b""), "its source: the provider answers 401", id="not allowed"),
-        pytest.param(b"x" * 20_000, "longer than 16384 bytes", id="too much"),
+        pytest.param(b"x" * 40_000, "longer than 32768 bytes", id="too much"),
         pytest.param(b'{"groups": ["admins"]}', "not a token of three", id="JSON that nobody signed"),
         pytest.param(b"\xff\xfe", "not a token of three", id="no text"),
         pytest.param(unsigned(told()), "wants one of RS256", id="alg none"),

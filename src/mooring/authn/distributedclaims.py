@@ -17,11 +17,11 @@ from datetime import datetime
 from typing import Any
 
 from mooring.authn.claims import Claims, ClaimsRefusedError
-from mooring.authn.idtoken import MAX_HEADER, check
+from mooring.authn.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.jwtissuer import JwtIssuer
 from mooring.authn.oidcprovider import Asking, Provider, ProviderError, ask, discover, https_problem
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import MAX_TOKEN_BYTES, peek
+from mooring.pki.jwt import peek
 from mooring.secret import Secret
 
 DISTRIBUTED_CLAIM = "distributed-claim"
@@ -63,9 +63,9 @@ def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
 def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
     token = source.access_token
     headers = () if token is None else (("authorization", f"Bearer {token.reveal().decode()}"),)
-    answer = yield from ask(issuer.provider.target, source.endpoint, MAX_TOKEN_BYTES, "its source", headers)
+    answer = yield from ask(issuer.provider.target, source.endpoint, MAX_TOKEN, "its source", headers)
     text = answer.body.decode("utf-8", "replace").strip()
-    header, claims = peek(text, MAX_HEADER)
+    header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
     check(header, claims, issuer.config.expected, now)
     by = claims.get("iss")
     if not isinstance(by, str) or https_problem(by):

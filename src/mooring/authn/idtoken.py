@@ -24,6 +24,8 @@ from mooring.wire.duration import format_duration
 NOT_BEFORE_LEEWAY = timedelta(minutes=5)
 MAX_HEADER = 4096
 """Bytes of a token's header: some issuers put their certificate there."""
+MAX_TOKEN = 32 << 10
+"""Bytes of a token: directories list hundreds of groups."""
 _SECOND = timedelta(seconds=1)
 
 

@@ -27,7 +27,7 @@ from mooring.authn.claims import REASONS as CLAIM_REASONS
 from mooring.authn.claims import Claim, ClaimsRefusedError, identify
 from mooring.authn.credentials import Credentials
 from mooring.authn.distributedclaims import DISTRIBUTED_CLAIM, Source, fetch, source_of
-from mooring.authn.idtoken import MAX_HEADER, check
+from mooring.authn.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.jwtissuer import REFRESH_SECONDS, JwtIssuer
 from mooring.authn.oidcprovider import ProviderError, Published, renew
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Talk, Verdict
@@ -98,7 +98,7 @@ class OidcAuthenticator:
             return Accepted(kept.user, tuple(audiences))
         text = raw.decode("utf-8", "replace")
         try:
-            header, claims = peek(text, MAX_HEADER)
+            header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
         except TokenRefusedError:
             return _NOT_MINE
         by = claims.get("iss")

@@ -109,10 +109,12 @@ class VerificationKeys:
         return [found[1]]
 
 
-def peek(token: str, max_header: int = MAX_HEADER_BYTES) -> tuple[dict[str, Any], Claims]:
+def peek(
+    token: str, max_header: int = MAX_HEADER_BYTES, max_token: int = MAX_TOKEN_BYTES
+) -> tuple[dict[str, Any], Claims]:
     """Header and claims of a token, UNVERIFIED. Raises TokenRefusedError: malformed, too-large."""
-    if len(token) > MAX_TOKEN_BYTES:
-        raise TokenRefusedError("too-large", f"the token is longer than {MAX_TOKEN_BYTES} bytes")
+    if len(token) > max_token:
+        raise TokenRefusedError("too-large", f"the token is longer than {max_token} bytes")
     segments = token.split(".")
     if len(segments) != 3 or not all(_SEGMENT.fullmatch(segment) for segment in segments):
         raise TokenRefusedError("malformed", "not a token of three base64url segments")
