@@ -153,6 +153,7 @@ def driven(
 
 
 OUT = Says("webhook", LATER)
+RECKONS = Says("file", Later(compute=lambda: None))
 BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
 
 
@@ -170,6 +171,14 @@ BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
         pytest.param(
             (BAD_CERTIFICATE, OUT), (Accepted(BOB),), ["webhook"], "bob", ["unknown-ca"],
             id="a bad certificate keeps nobody from asking about the token",
+        ),
+        pytest.param(
+            (RECKONS, OUT), (Rejected("wrong-password"),), ["file"], None, ["wrong-password"],
+            id="nor is a password that a computation found wrong",
+        ),
+        pytest.param(
+            (RECKONS, OUT), (NotMine(), Accepted(BOB)), ["file", "webhook"], "bob", [],
+            id="what a computation does not know is asked outside",
         ),
         pytest.param((ASKS, ANYONE), (NotMine(),), ["asks"], None, ["unknown-token"], id="what nobody claims is unknown"),
         pytest.param(

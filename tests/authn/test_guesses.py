@@ -48,6 +48,27 @@ def test_a_scan_of_ten_thousand_guesses_is_mostly_refused() -> None:
     assert answered == 20 + 9  # the burst, and what refilled in ten seconds
 
 
+def test_a_source_is_exhausted_while_its_next_failure_would_be_refused() -> None:
+    guesses = GuessLimiter(burst=2, per_second=0.5)
+    assert not guesses.exhausted("a", 0.0), "a source that never failed"
+    guesses.failed("a", 0.0)
+    assert not guesses.exhausted("a", 0.0)
+    guesses.failed("a", 0.0)
+    assert guesses.exhausted("a", 1.0)
+    assert not guesses.exhausted("b", 1.0)
+    assert not guesses.exhausted("a", 2.0)
+    assert guesses.counters.failures == 2, "asking counts nothing"
+
+
+@given(st.lists(st.floats(0, 3), max_size=30))
+def test_exhausted_says_what_a_failure_would_find(gaps: list[float]) -> None:
+    guesses, now = GuessLimiter(burst=3, per_second=0.5), 0.0
+    for gap in gaps:
+        now += gap
+        exhausted = guesses.exhausted("a", now)
+        assert exhausted == (guesses.failed("a", now) > 0)
+
+
 def test_the_table_forgets_the_source_that_failed_longest_ago() -> None:
     guesses = GuessLimiter(burst=1, max_sources=2)
     for source in ("a", "b", "a", "c"):

@@ -13,7 +13,7 @@ from mooring.authn.chain import Found, Pending
 from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Later, NotMine, Pause, Rejected, Talk, Verdict
 from mooring.identity import UserInfo
 from mooring.server import secondstage
-from mooring.server.secondstage import SecondStage
+from mooring.server.secondstage import GUESSING, SecondStage
 from tests.support.manualclock import ManualClock, settle
 
 ALICE = Accepted(UserInfo("alice"))
@@ -160,6 +160,15 @@ def test_those_who_ask_for_the_same_share_one_conversation() -> None:
         assert len(peer.calls) == 2
         assert await verdict(stage, later) == ALICE
         assert len(peer.calls) == 3, "the next one asks again: remembering is the authenticator's"
+
+    staged(test)
+
+
+def test_nothing_is_found_out_for_who_guesses() -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        later = Later(talk=lambda now: asking(), found=lambda verdict, now: pytest.fail("nothing was found"))
+        assert (await stage.run(pending(later), lambda: True)).verdict == Rejected(GUESSING)
+        assert peer.calls == []
 
     staged(test)
 

@@ -7,7 +7,9 @@ Rules kept here (the wish of the bootstrap-token seed; reference/kubernetes.md h
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the
    seconds until one more would be heard; a refused failure takes nothing from the bucket, so waiting always helps.
 4. The table is bounded: the source that failed longest ago goes first, and a forgotten source starts afresh.
-5. Time is given in seconds on a clock that never goes back; a step back counts as standing still.
+5. A password costs far more to judge than to send. So it is not judged for a source that is `exhausted`, whoever sends it; what
+   is remembered of passwords that were right still counts.
+6. Time is given in seconds on a clock that never goes back; a step back counts as standing still.
 """
 
 from __future__ import annotations
@@ -83,6 +85,14 @@ class GuessLimiter:
             return 0.0
         self.counters.refused += 1
         return (1.0 - bucket.level) / self._per_second
+
+    def exhausted(self, source: str, now: float) -> bool:
+        """Whether a failure of `source` would be refused now. Counts nothing."""
+        bucket = self._buckets.get(source)
+        if bucket is None:
+            return False
+        self._refill(bucket, now)
+        return bucket.level < 1.0
 
     def _refill(self, bucket: _Bucket, now: float) -> None:
         if now > bucket.at:

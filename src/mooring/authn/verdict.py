@@ -73,7 +73,7 @@ class Answer:
     """What came back, whatever its status. Header names are in lower case."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
 
 

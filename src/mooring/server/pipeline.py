@@ -13,7 +13,7 @@ Rules kept here:
 * The caller learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of ours says `InternalError` and
   the Audit-Id. The operator finds everything under the same id (law 11).
 * Failed authentications are limited per source: beyond the budget each one is answered late and with 429. Whoever proves
-  who they are is never slowed, whatever their neighbours do.
+  who they are is never slowed, whatever their neighbours do; but a password costs too much to judge for such a source.
 """
 
 from __future__ import annotations
@@ -67,6 +67,9 @@ MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
 
 
+CHALLENGE: Header = (b"www-authenticate", b'Basic realm="kubernetes-master"')
+"""With 401 where passwords are judged, as kube-apiserver did. Not to browsers (they send Sec-Fetch-Site): they would keep the
+password, and send it for every page that asks them to."""
 MAX_WARNINGS = 4096
 """Characters of all Warning headers of one reply; Go and Python clients stop reading headers soon after."""
 MAX_CUT_WARNING = 256
@@ -172,6 +175,8 @@ class Pipeline:
             (b"audit-id", context.audit_id.encode()),
             *_default(response.headers),
         ]
+        if response.status == 401 and self._passwords and not request.header(b"sec-fetch-site"):
+            headers.append(CHALLENGE)
         headers += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in _bounded(context.warnings)]
         response.headers = tuple(headers)
         if response.stream is None:
@@ -237,7 +242,10 @@ class Pipeline:
     async def _judged(self, context: Context, credentials: Credentials) -> Outcome:
         """Waits only when something has to be found out."""
         chain = judge(credentials, self._authenticators, self._views, context.received, self._audiences)
-        return await self._second_stage.run(chain)
+        if credentials.basic is None:
+            return await self._second_stage.run(chain)
+        source = source_of(context.request.connection.source)
+        return await self._second_stage.run(chain, lambda: self._guesses.exhausted(source, self._clock.monotonic()))
 
     def _attributes(self, context: Context) -> Attributes:
         info = context.info

@@ -29,6 +29,7 @@ R = TypeVar("R")
 TIMED_OUT = "timed-out"
 FAILED = "failed"
 TOO_BUSY = "too-busy"
+GUESSING = "too-many-guesses"
 THREADS = 2
 """scrypt takes a core for tens of milliseconds and 16 MiB: two at a time leave the other requests their share."""
 MAX_COMPUTING = 64
@@ -47,6 +48,10 @@ class Target(Protocol):
         """One request and its answer. Raises nothing but cancellation."""
 
 
+def _never() -> bool:
+    return False
+
+
 class SecondStage:
     """Finds out. Make one for a server; `close` it."""
 
@@ -60,12 +65,12 @@ class SecondStage:
         self._asking = 0
         self._tasks: set[asyncio.Task[Verdict | None]] = set()
 
-    async def run(self, chain: Generator[Pending, Found, R]) -> R:
-        """Drive `chain` to its end."""
+    async def run(self, chain: Generator[Pending, Found, R], guesses: Callable[[], bool] = _never) -> R:
+        """Drive `chain` to its end. Nothing is found out for a caller who `guesses`."""
         try:
             pending = next(chain)
             while True:
-                verdict = await self._settle(pending)
+                verdict = Rejected(GUESSING) if guesses() else await self._settle(pending)
                 pending = chain.send(Found(verdict, self._clock.now()))
         except StopIteration as done:
             result: R = done.value

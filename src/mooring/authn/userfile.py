@@ -1,0 +1,88 @@
+"""Rows of the CSV files that name users: a secret, a user name, a uid, and perhaps groups.
+
+Rules kept here (reference/kubernetes.md 5.6, 5.14; RFC 4180 as Go's encoding/csv reads it, so that files of kube-apiserver mean
+the same here):
+1. Fields are separated by commas and not trimmed; records end with a line feed, with or without a carriage return before it.
+   Empty lines are skipped. There are no comments, and records may differ in their number of columns.
+2. A field that begins with a quote ends with one; inside, two quotes are one, and commas and line ends are content. A quote in a
+   field that does not begin with one, and anything between the closing quote and the comma, is an error.
+3. Three columns at least; the fourth holds groups, separated by commas and not trimmed; those after it are not looked at.
+4. Stricter than kube-apiserver: the file is UTF-8, a user has a name, and an empty name is no group.
+5. An error names the line and never what is in it: with a column too many or too few, a secret is where a name should be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mooring.errors import ConfigError
+from mooring.identity import UserInfo
+from mooring.secret import Secret
+
+COLUMNS = 3
+_PLAIN = re.compile(r'[^,\n"]*+')
+_QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"(?=[,\n]|\Z)')
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One user, and what proves to be it. `line` is where the row begins, from 1."""
+
+    line: int
+    secret: Secret
+    user: UserInfo
+
+
+def rows(data: bytes, what: str) -> Iterator[Row]:
+    """The users of a file whose first column is `what`. Raises ConfigError."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"line {line}: it is not UTF-8") from None
+    for line, fields in records(text):
+        if len(fields) < COLUMNS:
+            raise ConfigError(f"line {line}: it has {len(fields)} of {COLUMNS} columns; give {what},user,uid")
+        if not fields[1]:
+            raise ConfigError(f"line {line}: the user has no name")
+        groups = tuple(group for group in fields[3].split(",") if group) if len(fields) > COLUMNS else ()
+        yield Row(line, Secret(fields[0]), UserInfo(fields[1], fields[2], groups))
+
+
+def records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The line each record begins in, and its fields. Raises ConfigError."""
+    text = text.replace("\r\n", "\n").removesuffix("\r")
+    line, place = 1, 0
+    while place < len(text):
+        if text[place] == "\n":
+            line, place = line + 1, place + 1
+            continue
+        began, fields, ended = line, [], False
+        while not ended:
+            field, place = _field(text, place, line)
+            line += field.count("\n")
+            fields.append(field)
+            ended = not text.startswith(",", place)
+            place += 1
+        line += 1
+        yield began, fields
+
+
+def _field(text: str, place: int, line: int) -> tuple[str, int]:
+    """The field that begins at `place`, and where it ends."""
+    if text.startswith('"', place):
+        quoted = _QUOTED.match(text, place)
+        if quoted is None:
+            raise ConfigError(
+                f"line {line}: a field that begins with a quote must end with one, before a comma or the line's end"
+            )
+        return quoted[1].replace('""', '"'), quoted.end()
+    plain = _PLAIN.match(text, place)
+    assert plain is not None  # it matches nothing, too
+    if text.startswith('"', plain.end()):
+        raise ConfigError(
+            f"line {line}: there is a quote in a field that does not begin with one; quote it whole and double it"
+        )
+    return plain[0], plain.end()
