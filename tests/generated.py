@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from mooring.authn.reasons import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.options import server_options
 from tests.compat.matrix import CLIENTS, KUBECTL, ROWS, Row
@@ -26,6 +27,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "cli.md": cli_page(),
         reference / "configuration.md": configuration_page(),
+        reference / "refusals.md": refusals_page(),
         ROOT / "README.md": readme(),
     }
 
@@ -77,6 +79,22 @@ def configuration_page() -> str:
         text, _, stated = (option.help or "").partition(" [default: ")
         default = stated.rstrip("]") or _default(option)
         lines.append(f"| `{option.opts[0]}` | `{option.envvar}` | {_cell(default)} | {_cell(text)} |")
+    return "\n".join([*lines, ""])
+
+
+def refusals_page() -> str:
+    lines = [
+        "# Why somebody is refused",
+        "",
+        NOTE.replace("the command table", "the table of reason codes"),
+        "",
+        "What [`mooring auth explain`](../authentication/explain.md) and the audit log call it, what it means, and what to do. The",
+        "caller is told none of this.",
+        "",
+        "| Code | What it means | What to do |",
+        "|---|---|---|",
+        *(f"| `{code}` | {_cell(row.meaning)} | {_cell(row.remedy)} |" for code, row in REASONS.items()),
+    ]
     return "\n".join([*lines, ""])
 
 

@@ -47,6 +47,10 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "csr approve": Entry("mooring.cli.csrdecide:approve", "Approve certificate signing requests."),
         "csr deny": Entry("mooring.cli.csrdecide:deny", "Deny certificate signing requests."),
         "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
+        "auth explain": Entry(
+            "mooring.cli.authexplain:explain", "Tell why a request was refused, or what would become of a credential."
+        ),
+        "auth whoami": Entry("mooring.cli.authwhoami:whoami", "Tell who the server takes you for."),
         "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
     }
 )
@@ -57,6 +61,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "token": "Bootstrap tokens: what a machine needs to join.",
         "csr": "Certificate signing requests: who asks, and who gets.",
         "kubeconfig": "Kubeconfig files for people and programs.",
+        "auth": "Who calls: why somebody was refused, and who you are.",
     }
 )
 """Every group with its line of help."""

@@ -207,6 +207,14 @@ class ClusterClient:
         """GET any path of the server, such as /version or /healthz: its body. Raises ApiError or PeerError."""
         return await self._send("GET", path, {}, None, _JSON)
 
+    async def get_path(self, path: str) -> Obj:
+        """GET a path that is no resource and answers with a JSON object. Raises ApiError or PeerError."""
+        return await self._object("GET", path)
+
+    async def post_path(self, path: str, obj: Obj) -> Obj:
+        """POST `obj` to any path. Raises ApiError or PeerError."""
+        return await self._object("POST", path, {}, obj)
+
     async def watch(
         self,
         target: Target,

@@ -1,0 +1,71 @@
+"""`mooring auth whoami`: who the server takes the caller for (reference/kubernetes.md 5.15).
+
+Rules kept here: a SelfSubjectReview is asked in v1, then v1beta1, then v1alpha1, as kubectl does: each only when the server does
+not serve the one before. The table is kubectl's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+
+import click
+
+from mooring.cli import cluster, output
+from mooring.cli.options import kubeconfig_option, output_option
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.errors import NotFoundError, PeerError
+from mooring.wire.schema import Obj
+
+GROUP = "authentication.k8s.io"
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
+"""General since 1.28, beta since 1.27, alpha since 1.26."""
+
+
+@click.command("whoami")
+@output_option("table", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def whoami(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """Print the user name, uid, groups and extra attributes that the server sees."""
+    clock = SystemClock()
+
+    async def patiently(client: ClusterClient) -> Obj:
+        return await cluster.patiently(partial(review, client), clock, timeout)
+
+    _print(cluster.run(cluster.selected(kubeconfig, context_name), clock, patiently), output)
+
+
+async def review(client: ClusterClient) -> Obj:
+    """The SelfSubjectReview in the newest version that is served. Raises ApiError, PeerError."""
+    for version in VERSIONS:
+        asked = {"kind": "SelfSubjectReview", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
+        try:
+            return await client.post_path(f"/apis/{GROUP}/{version}/selfsubjectreviews", asked)
+        except NotFoundError:
+            continue
+    raise PeerError("the server does not tell callers who they are: it serves no SelfSubjectReview (Kubernetes 1.26)")
+
+
+def _print(found: Obj, form: str) -> None:
+    if form == "table":
+        output.print_table(("ATTRIBUTE", "VALUE"), rows((found.get("status") or {}).get("userInfo") or {}))
+    else:
+        output.print_document(found, form)
+
+
+def rows(user: Obj) -> Iterator[tuple[str, str]]:
+    """Attribute and value, as kubectl prints them."""
+    yield "Username", str(user.get("username", ""))
+    if user.get("uid"):
+        yield "UID", str(user["uid"])
+    if user.get("groups"):
+        yield "Groups", _several(user["groups"])
+    for key in sorted(user.get("extra") or {}):
+        yield f"Extra: {key}", _several(user["extra"][key])
+
+
+def _several(values: list[str]) -> str:
+    return f"[{' '.join(map(str, values))}]"
