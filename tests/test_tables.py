@@ -66,6 +66,7 @@ SETTINGS = authn.Settings(
     issuers=("https://issuer.example",),
     service_account_keys=VerificationKeys([CA.key.public_key()]),
     bootstrap_tokens=True,
+    user_token_keys=VerificationKeys([CA.key.public_key()]),
     anonymous=True,
 )
 

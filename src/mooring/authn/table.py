@@ -17,6 +17,7 @@ from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.usertoken import UserTokenAuthenticator
 from mooring.authn.webhook import WebhookAuthenticator
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.verify import ClientTrust
@@ -37,6 +38,8 @@ class Settings:
     last_uses: LastUses = field(default_factory=LastUses)
     """Where the use of such a token is noted."""
     bootstrap_tokens: bool = False
+    user_token_keys: VerificationKeys | None = None
+    """Of the tokens that a login hands out."""
     oidc: OidcAuthenticator | None = None
     """Already built: who keeps its issuers' keys fresh holds it as well."""
     webhook: WebhookAuthenticator | None = None
@@ -74,6 +77,10 @@ def _bootstrap_token(settings: Settings) -> Authenticator | None:
     return BootstrapTokenAuthenticator() if settings.bootstrap_tokens else None
 
 
+def _user_token(settings: Settings) -> Authenticator | None:
+    return None if settings.user_token_keys is None else UserTokenAuthenticator(settings.user_token_keys)
+
+
 def _oidc(settings: Settings) -> Authenticator | None:
     return settings.oidc
 
@@ -92,6 +99,7 @@ AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
     ("legacy-service-account", _legacy_service_account),
     ("service-account", _service_account),
     ("bootstrap-token", _bootstrap_token),
+    ("user-token", _user_token),
     ("oidc", _oidc),
     ("webhook", _webhook),
     ("anonymous", _anonymous),

@@ -65,6 +65,7 @@ _CLUSTER_ROLES = (
     _approver("kube-apiserver-client"),
     _approver("kube-apiserver-client-kubelet"),
     cluster_role("system:service-account-issuer-discovery", path_rule("get", _ISSUER_PATHS)),
+    cluster_role("mooring:login", path_rule("post", "/mooring/v1/login")),
     cluster_role(
         "system:auth-delegator",
         rule("create", "authentication.k8s.io", "tokenreviews"),
@@ -90,6 +91,7 @@ _CLUSTER_BINDINGS = (
     cluster_binding(
         "system:service-account-issuer-discovery", "system:service-account-issuer-discovery", group(SERVICE_ACCOUNTS)
     ),
+    cluster_binding("mooring:login", "mooring:login", group(AUTHENTICATED)),
     cluster_binding("system:node", "system:node"),
 )
 

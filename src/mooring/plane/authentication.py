@@ -56,6 +56,7 @@ class Authentication:
                 issuers=config.service_accounts.issuers,
                 service_account_keys=self.verification_keys,
                 bootstrap_tokens=True,
+                user_token_keys=self.verification_keys if options.login_ttl else None,
                 oidc=oidc,
                 webhook=self.webhook.authenticator if self.webhook else None,
                 anonymous=anonymous.enabled and "AlwaysAllow" not in config.authorization_modes,

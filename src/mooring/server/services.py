@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from mooring.authn.authenticator import Authenticator
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.authz.rbac import Rbac
 from mooring.clock import Clock
+from mooring.pki.authority import Authority
 from mooring.pki.jwt import TokenSigner
 from mooring.pki.keys import PublicKey
 from mooring.registry.store import Registry
@@ -38,6 +40,11 @@ class Services:
     issuer: str
     jwks_uri: str
     max_token_seconds: int
+    login_ttl: timedelta
+    """The life of what a login gets; zero: there is none."""
+    authority: Authority
+    own_ca_believed: Callable[[], bool]
+    """Whether a certificate of `authority` is one that clients may show here, now."""
     health: HealthChecks
     metrics: Metrics
     resources: Sequence[Resource]

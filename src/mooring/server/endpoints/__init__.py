@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mooring.server.endpoints.authentication import explain, refusals
 from mooring.server.endpoints.documents import api, openapi_v2, openapi_v3, version
 from mooring.server.endpoints.health import health
+from mooring.server.endpoints.login import login
 from mooring.server.endpoints.metrics import metrics
 from mooring.server.endpoints.oidc import jwks, openid_configuration
 from mooring.server.http import Response
@@ -42,6 +43,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/openid/v1/jwks", jwks),
     Endpoint("/debug/authentication/refusals", refusals, below=True),
     Endpoint("/debug/authentication/explain", explain, methods=("POST",)),
+    Endpoint("/mooring/v1/login", login, methods=("POST",)),
 )
 
 

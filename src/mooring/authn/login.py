@@ -1,0 +1,92 @@
+"""The exchange: may this caller trade what it came with for a short-lived credential of the cluster, and for which user?
+
+Rules kept here (seed 004, plugin development; issue 4 point 13):
+1. A login begins at the provider each time. Who came with something that a cluster gave out (a client certificate, the token of
+   a service account, a bootstrap token, an earlier login) or with nothing is refused: else a stolen hour renews itself for ever.
+2. Who acts as somebody else is refused: impersonation is allowed for a request, not for the hour after it.
+3. A user name, or a group, that begins with `system:` is refused, but for `system:authenticated`, which the chain adds and which
+   is left out. Those names are components of the cluster; a certificate in `system:masters` could not be taken back.
+4. The credential id of what was shown is left out: what is issued has one of its own.
+5. What a certificate or a token cannot say word for word is not put into one. A certificate says no extra.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
+
+RENEWED = "not-from-a-provider"
+IMPERSONATED = "impersonated"
+SYSTEM_NAME = "system-name"
+UNFIT = "does-not-fit"
+
+ISSUED_BY_A_CLUSTER = frozenset(
+    {"client-certificate", "service-account", "legacy-service-account", "bootstrap-token", "user-token", "anonymous"}
+)
+"""Authenticators whose credentials do not come from a provider outside (rule 1)."""
+
+MAX_NAMES = 16 * 1024
+"""Bytes of all names together in a certificate: with more, a TLS handshake is no longer one that clients and servers like."""
+
+_SYSTEM = "system:"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`code` for the operator's record, `message` for the caller, who has been authenticated."""
+
+    code: str
+    message: str
+
+
+def refusal(user: UserInfo, authenticator: str, *, impersonating: bool) -> Refusal | None:
+    """Why `user`, accepted by `authenticator`, gets no credential of the cluster; None when it does."""
+    if impersonating:
+        return Refusal(IMPERSONATED, "a login is for oneself: leave out impersonation")
+    if authenticator in ISSUED_BY_A_CLUSTER:
+        return Refusal(
+            RENEWED,
+            f"what was shown ({authenticator}) is a credential of a cluster already: a login begins with a password or a token "
+            "of an identity provider",
+        )
+    for what, name in (("user", user.username), *(("group", group) for group in traded(user).groups)):
+        if name.startswith(_SYSTEM):
+            return Refusal(
+                SYSTEM_NAME, f'the {what} "{name}" is one of the system\'s own: a login is for people and programs'
+            )
+    return None
+
+
+def traded(user: UserInfo) -> UserInfo:
+    """Who the credential is for: `user` without what the chain adds and without the id of the credential that was shown."""
+    groups = tuple(group for group in user.groups if group != AUTHENTICATED)
+    extra = MappingProxyType({key: values for key, values in user.extra.items() if key != CREDENTIAL_ID})
+    return replace(user, groups=groups, extra=extra)
+
+
+def certificate_refusal(user: UserInfo) -> Refusal | None:
+    """Why a certificate cannot name `user`; None when it can."""
+    for what, name in (("user name", user.username), *(("group", group) for group in user.groups)):
+        if not name or not name.isprintable():
+            return Refusal(
+                UNFIT, f"a {what} of yours is empty or not printable, which no certificate says: ask for a token"
+            )
+    if not user.uid.isprintable():
+        return Refusal(UNFIT, "your uid is not printable, which no certificate says: ask for a token")
+    if sum(len(name.encode()) for name in (user.username, user.uid, *user.groups)) > MAX_NAMES:
+        return Refusal(
+            UNFIT, f"your names and groups have more than {MAX_NAMES} bytes: ask for a token, or join fewer groups"
+        )
+    return None
+
+
+def token_refusal(user: UserInfo) -> Refusal | None:
+    """Why a token cannot name `user`; None when it can."""
+    extra = [text for key, values in user.extra.items() for text in (key, *values)]
+    try:
+        "".join((user.username, user.uid, *user.groups, *extra)).encode()
+    except UnicodeEncodeError:
+        return Refusal(UNFIT, "a name of yours is not text in UTF-8, which no token says")
+    return None
