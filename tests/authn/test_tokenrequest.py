@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.tokenrequest import Issuance, Issued, issue
 from mooring.authn.verdict import Accepted
+from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError
 from mooring.kinds.tokenrequest import default, validate
 from mooring.kinds.view import FixedView, View
@@ -104,6 +105,44 @@ def test_a_life_longer_than_the_server_allows_is_shortened_with_a_warning() -> N
     assert found.response["spec"]["expirationSeconds"] == 3600
     assert found.warnings == ("requested expiration of 7200 seconds shortened to 3600 seconds",)
     assert issued({"expirationSeconds": 3600}, max_seconds=3600).warnings == ()
+
+
+YEAR = 365 * 24 * 3600
+OF_POD = {"kind": "Pod", "name": "p"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "life"),
+    [
+        pytest.param({}, {}, YEAR, id="for the API by default"),
+        pytest.param({"audiences": ["api"]}, {}, YEAR, id="for the API by name"),
+        pytest.param({"audiences": ["api"]}, {"max_seconds": YEAR}, YEAR, id="as long as the server allows"),
+        pytest.param({}, {"max_seconds": 7200}, 7200, id="no longer than the server allows"),
+        pytest.param({"audiences": ["api", "mesh"]}, {}, None, id="for somebody else as well"),
+        pytest.param({"audiences": ["mesh"]}, {}, None, id="for somebody else"),
+        pytest.param({"expirationSeconds": 3606}, {}, None, id="for a second less"),
+        pytest.param({"expirationSeconds": 3608}, {}, None, id="for a second more"),
+        pytest.param({"boundObjectRef": {"kind": "Secret", "name": "s"}}, {}, None, id="bound to a Secret"),
+        pytest.param({"boundObjectRef": {"kind": "Node", "name": "n"}}, {}, None, id="bound to a Node"),
+        pytest.param({"boundObjectRef": None}, {}, None, id="bound to nothing"),
+        pytest.param({}, {"extend": False}, None, id="on a server that extends nothing"),
+    ],
+)
+def test_a_token_that_nobody_asked_for_lives_a_year(spec: Obj, more: dict[str, Any], life: int | None) -> None:
+    whole = {"boundObjectRef": OF_POD, "expirationSeconds": 3607, **spec}
+    found = issued(whole, **{"extend": True, **more})
+    made, seconds = claims(found), whole["expirationSeconds"]
+    assert made["exp"] - made["iat"] == (life or seconds)
+    assert made["kubernetes.io"].get("warnafter") == (made["iat"] + 3607 if life else None)
+    assert found.response["spec"]["expirationSeconds"] == seconds
+    assert found.response["status"]["expirationTimestamp"] == rfc3339(NOW + timedelta(seconds=seconds))
+    assert found.warnings == ()
+
+
+def test_a_life_that_was_shortened_is_not_extended() -> None:
+    made = claims(issued({"boundObjectRef": OF_POD, "expirationSeconds": 3607}, extend=True, max_seconds=3600))
+    assert made["exp"] - made["iat"] == 3600
+    assert "warnafter" not in made["kubernetes.io"]
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,16 @@ def test_labels_a_node_may_not_touch(before: dict[str, str], after: dict[str, st
     assert forbidden_labels(before, after) == refused
 
 
-POD = {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeName": "n1"}}
+def projected(**token: str) -> Obj:
+    return {"name": "v", "projected": {"sources": [{"configMap": {"name": "c"}}, {"serviceAccountToken": token}]}}
+
+
+def running(*volumes: Obj, node: str = "n1") -> Obj:
+    return {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeName": node, "volumes": [*volumes]}}
+
+
+POD = running({"name": "e", "emptyDir": {}}, projected(path="token"))
+OF_POD = {"kind": "Pod", "name": "p", "uid": "u"}
 
 
 @pytest.mark.parametrize(
@@ -339,7 +348,7 @@ POD = {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeNa
         ({"kind": "Pod", "name": "p"}, [POD], "without a uid"),
         ({"kind": "Pod", "name": "p", "uid": "u"}, [], "does not run on it"),
         ({"kind": "Pod", "name": "p", "uid": "other"}, [POD], "does not run on it"),
-        ({"kind": "Pod", "name": "p", "uid": "u"}, [{**POD, "spec": {"nodeName": "n2"}}], "does not run on it"),
+        ({"kind": "Pod", "name": "p", "uid": "u"}, [running(projected(), node="n2")], "does not run on it"),
         ({"kind": "Pod", "name": "p", "uid": "u"}, [POD], ""),
     ],
     ids=["unbound", "bound to a secret", "no uid", "no such pod", "another pod", "a pod elsewhere", "its own pod"],
@@ -348,6 +357,60 @@ def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str)
     new = {"metadata": {}, "spec": {"boundObjectRef": bound} if bound else {}}
     asked = request(
         "serviceaccounts", "CREATE", subresource="token", new=new, views={"pods": FixedView(pods)}, user=NODE
+    )
+    plugin = ADMISSION["NodeRestriction"]()
+    if why:
+        with pytest.raises(ForbiddenError, match=why):
+            plugin.admit(asked)
+    else:
+        plugin.admit(asked)
+
+
+@pytest.mark.parametrize(
+    ("audiences", "pod", "granted", "why"),
+    [
+        ([], POD, "", ""),
+        ([""], POD, "", ""),
+        ([], running(), "", 'audience "" not found in pod spec volume, system:node:n1 is not authorized'),
+        (["vault"], POD, "", 'audience "vault" not found in pod spec volume'),
+        (["vault"], running(projected(audience="vault")), "", ""),
+        (["vault"], running(projected(audience="vault"), projected(audience="mesh")), "", ""),
+        ([], running(projected(audience="vault")), "", 'audience "" not found'),
+        (["vault", "mesh"], running(projected(audience="vault"), projected(audience="mesh")), "", "0 or 1 audiences"),
+        (["vault"], POD, "vault", ""),
+        (["vault"], POD, "mesh", 'audience "vault" not found'),
+        ([], running(), "vault", 'audience "" not found'),
+    ],
+    ids=[
+        "the API's, as a volume asks",
+        "the API's, said as nothing",
+        "the API's, and no volume asks",
+        "another than the volume's",
+        "the volume's",
+        "one of two volumes'",
+        "the API's, and the volume asks for another",
+        "two at once",
+        "one that RBAC allows",
+        "another than RBAC allows",
+        "the API's, when RBAC allows another",
+    ],
+)
+def test_audiences_a_node_may_ask_for(audiences: list[str], pod: Obj, granted: str, why: str) -> None:
+    def authorize(asked: Attributes) -> Decision:
+        assert (asked.user, asked.group, asked.namespace) == (NODE, "", "x")
+        assert asked.verb == "request-serviceaccounts-token-audience"
+        return Decision(Ruling.ALLOW if (asked.resource, asked.name) == (granted, "robot") else Ruling.NO_OPINION)
+
+    spec = {"boundObjectRef": OF_POD, "audiences": audiences}
+    asked = request(
+        "serviceaccounts",
+        "CREATE",
+        subresource="token",
+        name="robot",
+        new={"metadata": {}, "spec": spec},
+        views={"pods": FixedView([pod])},
+        user=NODE,
+        authorize=authorize,
     )
     plugin = ADMISSION["NodeRestriction"]()
     if why:

@@ -9,7 +9,9 @@ Rules kept here (reference/kubernetes.md 5.7; KEP-1205):
 4. A longer life than the server allows is shortened, with a warning.
 5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim; the answer carries the token and when it
    expires, and the account's name, namespace and uid.
-The life of pod-bound tokens is not extended (no claim `warnafter`): kubelets renew them in time.
+6. A token that a Pod has without having asked for it (bound to it, for the API alone, for exactly 3607 seconds) lives a year, so
+   that a program which reads its file once goes on working; `warnafter` and the answer say 3607 seconds all the same. What the
+   server allows at most bounds this life, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from mooring.authn.serviceaccount import WARN_AFTER
 from mooring.clock import rfc3339
 from mooring.errors import (
     BadRequestError,
@@ -34,6 +37,10 @@ API_GROUP = "authentication.k8s.io"
 ISSUED_CREDENTIAL_ID = "authentication.kubernetes.io/issued-credential-id"
 """The audit annotation that carries `Issued.credential_id`."""
 
+UNASKED_SECONDS = 3607
+"""What the admission plugin ServiceAccount asks for: an hour, and seven seconds to be known by."""
+EXTENDED_SECONDS = 365 * 24 * 3600
+
 _PLURALS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
@@ -48,12 +55,16 @@ class Issued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuance:
-    """What the server decides: when, under which id, for whom by default, and how long at most (0: no limit of its own)."""
+    """What the server decides: when, under which id, for whom by default, and how long at most (0: no limit of its own).
+
+    `extend`: whether rule 6 applies.
+    """
 
     now: datetime
     token_id: str
     audiences: tuple[str, ...]
     max_seconds: int = 0
+    extend: bool = False
 
 
 def issue(request: Obj, namespace: str, name: str, views: Views, signer: TokenSigner, issuance: Issuance) -> Issued:
@@ -71,18 +82,23 @@ def issue(request: Obj, namespace: str, name: str, views: Views, signer: TokenSi
         warnings = (f"requested expiration of {seconds} seconds shortened to {issuance.max_seconds} seconds",)
         seconds = issuance.max_seconds
     audiences = list(spec.get("audiences") or issuance.audiences)
+    unasked = seconds == UNASKED_SECONDS and "pod" in bound and set(audiences) <= set(issuance.audiences)
+    extended = unasked and issuance.extend
+    life = min(EXTENDED_SECONDS, issuance.max_seconds or EXTENDED_SECONDS) if extended else seconds
     claims = bound_claims(
         issuer=signer.issuer,
         namespace=namespace,
         service_account=Bound(name, uid),
         audiences=audiences,
         now=issuance.now,
-        lifetime=timedelta(seconds=seconds),
+        lifetime=timedelta(seconds=life),
         jti=issuance.token_id,
         pod=bound.get("pod"),
         secret=bound.get("secret"),
         node=bound.get("node"),
     )
+    if extended:
+        claims["kubernetes.io"][WARN_AFTER] = claims["iat"] + seconds
     response: Obj = {
         "kind": "TokenRequest",
         "apiVersion": API_GROUP + "/v1",

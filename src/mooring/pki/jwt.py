@@ -96,6 +96,11 @@ class VerificationKeys:
         self.public_keys = tuple(keys)
         self._keys = {key_id(key): (algorithm(key), jwk(key)) for key in self.public_keys}
 
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """Names of the keys, in the order given."""
+        return tuple(self._keys)
+
     def candidates(self, header: Mapping[str, Any]) -> list[ECKey | RSAKey]:
         """The keys that may have signed a token with this header. Raises TokenRefusedError."""
         wanted = header["alg"]

@@ -26,11 +26,11 @@ from mooring.controllers import ControllerSettings, build
 from mooring.kinds import BY_PLURAL, RESOURCES
 from mooring.kinds.kind import Change
 from mooring.kinds.serviceallocation import api_address
-from mooring.pki.jwt import TokenSigner
 from mooring.plane.authentication import Authentication
 from mooring.plane.clientbundles import NAME, publish
 from mooring.plane.compaction import compact_forever
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
+from mooring.plane.lastuses import record_forever
 from mooring.plane.material import Material
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.reconcile.leader import LeaderElector
@@ -117,6 +117,10 @@ class Plane:
         self._stack.push_async_callback(_cancelled, reloading)
         elector = asyncio.create_task(self._elector.run(self._reconciler.run), name="controllers")
         self._stack.push_async_callback(_cancelled, elector)
+        recorder = asyncio.create_task(
+            record_forever(self._authentication.last_uses, self.registry, self._clock), name="last uses"
+        )
+        self._stack.push_async_callback(_cancelled, recorder)
         compactor = asyncio.create_task(compact_forever(storage, self._clock), name="compaction")
         self._stack.push_async_callback(_cancelled, compactor)
 
@@ -159,11 +163,11 @@ class Plane:
             refusals=refusals,
             rbac=rbac,
             audiences=config.service_accounts.audiences,
-            token_signer=TokenSigner(material.token_key, config.service_accounts.issuer),
-            token_keys=authentication.verification_keys.public_keys,
+            tokens=authentication.tokens.keys,
             issuer=config.service_accounts.issuer,
             jwks_uri=config.service_accounts.jwks_uri or f"https://{address}/openid/v1/jwks",
             max_token_seconds=int(config.service_accounts.max_token.total_seconds()),
+            extend_tokens=config.service_accounts.extend,
             login_ttl=config.authentication.login_ttl,
             authority=material.authority,
             own_ca_believed=lambda: material.authority.certificate in authentication.bundles.clients,

@@ -12,15 +12,16 @@ from collections.abc import Callable
 from mooring.authn import table
 from mooring.authn.anonymous import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
+from mooring.authn.lastuses import LastUses
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.clock import Clock
 from mooring.config import ServerConfig
-from mooring.pki.jwt import VerificationKeys
 from mooring.pki.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.material import Material
 from mooring.plane.openid import OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
+from mooring.plane.tokenkeys import FollowedTokenKeys
 from mooring.plane.webhook import TokenWebhook
 from mooring.server.httptarget import HttpTarget
 from mooring.server.secondstage import SecondStage, Target
@@ -35,7 +36,9 @@ class Authentication:
         self._entropy = entropy
         self.reloading = Reloading()
         self._targets: dict[str, Target] = {}
-        self.verification_keys = VerificationKeys(material.token_keys)
+        self.tokens = FollowedTokenKeys(material, config.service_accounts.issuer, self.reloading)
+        self.verification_keys = self.tokens.keys.verifying
+        self.last_uses = LastUses()
         self.second_stage = SecondStage(clock, entropy, self._targets)
         options = config.authentication
         self.bundles = ClientBundles(options, material.authority.certificate, self.reloading)
@@ -55,6 +58,9 @@ class Authentication:
                 client_trust=ClientTrust(self.bundles.clients),
                 issuers=config.service_accounts.issuers,
                 service_account_keys=self.verification_keys,
+                service_account_lookup=config.service_accounts.lookup,
+                api_audiences=config.service_accounts.audiences,
+                last_uses=self.last_uses,
                 bootstrap_tokens=True,
                 user_token_keys=self.verification_keys if options.login_ttl else None,
                 oidc=oidc,
@@ -65,6 +71,7 @@ class Authentication:
         )
         self.passwords = options.passwords
         self.bundles.follow_with(self.authenticators)
+        self.tokens.follow_with(self.authenticators)
 
     def start(self) -> None:
         """Ask for what must be asked for before anybody comes."""

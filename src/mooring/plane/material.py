@@ -3,7 +3,7 @@
 Layout (kubeadm's names) under `<data-dir>`:
     pki/ca.crt, ca.key                  the cluster CA (10 years); signs clients, nodes and the server itself
     pki/apiserver.crt, apiserver.key    the serving pair; remade when a name is missing or a third of its life is left
-    pki/sa.key, sa.pub                  signs service-account tokens
+    pki/sa.key, sa.pub                  signs and verifies service-account tokens, unless flags name other files
     admin.conf                          O=kubeadm:cluster-admins: its power is a binding that can be taken away
     super-admin.conf                    O=system:masters: passes every authorizer; keep it in a safe
 
@@ -69,6 +69,9 @@ class Material:
     serving_key: PrivateKey
     token_key: PrivateKey
     token_keys: tuple[PublicKey, ...]
+    token_signing_file: str = ""
+    token_key_files: tuple[str, ...] = ()
+    """Where the keys of tokens were read, so that the files can be followed; empty: they are in memory only."""
 
     @property
     def ca_pem(self) -> bytes:
@@ -125,14 +128,39 @@ class _Preparation:
         make_directory(self.pki)
         authority = self._authority()
         serving_chain, serving_key = self._serving(authority)
-        token_key = self._key("sa.key")
-        if not (self.pki / "sa.pub").exists():
-            self._write(self.pki / "sa.pub", public_key_pem(token_key.public_key()))
-        token_keys = (token_key.public_key(), *self._load(self.pki / "sa.pub", load_public_keys))
+        signing_file, token_key = self._token_signing()
+        key_files = self._token_key_files(token_key)
+        others = (key for path in key_files for key in self._load(path, load_public_keys))
+        token_keys = (token_key.public_key(), *others)
         self._kubeconfig("admin.conf", authority, profiles.admin, profiles.ADMIN_NAME)
         self._kubeconfig("super-admin.conf", authority, profiles.super_admin, profiles.SUPER_ADMIN_NAME)
-        material = Material(authority, serving_chain, serving_key, token_key, tuple(_distinct(token_keys)))
+        material = Material(
+            authority,
+            serving_chain,
+            serving_key,
+            token_key,
+            tuple(_distinct(token_keys)),
+            str(signing_file),
+            tuple(map(str, key_files)),
+        )
         return Prepared(material, tuple(self.made))
+
+    def _token_signing(self) -> tuple[Path, PrivateKey]:
+        named = self.config.service_accounts.signing_key_file
+        if named:
+            return Path(named), self._load(Path(named), load_private_key)
+        return self.pki / "sa.key", self._key("sa.key")
+
+    def _token_key_files(self, token_key: PrivateKey) -> tuple[Path, ...]:
+        """What verifies tokens beside the signing key: the files that were named, else our own."""
+        options, own = self.config.service_accounts, self.pki / "sa.pub"
+        if options.key_files:
+            return tuple(map(Path, options.key_files))
+        if not own.exists() and options.signing_key_file:
+            return ()
+        if not own.exists():
+            self._write(own, public_key_pem(token_key.public_key()))
+        return (own,)
 
     def _write(self, path: Path, data: bytes) -> None:
         write_atomic(path, data)

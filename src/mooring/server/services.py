@@ -14,6 +14,7 @@ from mooring.clock import Clock
 from mooring.pki.authority import Authority
 from mooring.pki.jwt import TokenSigner
 from mooring.pki.keys import PublicKey
+from mooring.pki.tokenkeys import TokenKeys
 from mooring.registry.store import Registry
 from mooring.server.health import HealthChecks
 from mooring.server.metrics import Metrics
@@ -35,11 +36,11 @@ class Services:
     refusals: Refusals
     rbac: Rbac
     audiences: Sequence[str]
-    token_signer: TokenSigner
-    token_keys: Sequence[PublicKey]
+    tokens: TokenKeys
     issuer: str
     jwks_uri: str
     max_token_seconds: int
+    extend_tokens: bool
     login_ttl: timedelta
     """The life of what a login gets; zero: there is none."""
     authority: Authority
@@ -50,3 +51,13 @@ class Services:
     resources: Sequence[Resource]
     server_address: str
     """`host:port` under which clients reach this server, as discovery documents name it."""
+
+    @property
+    def token_signer(self) -> TokenSigner:
+        """Who signs tokens now."""
+        return self.tokens.signer
+
+    @property
+    def token_keys(self) -> Sequence[PublicKey]:
+        """What verifies tokens now."""
+        return self.tokens.verifying.public_keys

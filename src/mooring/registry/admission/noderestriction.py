@@ -5,20 +5,24 @@ Rules kept here (reference/kubernetes.md 3.4, 6.7), for users that are nodes (gr
   reports about itself, never node-restriction labels.
 * Its own Lease in kube-node-lease only, and its own CSINode.
 * Certificate requests for kubelet signers only with its own common name.
-* Pods as `mirrorpods` says. Service account tokens only bound to a pod that runs on it.
+* Pods as `mirrorpods` says. Service account tokens only bound to a pod that runs on it, and only for the one audience that a
+  volume of this pod asks a token for; for another, RBAC must allow the verb `request-serviceaccounts-token-audience` on the
+  audience, as a resource of the core group, by the account's name.
 A node that does not say which node it is may do none of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from mooring.authz.attributes import Attributes
 from mooring.authz.nodeidentity import node_name
 from mooring.identity import NODE_PREFIX
 from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.registry.admission import mirrorpods
 from mooring.registry.admission.csr import CSRS, requested
 from mooring.registry.admission.request import AdmissionRequest
+from mooring.wire.schema import Obj
 
 LEASE_NAMESPACE = "kube-node-lease"
 RESTRICTED = "node-restriction.kubernetes.io"
@@ -38,6 +42,7 @@ OWN_LABELS = frozenset(
     }
 )
 """What a kubelet reports about itself (k8s.io/kubelet well-known labels)."""
+REQUEST_AUDIENCE = "request-serviceaccounts-token-audience"
 OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
@@ -127,6 +132,34 @@ def _token(request: AdmissionRequest, node: str) -> None:
     pod = request.views["pods"].get(bound["name"], request.namespace)
     if pod is None or pod["metadata"].get("uid") != bound["uid"] or (pod.get("spec") or {}).get("nodeName") != node:
         raise request.forbidden("node requested token bound to a pod that does not run on it")
+    audiences = ((request.new or {}).get("spec") or {}).get("audiences") or [""]
+    if len(audiences) > 1:
+        raise request.forbidden("node may only request 0 or 1 audiences")
+    if audiences[0] not in _projected_audiences(pod) and not _audience_allowed(request, audiences[0]):
+        raise request.forbidden(
+            f'audience "{audiences[0]}" not found in pod spec volume, {request.user.username} is not authorized to request tokens '
+            "for this audience"
+        )
+
+
+def _projected_audiences(pod: Obj) -> Iterator[str]:
+    """Whom the tokens are for that volumes of the Pod ask for; "" is the API server."""
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if "serviceAccountToken" in source:
+                yield (source["serviceAccountToken"] or {}).get("audience") or ""
+
+
+def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:
+    asked = Attributes(
+        user=request.user,
+        verb=REQUEST_AUDIENCE,
+        version="v1",
+        resource=audience,
+        namespace=request.namespace,
+        name=request.name,
+    )
+    return bool(audience) and request.authorize(asked).allowed
 
 
 _CHECKS = {

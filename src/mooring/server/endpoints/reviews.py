@@ -133,6 +133,7 @@ async def service_account_token(context: Context, services: Services) -> Respons
             token_id=uuid4(services.entropy),
             audiences=tuple(services.audiences),
             max_seconds=services.max_token_seconds,
+            extend=services.extend_tokens,
         ),
     )
     context.warnings.extend(issued.warnings)

@@ -1,0 +1,53 @@
+"""Writes down, once a day, that a Secret's token was used: the label `kubernetes.io/legacy-token-last-used`.
+
+Rules kept here (reference/kubernetes.md 5.7): requests never wait for this. The label is a merge patch through the registry, of the
+very Secret that was used (by uid); what fails is noted again at the next use. Writes come one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mooring.authn.lastuses import LAST_USED, LastUse, LastUses
+from mooring.clock import Clock
+from mooring.errors import ConflictError, MooringError
+from mooring.kinds import BY_PLURAL
+from mooring.kinds.kind import Change
+from mooring.plane.firstboot import SYSTEM_USER
+from mooring.registry.store import Registry
+from mooring.wire.options import WriteOptions
+from mooring.wire.patch import merge_patch
+from mooring.wire.schema import Obj
+
+log = logging.getLogger("mooring.authentication")
+
+RECORD_SECONDS = 5.0
+"""A label that says a day need not be there at once; storms of first uses share commits."""
+
+
+async def record_forever(uses: LastUses, registry: Registry, clock: Clock) -> None:
+    """Every few seconds, write down what was noted. Runs until cancelled."""
+    while True:
+        await clock.sleep(RECORD_SECONDS)
+        await record(uses, registry, clock)
+
+
+async def record(uses: LastUses, registry: Registry, clock: Clock) -> None:
+    """Write down what was noted."""
+    for use in uses.take():
+        try:
+            await _labelled(use, registry, clock)
+        except MooringError as error:
+            log.warning("the last use of Secret %s/%s was not written down: %s", use.namespace, use.name, error)
+
+
+async def _labelled(use: LastUse, registry: Registry, clock: Clock) -> None:
+    patch = {"metadata": {"labels": {LAST_USED: use.day}}}
+
+    def apply(current: Obj) -> Obj:
+        if current["metadata"].get("uid") != use.uid:
+            raise ConflictError.of("", "secrets", use.name, "it is another Secret now")
+        return merge_patch(current, patch)
+
+    change = Change(SYSTEM_USER, clock.now())
+    await registry.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())
