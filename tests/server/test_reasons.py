@@ -1,0 +1,405 @@
+"""One refusal for each reason code, brought about in a real server and explained under the id that the caller got.
+
+To add a code: a row in `CASES` that makes the server refuse with it; or, where no request can, a line in `ELSEWHERE` with the place
+that proves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+
+from mooring.authn.oidcprovider import Published
+from mooring.authn.reasons import REASONS
+from mooring.authn.verdict import Call, CallFailed
+from mooring.config.authentication import authentication_options
+from mooring.config.serviceaccounts import DEFAULT_ISSUER
+from mooring.pki import names
+from mooring.pki.jwt import Bound, TokenSigner, bound_claims
+from mooring.pki.keys import generate_key
+from mooring.pki.keyset import parse_key_set
+from tests.support.jwtsigner import key_for, key_set, public, signed
+from tests.support.manualclock import ManualClock
+from tests.support.serverroom import Reply, Server, connection, open_server
+from tests.support.testca import Pair, ThrowawayCA, name_of, user_name
+
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+EXPLAIN = "/debug/authentication/refusals"
+TOKEN = "abcdef.0123456789abcdef"
+IDP = "https://idp.example"
+Drive = Callable[[Server], Awaitable[Reply]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes the server refuse, and what it must have been told before."""
+
+    drive: Drive
+    options: Callable[[Path], Mapping[str, Any]] = lambda directory: {}
+    """Keywords of `authentication_options`, given a directory for files."""
+    status: int = 401
+
+
+def token(text: str) -> Case:
+    """A bearer as it is."""
+    return Case(lambda server: server.get(SECRETS, token=text))
+
+
+# ── bootstrap tokens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bootstrap(bearer: str = TOKEN, later: int = 0, **data: str) -> Case:
+    """A bearer against a token's Secret with its data changed, `later` seconds on."""
+
+    async def drive(server: Server) -> Reply:
+        await server.bootstrap_token(TOKEN)
+        if data:
+            encoded = {key.replace("_", "-"): base64.b64encode(value.encode()).decode() for key, value in data.items()}
+            patched = await server.call(
+                "PATCH",
+                f"{SECRETS}/bootstrap-token-abcdef",
+                body={"data": encoded},
+                content_type="application/merge-patch+json",
+            )
+            assert patched.status == 200, patched.text
+        await server.clock.advance(later)
+        return await server.get(SECRETS, token=bearer)
+
+    return Case(drive)
+
+
+async def on_its_way_out(server: Server) -> Reply:
+    await server.bootstrap_token(TOKEN)
+    held = {"metadata": {"finalizers": ["example.com/hold"]}}
+    path = f"{SECRETS}/bootstrap-token-abcdef"
+    await server.call("PATCH", path, body=held, content_type="application/merge-patch+json")
+    assert (await server.call("DELETE", path)).status == 200
+    return await server.get(SECRETS, token=TOKEN)
+
+
+async def an_ordinary_secret(server: Server) -> Reply:
+    obj = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "Opaque", "stringData": {"token-id": "abcdef"}}
+    assert (await server.post(SECRETS, obj)).status == 201
+    return await server.get(SECRETS, token=TOKEN)
+
+
+# ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+CA_BIT = (x509.BasicConstraints(True, None), True)
+CLIENT = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
+SERVER = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+STRANGE = (x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0"), True)
+LIMITS = (x509.NameConstraints([x509.DirectoryName(names.subject("jane"))], None), True)
+ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
+"""The OID ecdsa-with-SHA256 in DER."""
+
+
+def presented(make: Callable[[ThrowawayCA], list[Pair | bytes]]) -> Case:
+    """A chain that the server's own CA, or somebody else, made."""
+
+    async def drive(server: Server) -> Reply:
+        chain = [one if isinstance(one, bytes) else one.der for one in make(server.ca)]
+        return await server.get(SECRETS, via=connection(chain))
+
+    return Case(drive)
+
+
+def below(make: Callable[[ThrowawayCA], Pair]) -> Case:
+    """A client's certificate issued by an intermediate."""
+
+    def chain(ca: ThrowawayCA) -> list[Pair | bytes]:
+        issuer = make(ca)
+        return [ca.custom("jane", issuer=issuer), issuer]
+
+    return presented(chain)
+
+
+def deep(ca: ThrowawayCA) -> list[Pair | bytes]:
+    upper = ca.intermediate("upper", path_length=0)
+    lower = ca.custom("lower", issuer=upper, extensions=[CA_BIT])
+    return [ca.custom("jane", issuer=lower), lower, upper]
+
+
+# ── tokens of service accounts ───────────────────────────────────────────────────────────────────────────────────
+
+
+def service_token(
+    header: Mapping[str, Any] | None = None, later: int = 0, stranger: bool = False, change: Any = None, **claims: Any
+) -> Case:
+    """A bound token of a ServiceAccount that is there, with claims changed (None leaves one out)."""
+
+    async def drive(server: Server) -> Reply:
+        found = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
+        made = bound_claims(
+            issuer=DEFAULT_ISSUER,
+            namespace="default",
+            service_account=Bound("robot", found.obj["metadata"]["uid"]),
+            audiences=[DEFAULT_ISSUER],
+            now=server.clock.now(),
+            lifetime=timedelta(hours=1),
+            jti="1",
+        )
+        if change is not None:
+            change(made["kubernetes.io"])
+        seconds = int(server.clock.now().timestamp())
+        said = {key: value + seconds if key in ("nbf", "iat") else value for key, value in claims.items()}
+        whole = {key: value for key, value in (made | said).items() if value is not None}
+        key = generate_key() if stranger else server.plane._material.token_key
+        text = TokenSigner(key, DEFAULT_ISSUER).sign(whole)
+        if header is not None:
+            real = json.loads(base64.urlsafe_b64decode(text.split(".")[0] + "=="))
+            encoded = base64.urlsafe_b64encode(json.dumps(real | header).encode()).rstrip(b"=").decode()
+            text = ".".join([encoded, *text.split(".")[1:]])
+        await server.clock.advance(later)
+        return await server.get(SECRETS, token=text)
+
+    return Case(drive)
+
+
+def bound_to(kind: str, uid: str = "1", deleted: bool = False) -> Case:
+    """A token bound to the object `held` of this kind."""
+
+    async def drive(server: Server) -> Reply:
+        if deleted:
+            obj = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
+            held = await server.create("secrets", obj)
+            await server.call("DELETE", "/api/v1/namespaces/default/secrets/held")
+            await server.clock.advance(120)
+            wanted = held.obj["metadata"]["uid"]
+        else:
+            wanted = uid
+
+        def change(private: dict[str, Any]) -> None:
+            private[kind] = {"name": "held", "uid": wanted}
+
+        return await service_token(change=change).drive(server)
+
+    return Case(drive)
+
+
+async def bound_to_another(server: Server) -> Reply:
+    await server.create("secrets", {"metadata": {"name": "held"}})
+    return await bound_to("secret", uid="another").drive(server)
+
+
+# ── OpenID providers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+OIDC = {"oidc_issuer_url": IDP, "oidc_client_id": "us"}
+RULES = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: https://idp.example, audiences: [us]}
+  claimMappings: {username: {expression: "string(claims.name)"}, groups: {claim: groups, prefix: ""}}
+  claimValidationRules: [{expression: "claims.good == true", message: be good}, {claim: team, requiredValue: blue}]
+  userValidationRules: [{expression: "user.username != 'mallory'", message: not mallory}]
+"""
+
+
+class Nobody:
+    """A provider that is down."""
+
+    async def exchange(self, call: Call) -> CallFailed:
+        return CallFailed("nobody listens there")
+
+
+def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: Any) -> Case:
+    """A token of the provider, whose keys are known unless it is not ready; claims changed (None leaves one out)."""
+
+    async def drive(server: Server) -> Reply:
+        authentication = server.plane._authentication
+        (issuer,) = authentication.openid._authenticator.issuers
+        authentication._targets[issuer.provider.target] = Nobody()
+        if ready:
+            keys = parse_key_set(key_set(public(key_for("RS256"))))
+            issuer.learn(Published(keys, f"{IDP}/keys", timedelta(hours=1)), server.clock.now())
+        seconds = int(server.clock.now().timestamp())
+        usual = {"iss": IDP, "aud": "us", "sub": "jane", "exp": seconds + 600}
+        usual |= {"good": True, "team": "blue", "name": "jane"} if rules else {}
+        said = {key: value for key, value in (usual | claims).items() if value is not None}
+        return await server.get(SECRETS, token=signed(said, key_for("RS256"), kid=kid))
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        if not rules:
+            email = {"oidc_username_claim": "email"} if "email" in claims else {}
+            return OIDC | email
+        file = directory / "authentication.yaml"
+        file.write_text(RULES)
+        return {"authentication_config": str(file)}
+
+    return Case(drive, options)
+
+
+# ── proxies and WebSockets ───────────────────────────────────────────────────────────────────────────────────────
+
+PROXIES = ThrowawayCA("proxies", ManualClock().now())
+
+
+def proxied(name: str, *headers: tuple[str, str]) -> Case:
+    """A proxy's certificate with this common name."""
+
+    async def drive(server: Server) -> Reply:
+        proxy = PROXIES.custom(
+            name,
+            not_before=server.clock.now() - timedelta(hours=1),
+            not_after=server.clock.now() + timedelta(hours=1),
+        )
+        return await server.get(SECRETS, via=connection([proxy.der]), headers=headers)
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        now_valid = directory / "proxies.crt"
+        now_valid.write_bytes(PROXIES.certificate_pem)
+        return {
+            "requestheader_client_ca_file": str(now_valid),
+            "requestheader_allowed_names": ("front",),
+            "requestheader_username_headers": ("X-Remote-User",),
+        }
+
+    return Case(drive, options)
+
+
+def subprotocols(*offered: str) -> Case:
+    """A request for a WebSocket that offers these."""
+    upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
+    headers = [
+        *upgrade,
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+        ("Sec-WebSocket-Protocol", ", ".join(offered)),
+    ]
+    return Case(lambda server: server.get(f"{SECRETS}?watch=1", via=connection(), headers=headers))
+
+
+BEARER = "base64url.bearer.authorization.k8s.io."
+
+CASES: Mapping[str, Case] = {
+    "unknown-token": token("what is this"),
+    "unknown-id": token(TOKEN),
+    "wrong-secret": bootstrap("abcdef.fedcba9876543210"),
+    "id-mismatch": bootstrap(token_id="abcdee"),
+    "expired": bootstrap(later=3600 * 4),
+    "usage-missing": bootstrap(usage_bootstrap_authentication="no"),
+    "bad-groups": bootstrap(auth_extra_groups="system:masters"),
+    "deleting": Case(on_its_way_out),
+    "wrong-type": Case(an_ordinary_secret),
+    "unknown-ca": presented(lambda ca: [ThrowawayCA("stranger", ca.now).client("jane")]),
+    "bad-signature": presented(lambda ca: [ThrowawayCA("kubernetes", ca.now).client("jane")]),
+    "malformed": presented(lambda ca: [b"junk"]),
+    "too-large": presented(lambda ca: [ca.client("jane")] * 11),
+    "not-yet-valid": presented(lambda ca: [ca.custom("jane", not_before=ca.now + timedelta(seconds=40))]),
+    "weak-key": presented(lambda ca: [ca.custom("jane", key=rsa.generate_private_key(65537, 1024))]),
+    "weak-signature": presented(lambda ca: [ca.client("jane").der.replace(ECDSA_SHA256, ECDSA_SHA256[:-1] + b"\x7f")]),
+    "unknown-critical-extension": presented(lambda ca: [ca.custom("jane", extensions=[CLIENT, STRANGE])]),
+    "not-a-ca": below(lambda ca: ca.client("john")),
+    "path-too-long": presented(deep),
+    "constrained-names": below(lambda ca: ca.custom("limited", extensions=[CA_BIT, LIMITS])),
+    "wrong-usage": presented(lambda ca: [ca.custom("jane", extensions=[SERVER])]),
+    "bad-uid": presented(
+        lambda ca: [ca.custom(name_of(user_name("jane"), (names.UID_ATTRIBUTE, "1"), (names.UID_ATTRIBUTE, "2")))]
+    ),
+    "certificate-without-common-name": Case(presented(lambda ca: [ca.custom(x509.Name([]))]).drive, status=403),
+    "unsupported-algorithm": service_token(header={"alg": "none"}),
+    "unknown-key": service_token(stranger=True),
+    "missing-expiry": service_token(exp=None),
+    "issued-in-future": service_token(iat=100),
+    "wrong-audience": service_token(aud=["somebody else"]),
+    "malformed-claims": service_token(sub="somebody else"),
+    "bound-object-gone": bound_to("secret"),
+    "bound-object-replaced": Case(bound_to_another),
+    "bound-object-deleted": bound_to("secret", deleted=True),
+    "provider-not-ready": id_token(ready=False),
+    "keys-not-fetched": id_token(kid="another"),
+    "missing-claim": id_token(sub=None),
+    "malformed-claim": id_token(sub=5),
+    "email-not-verified": id_token(email="jane@example.com", email_verified=False),
+    "mapping-failed": id_token(rules=True, name=""),
+    "claim-rule": id_token(rules=True, good=False),
+    "wrong-claim": id_token(rules=True, team="red"),
+    "user-rule": id_token(rules=True, name="mallory"),
+    "distributed-claim": id_token(
+        rules=True, _claim_names={"groups": "there"}, _claim_sources={"there": {"endpoint": "http://plain.example"}}
+    ),
+    "proxy-name-not-allowed": proxied("back", ("X-Remote-User", "jane")),
+    "no-user-header": Case(proxied("front").drive, proxied("front").options),
+    "token-repeated": subprotocols(f"{BEARER}YQ", f"{BEARER}YQ", "x"),
+    "token-not-base64url": subprotocols(f"{BEARER}Y", "x"),
+    "token-not-utf8": subprotocols(f"{BEARER}_w", "x"),
+    "no-other-subprotocol": subprotocols(f"{BEARER}YQ"),
+}
+
+ELSEWHERE: Mapping[str, str] = {
+    "not-asked": "tests/authn/test_chain.py: it stands beside another verdict",
+    "undecided": "tests/authn/test_chain.py: no authenticator of ours asks twice",
+    "timed-out": "tests/server/test_secondstage.py",
+    "failed": "tests/server/test_secondstage.py",
+    "too-busy": "tests/server/test_secondstage.py",
+    "too-many-guesses": "tests/server/test_secondstage.py",
+    "wrong-issuer": "tests/pki/test_jwt.py: a token of another issuer is nobody's here, which is unknown-token",
+    "unknown-password": "tests/server/test_refusals.py, by a dry run: no server without passwords reads one",
+    "bound-object-unknown-kind": "tests/authn/test_serviceaccount.py: every kind that a claim can name is kept here",
+    "invalidated": "tests/authn/test_legacyserviceaccount.py",
+    "unknown-user": "tests/authn/test_passwordfile.py",
+    "wrong-password": "tests/authn/test_passwordfile.py",
+    **dict.fromkeys(
+        (
+            "no-keystone-name",
+            "wrong-user-or-password",
+            "needs-more-than-a-password",
+            "keystone-forbids",
+            "keystone-not-found",
+            "keystone-busy",
+            "keystone-failed",
+            "keystone-unexpected-status",
+            "keystone-unreachable",
+            "keystone-answer-unreadable",
+            "reserved-name",
+        ),
+        "tests/authn/test_keystone.py",
+    ),
+    **dict.fromkeys(
+        (
+            "webhook-unreachable",
+            "webhook-error",
+            "webhook-bad-answer",
+            "refused-by-webhook",
+            "token-too-long",
+            "token-not-text",
+        ),
+        "tests/authn/test_webhook.py",
+    ),
+    "path-not-anonymous": "tests/authn/test_anonymous.py: nothing was offered, so no step is kept",
+}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_refusal_is_explained_by(code: str, tmp_path: Path) -> None:
+    case = CASES[code]
+
+    async def body() -> None:
+        async with open_server(authentication=authentication_options(**case.options(tmp_path))) as server:
+            refused = await case.drive(server)
+            assert refused.status == case.status, refused.text
+            if case.status == 401:
+                assert refused.message == "Unauthorized"
+            told = (await server.get(f"{EXPLAIN}/{refused.headers['audit-id']}")).obj
+            reasons = {step.get("reason") for step in told["authenticators"]}
+            assert code in reasons | {told.get("why")}, told
+            assert TOKEN.partition(".")[2] not in json.dumps(told)
+
+    asyncio.run(body())
+
+
+def test_every_reason_is_brought_about() -> None:
+    assert CASES.keys() & ELSEWHERE.keys() == set()
+    assert set(REASONS) - CASES.keys() - ELSEWHERE.keys() == set()
+    assert (CASES.keys() | ELSEWHERE.keys()) - set(REASONS) == set()
