@@ -25,10 +25,7 @@ async def test_the_day_is_written_as_a_label_beside_the_others(room: Room) -> No
     uses = LastUses()
     recorder = asyncio.create_task(record_forever(uses, room.registry, room.clock))
     uses.note(made.obj, room.clock.now())
-    assert (
-        LAST_USED
-        not in room.registry.views["secrets"].get("s", made.obj["metadata"]["namespace"])["metadata"]["labels"]
-    )  # type: ignore[index] # it is there
+    assert (await room.get("secrets", "s")).obj["metadata"]["labels"] == {"mine": "1"}
     await room.clock.advance(RECORD_SECONDS)
     await settle()
     kept = (await room.get("secrets", "s")).obj
