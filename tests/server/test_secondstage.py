@@ -212,6 +212,16 @@ def test_a_storm_of_passwords_is_refused_beyond_the_queue(monkeypatch: pytest.Mo
     staged(test)
 
 
+def test_a_storm_within_one_turn_of_the_event_loop_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+        monkeypatch.setattr(secondstage, "MAX_ASKING", 2)
+        found = await asyncio.gather(*(verdict(stage, Later(foreign=answered)) for _ in range(5)))
+        assert found == [ALICE, ALICE, *[Rejected("too-busy")] * 3]
+        assert await verdict(stage, Later(foreign=answered)) == ALICE, "and over when it is over"
+
+    staged(test)
+
+
 def test_closing_gives_up_what_is_under_way() -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
         waiting = asyncio.create_task(verdict(stage, Later(foreign=silent)))

@@ -94,17 +94,21 @@ class SecondStage:
             flight = asyncio.create_task(self._find_out(name, later), name=f"authenticate-{name}")
             self._tasks.add(flight)
             flight.add_done_callback(self._tasks.discard)
+            self._count(later, 1)  # now, not when the task begins: a thousand may come in one turn of the event loop
+            flight.add_done_callback(lambda _: self._count(later, -1))
             if later.key is not None:
                 place = (name, later.key)
                 self._flights[place] = flight
                 flight.add_done_callback(lambda _: self._flights.pop(place, None))
         return await asyncio.shield(flight)
 
-    async def _find_out(self, name: str, later: Later) -> Verdict | None:
+    def _count(self, later: Later, change: int) -> None:
         if later.compute:
-            self._computing += 1
+            self._computing += change
         else:
-            self._asking += 1
+            self._asking += change
+
+    async def _find_out(self, name: str, later: Later) -> Verdict | None:
         try:
             async with asyncio.timeout(later.deadline):
                 verdict = await self._verdict(name, later)
@@ -114,11 +118,6 @@ class SecondStage:
             # its text may hold what it was given: the type says enough, and the operator's own module logs for itself
             log.warning("authenticator %s failed: %s", name, type(error).__name__)
             verdict = Rejected(FAILED, type(error).__name__)
-        finally:
-            if later.compute:
-                self._computing -= 1
-            else:
-                self._asking -= 1
         if later.found is not None and verdict is not None:
             later.found(verdict, self._clock.now())
         return verdict
