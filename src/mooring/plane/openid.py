@@ -65,6 +65,7 @@ class OpenIdIssuers:
         self._configs: tuple[IssuerConfig, ...] = ()
         self._keepers: list[_Keeper] = []
         self._made = 0
+        self._waiting: list[_Keeper] = []
         self._changing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -88,10 +89,12 @@ class OpenIdIssuers:
         if self._changing is not None:
             self._changing.cancel()
             self._changing = None
+            self._begun(self._end(self._waiting), "oidc-end")
         if tuple(configs) == self._configs:
             return
-        keepers = self._keepers_of(configs)
-        self._changing = self._begun(self._take_over(tuple(configs), keepers), "oidc-change")
+        self._waiting = self._keepers_of(configs)
+        self._keep(self._waiting)
+        self._changing = self._begun(self._take_over(tuple(configs), self._waiting), "oidc-change")
 
     async def close(self) -> None:
         """Stop asking. The targets are closed by who gave them."""
@@ -150,29 +153,25 @@ class OpenIdIssuers:
             issuer.fail(str(error))
 
     async def _take_over(self, configs: tuple[IssuerConfig, ...], keepers: list[_Keeper]) -> None:
-        self._keep(keepers)
-        waiting = asyncio.ensure_future(asyncio.gather(*(keeper.ready.wait() for keeper in keepers)))
+        everyone = asyncio.ensure_future(_all_ready(keepers))
         timer = asyncio.ensure_future(self._clock.sleep(HEALTHY_SECONDS))
-        healthy = False
         try:
-            await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
-            healthy = all(keeper.ready.is_set() for keeper in keepers)
+            await asyncio.wait((everyone, timer), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
+            everyone.cancel()
             timer.cancel()
-            if not healthy:
-                await self._end(keepers)
-        if not healthy:
+        self._changing = None
+        if not all(keeper.ready.is_set() for keeper in keepers):
             sick = "; ".join(f"{one.issuer.config.url}: {one.issuer.problem}" for one in keepers if one.issuer.problem)
             log.error(
                 "the changed authentication configuration is not used, the old one stays in force: not every issuer gave its "
                 "keys within %d s: %s", HEALTHY_SECONDS, sick,
             )  # fmt: skip
+            await self._end(keepers)
             return
         old, self._keepers, self._configs = self._keepers, keepers, configs
         self._authenticator.replace(keeper.issuer for keeper in keepers)
         log.info("the changed authentication configuration is in force: %d issuers", len(keepers))
-        self._changing = None
         self._begun(self._lingering(old), "oidc-linger")
 
     async def _lingering(self, keepers: Sequence[_Keeper]) -> None:
@@ -186,8 +185,13 @@ class OpenIdIssuers:
         for keeper in keepers:
             if keeper.task is not None:
                 keeper.task.cancel()
-            self._targets.pop(keeper.issuer.provider.target, None)
             await keeper.target.close()
+            self._targets.pop(keeper.issuer.provider.target, None)
+
+
+async def _all_ready(keepers: Sequence[_Keeper]) -> None:
+    for keeper in keepers:
+        await keeper.ready.wait()
 
 
 def configure(

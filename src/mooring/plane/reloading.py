@@ -62,7 +62,7 @@ class Reloading:
             except MooringError as error:
                 log.error("%s was changed and is not used, the last good content stays in force: %s", file.path, error)
             else:
-                log.info("%s was changed and is in force", file.path)
+                log.info("%s was changed and has been read", file.path)
 
     async def run(self, clock: Clock) -> None:
         """Look for ever."""

@@ -1,0 +1,357 @@
+"""Issuers at work: when providers are asked, and when a changed configuration takes over (reference/kubernetes.md 5.8, 5.9)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+
+import pytest
+
+from mooring.authn.anonymous import AnonymousAccess
+from mooring.authn.claims import Claim, Identification
+from mooring.authn.credentials import Credentials
+from mooring.authn.jwtissuer import IssuerConfig
+from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Rejected
+from mooring.config.authentication import AuthenticationOptions, OidcFlags
+from mooring.errors import ConfigError
+from mooring.plane.openid import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, OpenIdIssuers, configure
+from mooring.plane.reloading import Reloading
+from mooring.secret import Secret
+from mooring.server.secondstage import SecondStage, Target
+from tests.support.jwtsigner import key_for, key_set, public, signed
+from tests.support.manualclock import ManualClock, settle
+from tests.support.testca import ThrowawayCA
+
+KEY = key_for("ES256")
+ISSUER, OTHER = "https://one.example", "https://two.example"
+CA = ThrowawayCA()
+
+
+def config(url: str = ISSUER, prefix: str = "", ca_pem: bytes = b"") -> IssuerConfig:
+    identification = Identification(username=Claim("sub", prefix))
+    return IssuerConfig(url=url, audiences=("kubernetes",), identification=identification, ca_pem=ca_pem)
+
+
+class Room:
+    """Issuers over a clock that stands still, and providers that answer when they are told to."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.targets: dict[str, Target] = {}
+        self.authenticator = OidcAuthenticator()
+        self.stage = SecondStage(self.clock, lambda size: b"\x7f" * size, self.targets)
+        self.issuers = OpenIdIssuers(self.authenticator, self.stage, self.targets, self.clock)
+        self.down: set[str] = set()
+        self.asked: list[str] = []
+
+    async def exchange(self, call: Call) -> Answer | CallFailed:
+        """Every provider there is."""
+        self.asked.append(call.url)
+        issuer = "/".join(call.url.split("/")[:3])
+        if issuer in self.down:
+            return CallFailed("nobody there")
+        if call.url.endswith("/jwks"):
+            return Answer(200, {"cache-control": "max-age=600"}, key_set(public(KEY)))
+        return Answer(200, {}, json.dumps({"issuer": issuer, "jwks_uri": f"{issuer}/jwks"}).encode())
+
+    def reached(self) -> None:
+        """From now on the targets that were made lead to the providers of this room."""
+        for name in self.targets:
+            self.targets[name] = self
+
+    def begin(self, *configs: IssuerConfig) -> None:
+        self.issuers.begin(configs)
+        self.reached()
+
+    def change(self, *configs: IssuerConfig) -> None:
+        self.issuers.change(configs)
+        self.reached()
+
+    def says(self, issuer: str = ISSUER) -> str:
+        """The name that a good token of the issuer gets, or why it is refused."""
+        exp = self.clock.now().timestamp() + 60
+        token = signed({"iss": issuer, "aud": "kubernetes", "exp": exp, "sub": "jane"}, KEY, "ES256")
+        credentials = Credentials(bearer=Secret(token))
+        verdict = self.authenticator.authenticate(credentials, {}, self.clock.now(), ())
+        if isinstance(verdict, Accepted):
+            return verdict.user.username
+        return verdict.reason if isinstance(verdict, Rejected) else "not mine"
+
+
+Test = Callable[[Room], Awaitable[None]]
+
+
+def in_room(test: Test) -> Callable[[], None]:
+    @wraps(test)
+    def run() -> None:
+        async def body() -> None:
+            room = Room()
+            try:
+                await test(room)
+            finally:
+                await room.issuers.close()
+                await room.stage.close()
+
+        asyncio.run(body())
+
+    del run.__wrapped__  # pytest would see the room as a fixture
+    return run
+
+
+@in_room
+async def test_at_start_the_provider_is_asked_until_it_gives_its_keys(room: Room) -> None:
+    room.down.add(ISSUER)
+    room.begin(config())
+    assert room.says() == "provider-not-ready"
+    assert room.issuers.unready == 1
+    room.issuers.start()
+    await room.clock.advance(0)
+    assert room.asked == [f"{ISSUER}/.well-known/openid-configuration"]
+    await room.clock.advance(RETRY_SECONDS * 3)
+    assert len(room.asked) == 4
+    room.down.clear()
+    await room.clock.advance(RETRY_SECONDS)
+    assert room.says() == "jane"
+    assert room.issuers.unready == 0
+
+
+@in_room
+async def test_keys_are_asked_for_again_when_they_have_lived_their_time(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    await room.clock.advance(599)
+    assert len(room.asked) == 2
+    await room.clock.advance(1)
+    assert len(room.asked) == 4
+    room.down.add(ISSUER)
+    await room.clock.advance(600 + RETRY_SECONDS * 3)
+    assert len(room.asked) == 8, "one that is down is asked again and again"
+    assert room.says() == "jane", "what is known stays in force"
+
+
+@in_room
+async def test_a_change_takes_over_when_every_issuer_gave_its_keys(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    await settle()
+    room.down.add(OTHER)
+    room.change(config(prefix="new:"), config(OTHER))
+    await room.clock.advance(RETRY_SECONDS * 2)
+    assert (room.says(), room.says(OTHER)) == ("jane", "not mine")
+    room.down.clear()
+    await room.clock.advance(RETRY_SECONDS)
+    assert (room.says(), room.says(OTHER)) == ("new:jane", "jane")
+
+
+@in_room
+async def test_a_change_that_does_not_work_within_a_minute_is_given_up(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    await settle()
+    room.down.add(OTHER)
+    room.change(config(prefix="new:"), config(OTHER))
+    await room.clock.advance(HEALTHY_SECONDS)
+    room.down.clear()
+    asked = len(room.asked)
+    await room.clock.advance(HEALTHY_SECONDS)
+    assert (room.says(), room.says(OTHER)) == ("jane", "not mine")
+    assert len(room.asked) == asked, "nobody asks for what is not used"
+    assert len(room.targets) == 1
+
+
+def test_why_a_change_is_given_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    @in_room
+    async def test(room: Room) -> None:
+        room.begin()
+        room.issuers.start()
+        room.down.add(OTHER)
+        room.change(config(), config(OTHER))
+        await room.clock.advance(HEALTHY_SECONDS)
+
+    with caplog.at_level(logging.ERROR, "mooring.authentication"):
+        test()
+    assert caplog.messages == [
+        "the changed authentication configuration is not used, the old one stays in force: not every issuer gave its keys "
+        "within 60 s: https://two.example: the discovery document: nobody there"
+    ]
+
+
+@in_room
+async def test_a_change_that_waits_is_replaced_by_the_next(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    room.down.add(OTHER)
+    room.change(config(prefix="second:"), config(OTHER))
+    await settle()
+    room.change(config(prefix="third:"))
+    await settle()
+    assert room.says() == "third:jane"
+    room.down.clear()
+    await room.clock.advance(HEALTHY_SECONDS)
+    assert (room.says(), room.says(OTHER)) == ("third:jane", "not mine")
+
+
+@in_room
+async def test_going_back_to_what_is_in_force_gives_up_the_change_that_waits(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    room.down.add(OTHER)
+    room.change(config(OTHER))
+    await settle()
+    room.change(config())
+    room.down.clear()
+    await room.clock.advance(HEALTHY_SECONDS)
+    assert (room.says(), room.says(OTHER)) == ("jane", "not mine")
+    assert len(room.targets) == 1
+
+
+@in_room
+async def test_connections_of_the_old_configuration_stay_for_a_while(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    await settle()
+    room.change(config(prefix="new:"))
+    await room.clock.advance(LINGER_SECONDS - 1)
+    assert len(room.targets) == 2
+    await room.clock.advance(1)
+    assert len(room.targets) == 1
+    assert room.says() == "new:jane"
+
+
+@in_room
+async def test_changes_before_anybody_could_look_leave_nothing_behind(room: Room) -> None:
+    room.begin(config())
+    for prefix in ("a:", "b:", "c:"):
+        room.change(config(prefix=prefix))
+    await room.clock.advance(LINGER_SECONDS)
+    assert room.says() == "c:jane"
+    assert len(room.targets) == 1
+
+
+@in_room
+async def test_all_issuers_can_be_taken_away(room: Room) -> None:
+    room.begin(config())
+    room.issuers.start()
+    await settle()
+    room.change()
+    await settle()
+    assert room.says() == "not mine"
+
+
+@in_room
+async def test_every_issuer_has_its_own_trust(room: Room) -> None:
+    room.begin(config(ca_pem=CA.certificate_pem), config(OTHER))
+    assert len(room.targets) == 2
+    with pytest.raises(ConfigError, match="the CA to verify the server with cannot be used"):
+        room.change(config(ca_pem=b"none"))
+    assert len(room.targets) == 2
+
+
+FILE = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: https://one.example, audiences: [kubernetes]}
+  claimMappings: {username: {claim: sub, prefix: "PREFIX"}}
+anonymous: {enabled: true, conditions: [{path: /livez}]}
+"""
+
+
+def written(path: Path, text: str, reloading: Reloading) -> None:
+    path.write_text(text)
+    reloading.look()
+    reloading.look()
+
+
+def test_a_file_is_followed_except_for_anonymous_access(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "authentication.yaml"
+    path.write_text(FILE)
+    reloading = Reloading()
+
+    @in_room
+    async def test(room: Room) -> None:
+        said = configure(AuthenticationOptions(config_file=str(path)), room.issuers, reloading, ())
+        assert said == AnonymousAccess(True, frozenset({"/livez"}))
+        room.reached()
+        room.issuers.start()
+        await settle()
+        assert room.says() == "PREFIXjane"
+        for wrong in (FILE.replace("/livez", "/readyz"), FILE.replace("claim:", "clam:"), FILE.split("anonymous")[0]):
+            written(path, wrong, reloading)
+            room.reached()
+            await settle()
+            assert room.says() == "PREFIXjane"
+        written(path, FILE.replace("PREFIX", "new:"), reloading)
+        room.reached()
+        await settle()
+        assert room.says() == "new:jane"
+
+    with caplog.at_level(logging.ERROR):
+        test()
+    said = [message.partition("in force: ")[2] for message in caplog.messages]
+    assert said == [
+        f"{path}: anonymous: it cannot change while the server runs; restart the server",
+        f'{path}: jwt[0].claimMappings.username.clam: unknown field, did you mean "claim"?; '
+        "jwt[0].claimMappings.username: Required value: give a claim or an expression",
+        f"{path}: anonymous: it cannot change while the server runs; restart the server",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(FILE.replace("https", "http"), "the scheme must be https", id="a wrong file"),
+        pytest.param(FILE.replace("one.example", "mooring.example"), "this server's own tokens", id="our own issuer"),
+    ],
+)
+def test_a_file_that_is_wrong_at_start_stops_the_start(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "authentication.yaml"
+    path.write_text(text)
+    options = AuthenticationOptions(config_file=str(path))
+    with pytest.raises(ConfigError, match=said):
+        configure(options, Room().issuers, Reloading(), ["https://mooring.example"])
+
+
+def test_anonymous_access_by_flag_and_by_file_contradict(tmp_path: Path) -> None:
+    path = tmp_path / "authentication.yaml"
+    path.write_text(FILE)
+    options = AuthenticationOptions(config_file=str(path), anonymous_said=True)
+    with pytest.raises(ConfigError, match="cannot be combined with --anonymous-auth"):
+        configure(options, Room().issuers, Reloading(), ())
+
+
+def test_flags_and_the_file_of_their_ca_are_followed(tmp_path: Path) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_bytes(CA.certificate_pem)
+    reloading = Reloading()
+
+    @in_room
+    async def test(room: Room) -> None:
+        flags = OidcFlags(issuer_url=ISSUER, client_id="kubernetes", ca_file=str(path), signing_algorithms=("ES256",))
+        assert configure(AuthenticationOptions(oidc=flags), room.issuers, reloading, ()) is None
+        room.reached()
+        room.issuers.start()
+        await settle()
+        assert room.says() == f"{ISSUER}#jane"
+        written(path, ThrowawayCA().certificate_pem.decode(), reloading)
+        assert len(room.targets) == 2, "the other trust is tried, and takes over when it works"
+
+    test()
+
+
+def test_flags_without_a_ca_trust_the_machine() -> None:
+    room = Room()
+    flags = OidcFlags(issuer_url=ISSUER, client_id="kubernetes")
+    assert configure(AuthenticationOptions(oidc=flags), room.issuers, Reloading(), ()) is None
+    assert [issuer.config.ca_pem for issuer in room.authenticator.issuers] == [b""]
+
+
+def test_nothing_said_is_no_issuer() -> None:
+    room = Room()
+    assert configure(AuthenticationOptions(), room.issuers, Reloading(), ()) is None
+    assert room.authenticator.issuers == ()
