@@ -11,14 +11,23 @@ import pytest
 from mooring import authn
 from mooring.authn.authenticator import NOTHING
 from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.ownauthenticator import ContainedAuthenticator
 from mooring.authn.requestheader import HeaderNames
 from mooring.authn.table import AUTHENTICATORS, Settings, build
+from mooring.authn.verdictcache import VerdictCache
 from mooring.authn.webhook import WebhookAuthenticator
 from mooring.pki.jwt import VerificationKeys
 from mooring.pki.keys import generate_key
 from mooring.pki.verify import ClientTrust
 
 KEYS = VerificationKeys([generate_key().public_key()])
+
+
+async def unasked(offered: object) -> object:
+    raise AssertionError("nobody asks")
+
+
+OWN = ContainedAuthenticator("own", unasked, timedelta(seconds=1), VerdictCache(b"k" * 32, timedelta(0)))
 EVERYTHING = Settings(
     request_header=(ClientTrust([]), HeaderNames(username=("x-remote-user",)), ()),
     client_trust=ClientTrust([]),
@@ -28,6 +37,7 @@ EVERYTHING = Settings(
     user_token_keys=KEYS,
     oidc=OidcAuthenticator(),
     webhook=WebhookAuthenticator("v1", (), timedelta(0), b"k" * 32),
+    own=(OWN,),
     anonymous=True,
 )
 
@@ -44,8 +54,14 @@ def test_everything_is_built_in_order_under_its_name() -> None:
         "user-token",
         "oidc",
         "webhook",
+        "own",
         "anonymous",
     ]
+
+
+def test_several_of_the_operators_own_keep_their_order() -> None:
+    second = ContainedAuthenticator("second", unasked, timedelta(seconds=1), VerdictCache(b"k" * 32, timedelta(0)))
+    assert build(Settings(anonymous=False, own=(second, OWN))) == (second, OWN)
 
 
 def test_only_anonymous_is_a_fallback() -> None:
@@ -61,7 +77,7 @@ def test_every_authenticator_class_of_the_room_is_in_the_table() -> None:
         classes |= {
             value
             for value in vars(found).values()
-            if isinstance(value, type) and hasattr(value, "authenticate") and value.__name__ != "Authenticator"
+            if isinstance(value, type) and hasattr(value, "authenticate") and not getattr(value, "_is_protocol", False)
         }
     assert {type(authenticator) for authenticator in build(EVERYTHING)} == classes
 

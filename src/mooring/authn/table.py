@@ -1,6 +1,7 @@
 """Every authenticator, in the order they are asked (law 10; reference/kubernetes.md 5.1).
 
-A row is a name and what builds the authenticator from `Settings`; None means that the settings do not want it.
+A row is a name and what builds the authenticator from `Settings`; None means that the settings do not want it. Only `own` may be
+several: those of the operator's own have names of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mooring.authn.clientcert import ClientCertificateAuthenticator
 from mooring.authn.lastuses import LastUses
 from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
 from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.ownauthenticator import ContainedAuthenticator
 from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.usertoken import UserTokenAuthenticator
@@ -44,11 +46,12 @@ class Settings:
     """Already built: who keeps its issuers' keys fresh holds it as well."""
     webhook: WebhookAuthenticator | None = None
     """Likewise: who follows its kubeconfig holds it."""
+    own: tuple[ContainedAuthenticator, ...] = ()
     anonymous: bool
     anonymous_paths: frozenset[str] = frozenset()
 
 
-Builder = Callable[[Settings], Authenticator | None]
+Builder = Callable[[Settings], Authenticator | tuple[Authenticator, ...] | None]
 
 
 def _request_header(settings: Settings) -> Authenticator | None:
@@ -89,6 +92,10 @@ def _webhook(settings: Settings) -> Authenticator | None:
     return settings.webhook
 
 
+def _own(settings: Settings) -> tuple[Authenticator, ...]:
+    return settings.own
+
+
 def _anonymous(settings: Settings) -> Authenticator | None:
     return Anonymous(AnonymousAccess(True, settings.anonymous_paths)) if settings.anonymous else None
 
@@ -102,11 +109,18 @@ AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
     ("user-token", _user_token),
     ("oidc", _oidc),
     ("webhook", _webhook),
+    ("own", _own),
     ("anonymous", _anonymous),
 )
 
 
 def build(settings: Settings) -> tuple[Authenticator, ...]:
     """The authenticators these settings want, in order."""
-    built = (builder(settings) for _, builder in AUTHENTICATORS)
-    return tuple(authenticator for authenticator in built if authenticator is not None)
+    found: list[Authenticator] = []
+    for _, builder in AUTHENTICATORS:
+        built = builder(settings)
+        if isinstance(built, tuple):
+            found += built
+        elif built is not None:
+            found.append(built)
+    return tuple(found)

@@ -20,6 +20,7 @@ from mooring.pki.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.material import Material
 from mooring.plane.openid import OpenIdIssuers, configure
+from mooring.plane.ownauthenticators import OwnAuthenticators
 from mooring.plane.reloading import Reloading
 from mooring.plane.tokenkeys import FollowedTokenKeys
 from mooring.plane.webhook import TokenWebhook
@@ -51,6 +52,7 @@ class Authentication:
             if options.webhook
             else None
         )
+        self.own = OwnAuthenticators(options.own, entropy)
         anonymous = said or AnonymousAccess(config.anonymous_auth)
         self.authenticators: tuple[Authenticator, ...] = table.build(
             table.Settings(
@@ -65,6 +67,7 @@ class Authentication:
                 user_token_keys=self.verification_keys if options.login_ttl else None,
                 oidc=oidc,
                 webhook=self.webhook.authenticator if self.webhook else None,
+                own=self.own.authenticators,
                 anonymous=anonymous.enabled and "AlwaysAllow" not in config.authorization_modes,
                 anonymous_paths=anonymous.paths,
             )
@@ -81,6 +84,7 @@ class Authentication:
         """Stop asking, and end connections."""
         await self.openid.close()
         await self.second_stage.close()
+        await self.own.close()
         if self.webhook:
             await self.webhook.close()
         for target in self._targets.values():

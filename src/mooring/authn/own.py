@@ -1,0 +1,90 @@
+"""What an authenticator of your own imports, and the protocol that it keeps: a public interface (docs/authentication/your-own.md).
+
+Rules kept here:
+* What is here stays: names, fields and meanings change only as the changelog says, as flags do. Everything else of Mooring is
+  its own affair, and may change with any version.
+* An authenticator is a class, made once at start as `Class(options)`. Its `authenticate` either is a plain method, which runs
+  in a thread and may block, or an `async def`, which runs in the server's event loop and must not.
+* It answers with a `User`, `NotMine` or `Rejected`. Whatever else it does is a refusal, and its own affair: raising, hanging,
+  answering with something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from mooring.authn.verdict import NotMine, Rejected
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+
+__all__ = [
+    "BlockingAuthenticator",
+    "ConfigError",
+    "NotMine",
+    "Offered",
+    "OwnAuthenticator",
+    "Rejected",
+    "RemoteAuthenticator",
+    "Result",
+    "Secret",
+    "User",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """One credential that nobody else knows: a bearer `token`, or `user` with a `password`, never both.
+
+    Neither the token nor the password is empty. `now` is the server's time, with a time zone. `audiences`: whom the user
+    wants to be known to; most authenticators have no use for them.
+    """
+
+    token: Secret | None = None
+    user: str = ""
+    password: Secret | None = None
+    now: datetime
+    audiences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The credential is good, and this is who sent it.
+
+    Names are printable text and not empty. Those that begin with `system:` are the cluster's own: a user name or group like
+    that is refused. Keys of `extra` are in lower case, as `company.example/department`; those of kubernetes.io and k8s.io
+    are Kubernetes's own. All together may have 65 536 characters.
+    """
+
+    username: str
+    uid: str = ""
+    groups: Sequence[str] = ()
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+Result = User | NotMine | Rejected
+"""`NotMine(reason)`: not a credential of the kind that this authenticator knows; whoever else there is may be asked.
+
+`Rejected(reason, detail)`: known, and bad. The reason is a short code such as `wrong-password`; the detail, one line that says
+more. Both are for the operator's record, never for the caller, and hold no part of a secret.
+"""
+
+
+class BlockingAuthenticator(Protocol):
+    """The plain form: runs in a thread, several at once. It may compute, read files, and wait for others."""
+
+    def authenticate(self, offered: Offered) -> Result:
+        """Who offered this. Called from several threads at once. What outlives the deadline keeps its thread until it ends."""
+
+
+class RemoteAuthenticator(Protocol):
+    """The asynchronous form: runs in the server's event loop, where all requests are answered. It must never block."""
+
+    async def authenticate(self, offered: Offered) -> Result:
+        """Who offered this. Cancelled at the deadline."""
+
+
+OwnAuthenticator = BlockingAuthenticator | RemoteAuthenticator
+"""Either may have `async def close(self) -> None`, which is awaited when the server stops."""
