@@ -10,10 +10,13 @@ import pytest
 
 from mooring import authn
 from mooring.authn.authenticator import NOTHING
+from mooring.authn.keystone import KeystoneAuthenticator
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.ownauthenticator import ContainedAuthenticator
+from mooring.authn.passwordfile import PasswordFileAuthenticator
 from mooring.authn.requestheader import HeaderNames
 from mooring.authn.table import AUTHENTICATORS, Settings, build
+from mooring.authn.tokenfile import TokenFileAuthenticator
 from mooring.authn.verdictcache import VerdictCache
 from mooring.authn.webhook import WebhookAuthenticator
 from mooring.pki.jwt import VerificationKeys
@@ -28,6 +31,7 @@ async def unasked(offered: object) -> object:
 
 
 OWN = ContainedAuthenticator("own", unasked, timedelta(seconds=1), VerdictCache(b"k" * 32, timedelta(0)))
+REMEMBERED = VerdictCache(b"k" * 32, timedelta(0))
 EVERYTHING = Settings(
     request_header=(ClientTrust([]), HeaderNames(username=("x-remote-user",)), ()),
     client_trust=ClientTrust([]),
@@ -37,6 +41,9 @@ EVERYTHING = Settings(
     user_token_keys=KEYS,
     oidc=OidcAuthenticator(),
     webhook=WebhookAuthenticator("v1", (), timedelta(0), b"k" * 32),
+    token_file=TokenFileAuthenticator(b"k" * 32),
+    password_file=PasswordFileAuthenticator(b"k" * 32, REMEMBERED),
+    keystone=KeystoneAuthenticator("Default", REMEMBERED),
     own=(OWN,),
     anonymous=True,
 )
@@ -48,12 +55,15 @@ def test_everything_is_built_in_order_under_its_name() -> None:
     assert names == [
         "request-header",
         "client-certificate",
+        "token-file",
         "legacy-service-account",
         "service-account",
         "bootstrap-token",
         "user-token",
         "oidc",
         "webhook",
+        "password-file",
+        "keystone",
         "own",
         "anonymous",
     ]

@@ -13,12 +13,15 @@ from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
 from mooring.authn.clientcert import ClientCertificateAuthenticator
+from mooring.authn.keystone import KeystoneAuthenticator
 from mooring.authn.lastuses import LastUses
 from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.authn.ownauthenticator import ContainedAuthenticator
+from mooring.authn.passwordfile import PasswordFileAuthenticator
 from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.tokenfile import TokenFileAuthenticator
 from mooring.authn.usertoken import UserTokenAuthenticator
 from mooring.authn.webhook import WebhookAuthenticator
 from mooring.pki.jwt import VerificationKeys
@@ -32,6 +35,8 @@ class Settings:
     request_header: tuple[ClientTrust, HeaderNames, tuple[str, ...]] | None = None
     """The proxy's CAs, the headers it speaks in, and the common names that may."""
     client_trust: ClientTrust | None = None
+    token_file: TokenFileAuthenticator | None = None
+    """Already built, like all that follow something that changes: who follows it holds it as well."""
     issuers: tuple[str, ...] = ()
     service_account_keys: VerificationKeys | None = None
     service_account_lookup: bool = True
@@ -43,9 +48,9 @@ class Settings:
     user_token_keys: VerificationKeys | None = None
     """Of the tokens that a login hands out."""
     oidc: OidcAuthenticator | None = None
-    """Already built: who keeps its issuers' keys fresh holds it as well."""
     webhook: WebhookAuthenticator | None = None
-    """Likewise: who follows its kubeconfig holds it."""
+    password_file: PasswordFileAuthenticator | None = None
+    keystone: KeystoneAuthenticator | None = None
     own: tuple[ContainedAuthenticator, ...] = ()
     anonymous: bool
     anonymous_paths: frozenset[str] = frozenset()
@@ -60,6 +65,10 @@ def _request_header(settings: Settings) -> Authenticator | None:
 
 def _client_certificate(settings: Settings) -> Authenticator | None:
     return None if settings.client_trust is None else ClientCertificateAuthenticator(settings.client_trust)
+
+
+def _token_file(settings: Settings) -> Authenticator | None:
+    return settings.token_file
 
 
 def _legacy_service_account(settings: Settings) -> Authenticator | None:
@@ -92,6 +101,14 @@ def _webhook(settings: Settings) -> Authenticator | None:
     return settings.webhook
 
 
+def _password_file(settings: Settings) -> Authenticator | None:
+    return settings.password_file
+
+
+def _keystone(settings: Settings) -> Authenticator | None:
+    return settings.keystone
+
+
 def _own(settings: Settings) -> tuple[Authenticator, ...]:
     return settings.own
 
@@ -103,12 +120,15 @@ def _anonymous(settings: Settings) -> Authenticator | None:
 AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
     ("request-header", _request_header),
     ("client-certificate", _client_certificate),
+    ("token-file", _token_file),
     ("legacy-service-account", _legacy_service_account),
     ("service-account", _service_account),
     ("bootstrap-token", _bootstrap_token),
     ("user-token", _user_token),
     ("oidc", _oidc),
     ("webhook", _webhook),
+    ("password-file", _password_file),
+    ("keystone", _keystone),
     ("own", _own),
     ("anonymous", _anonymous),
 )

@@ -1,0 +1,48 @@
+"""The files of bearer tokens and of passwords at work: followed while the server runs.
+
+Rules kept here (reference/kubernetes.md 5.6, 5.14; better than kube-apiserver, which reads them once):
+* A file that is wrong stops the start, and is not used when it becomes wrong later: the error names the flag, the file and the
+  line, never what is in it.
+* What its owner should know is said each time the file is read: lines that do not count, and secrets that every user of this
+  machine can read.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from mooring.errors import ConfigError
+from mooring.plane.reloading import Reloading
+
+log = logging.getLogger("mooring.authentication")
+
+MAX_WARNINGS = 20
+"""Lines of the log for one reading; how many more there are is said."""
+
+
+def follow(key: str, path: str, replace: Callable[[bytes], tuple[str, ...]], reloading: Reloading) -> None:
+    """Give `replace` the content of `path`, the value of the flag `key`, now and after each change. Raises ConfigError."""
+
+    def apply(data: bytes) -> None:
+        try:
+            warnings = replace(data)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {path}: {error}") from None
+        for warning in warnings[:MAX_WARNINGS]:
+            log.warning("%s: %s: %s", key, path, warning)
+        if len(warnings) > MAX_WARNINGS:
+            log.warning("%s: %s: %d more warnings", key, path, len(warnings) - MAX_WARNINGS)
+        if _readable_by_all(Path(path)):
+            log.warning("%s: %s can be read by every user of this machine: chmod 600 %s", key, path, path)
+
+    reloading.add(path, apply)
+
+
+def _readable_by_all(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False  # replaced at this moment: the next look reads it again
