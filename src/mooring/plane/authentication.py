@@ -18,11 +18,13 @@ from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.pki.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
+from mooring.plane.keystone import KeystoneService
 from mooring.plane.material import Material
 from mooring.plane.openid import OpenIdIssuers, configure
 from mooring.plane.ownauthenticators import OwnAuthenticators
 from mooring.plane.reloading import Reloading
 from mooring.plane.tokenkeys import FollowedTokenKeys
+from mooring.plane.userfiles import password_file, token_file
 from mooring.plane.webhook import TokenWebhook
 from mooring.server.httptarget import HttpTarget
 from mooring.server.secondstage import SecondStage, Target
@@ -52,12 +54,18 @@ class Authentication:
             if options.webhook
             else None
         )
+        self.keystone = (
+            KeystoneService(options.keystone, options.cache_ttl, self.reloading, self._targets, clock, entropy)
+            if options.keystone
+            else None
+        )
         self.own = OwnAuthenticators(options.own, entropy)
         anonymous = said or AnonymousAccess(config.anonymous_auth)
         self.authenticators: tuple[Authenticator, ...] = table.build(
             table.Settings(
                 request_header=self.bundles.request_header,
                 client_trust=ClientTrust(self.bundles.clients),
+                token_file=token_file(options, self.reloading, entropy),
                 issuers=config.service_accounts.issuers,
                 service_account_keys=self.verification_keys,
                 service_account_lookup=config.service_accounts.lookup,
@@ -67,6 +75,8 @@ class Authentication:
                 user_token_keys=self.verification_keys if options.login_ttl else None,
                 oidc=oidc,
                 webhook=self.webhook.authenticator if self.webhook else None,
+                password_file=password_file(options, self.reloading, entropy),
+                keystone=self.keystone.authenticator if self.keystone else None,
                 own=self.own.authenticators,
                 anonymous=anonymous.enabled and "AlwaysAllow" not in config.authorization_modes,
                 anonymous_paths=anonymous.paths,
@@ -87,6 +97,8 @@ class Authentication:
         await self.own.close()
         if self.webhook:
             await self.webhook.close()
+        if self.keystone:
+            await self.keystone.close()
         for target in self._targets.values():
             if isinstance(target, HttpTarget):
                 await target.close()

@@ -14,6 +14,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from mooring.authn import passwordfile, tokenfile, verdictcache
+from mooring.authn.passwordfile import PasswordFileAuthenticator
+from mooring.authn.tokenfile import TokenFileAuthenticator
+from mooring.authn.verdictcache import VerdictCache
+from mooring.config.authentication import AuthenticationOptions
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
 
@@ -23,7 +28,31 @@ MAX_WARNINGS = 20
 """Lines of the log for one reading; how many more there are is said."""
 
 
-def follow(key: str, path: str, replace: Callable[[bytes], tuple[str, ...]], reloading: Reloading) -> None:
+Entropy = Callable[[int], bytes]
+
+
+def token_file(options: AuthenticationOptions, reloading: Reloading, entropy: Entropy) -> TokenFileAuthenticator | None:
+    """Of `--token-auth-file`, which is followed from now on; None without it. Raises ConfigError."""
+    if not options.token_auth_file:
+        return None
+    authenticator = TokenFileAuthenticator(entropy(tokenfile.KEY_BYTES))
+    _follow("token-auth-file", options.token_auth_file, authenticator.replace, reloading)
+    return authenticator
+
+
+def password_file(
+    options: AuthenticationOptions, reloading: Reloading, entropy: Entropy
+) -> PasswordFileAuthenticator | None:
+    """Likewise of `--basic-auth-file`."""
+    if not options.basic_auth_file:
+        return None
+    remembered = VerdictCache(entropy(verdictcache.KEY_BYTES), options.cache_ttl)
+    authenticator = PasswordFileAuthenticator(entropy(passwordfile.KEY_BYTES), remembered)
+    _follow("basic-auth-file", options.basic_auth_file, authenticator.replace, reloading)
+    return authenticator
+
+
+def _follow(key: str, path: str, replace: Callable[[bytes], tuple[str, ...]], reloading: Reloading) -> None:
     """Give `replace` the content of `path`, the value of the flag `key`, now and after each change. Raises ConfigError."""
 
     def apply(data: bytes) -> None:
