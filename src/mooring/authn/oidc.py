@@ -14,7 +14,6 @@ Rules kept here (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11):
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +30,7 @@ from mooring.authn.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.jwtissuer import REFRESH_SECONDS, JwtIssuer
 from mooring.authn.oidcprovider import ProviderError, Published, renew
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Talk, Verdict
+from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
 from mooring.pki.errors import TokenRefusedError
@@ -44,8 +44,6 @@ REASONS = (
     | TokenRefusedError.CODES
 )
 """Every code of a refusal here."""
-MAX_REMEMBERED = 4096
-"""Tokens in use at once, about 1 kB each; beyond that the longest unused is verified again."""
 DISTRIBUTED_TTL = timedelta(seconds=10)
 FETCH_SECONDS = 10.0
 """For a distributed claim: the source, and perhaps the discovery of who signed."""
@@ -55,14 +53,12 @@ _NOT_MINE = NotMine()
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """Who was accepted, under which keys, from when to when."""
+class _Known:
+    """Who was accepted, and under which keys of which issuer."""
 
     user: UserInfo
     issuer: JwtIssuer
     changes: int
-    since: datetime
-    until: datetime
 
 
 class OidcAuthenticator:
@@ -73,8 +69,7 @@ class OidcAuthenticator:
 
     def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
         self._issuers: dict[str, JwtIssuer] = {}
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
-        self._max_remembered = max_remembered
+        self._verified: VerifiedTokens[_Known] = VerifiedTokens(max_remembered)
 
     @property
     def issuers(self) -> tuple[JwtIssuer, ...]:
@@ -84,7 +79,7 @@ class OidcAuthenticator:
         """From now on these issuers and no others."""
         found = {issuer.config.url: issuer for issuer in issuers}
         self._issuers = found | {_ALIASES[url]: one for url, one in found.items() if url in _ALIASES}
-        self._kept.clear()
+        self._verified.clear()
 
     def authenticate(
         self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
@@ -92,10 +87,9 @@ class OidcAuthenticator:
         if credentials.bearer is None or not self._issuers:
             return _NOT_MINE
         raw = credentials.bearer.reveal()
-        digest = hashlib.sha256(raw).digest()
-        kept = self._remembered(digest, now)
-        if kept is not None:
-            return Accepted(kept.user, tuple(audiences))
+        known = self._verified.get(raw, now)
+        if known is not None and known.changes == known.issuer.changes and known.issuer.known(now) is not None:
+            return Accepted(known.user, tuple(audiences))
         text = raw.decode("utf-8", "replace")
         try:
             header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
@@ -106,7 +100,7 @@ class OidcAuthenticator:
         if issuer is None:
             return _NOT_MINE
         try:
-            return self._judge(issuer, text, header, claims, now, digest, tuple(audiences))
+            return self._judge(issuer, text, header, claims, now, raw, tuple(audiences))
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, f"issuer {issuer.config.url}: {error}")
 
@@ -117,7 +111,7 @@ class OidcAuthenticator:
         header: dict[str, Any],
         claims: Claims,
         now: datetime,
-        digest: bytes,
+        raw: bytes,
         audiences: tuple[str, ...],
     ) -> FirstVerdict:
         expires = check(header, claims, issuer.config.expected, now)
@@ -138,35 +132,20 @@ class OidcAuthenticator:
         source = source_of(groups.name, claims) if isinstance(groups, Claim) else None
         if source is None:
             user = identify(claims, issuer.config.identification)
-            self._remember(digest, _Kept(user, issuer, issuer.changes, now, expires))
+            self._remember(raw, user, issuer, now, expires)
             return Accepted(user, audiences)
 
         def found(verdict: Verdict, then: datetime) -> None:
             if isinstance(verdict, Accepted):
-                until = min(expires, then + DISTRIBUTED_TTL)
-                self._remember(digest, _Kept(verdict.user, issuer, issuer.changes, then, until))
+                self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
         talk = partial(_with_groups, issuer, claims, source, audiences)
-        flight = hashlib.sha256(b"\0".join((digest, *map(str.encode, audiences)))).digest()
+        flight = hashlib.sha256(b"\0".join((raw, *map(str.encode, audiences)))).digest()
         return Later(talk=talk, key=flight, deadline=FETCH_SECONDS, found=found)
 
-    def _remembered(self, digest: bytes, now: datetime) -> _Kept | None:
-        kept = self._kept.get(digest)
-        if kept is None:
-            return None
-        if not kept.since <= now <= kept.until or kept.changes != kept.issuer.changes or kept.issuer.known(now) is None:
-            del self._kept[digest]
-            return None
-        self._kept.move_to_end(digest)
-        return kept
-
-    def _remember(self, digest: bytes, kept: _Kept) -> None:
-        if self._issuers.get(kept.issuer.config.url) is not kept.issuer:
-            return  # the configuration changed while somebody was asked
-        self._kept[digest] = kept
-        self._kept.move_to_end(digest)
-        if len(self._kept) > self._max_remembered:
-            self._kept.popitem(last=False)
+    def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
+        if self._issuers.get(issuer.config.url) is issuer:  # else the configuration changed while somebody was asked
+            self._verified.put(raw, _Known(user, issuer, issuer.changes), now, until)
 
 
 def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
