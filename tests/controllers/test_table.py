@@ -36,12 +36,15 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "certificatesigningrequest-cleaner-controller",
         "root-ca-certificate-publisher-controller",
         "serviceaccount-controller",
+        "serviceaccount-token-controller",
+        "legacy-serviceaccount-token-cleaner-controller",
         "namespace-controller",
         "garbage-collector-controller",
         "pod-garbage-collector-controller",
         "clusterrole-aggregation-controller",
         "kubernetes-service-controller",
         "event-cleaner",
+        "legacy-service-account-token-tracking",
     )
 
 

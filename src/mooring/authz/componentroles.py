@@ -41,6 +41,10 @@ _CONTROLLERS: dict[str, tuple[Obj, ...]] = {
     ),
     "root-ca-cert-publisher": (rule("create,update", "", "configmaps"), _EVENTS),
     "service-account-controller": (rule("create", "", "serviceaccounts"), _EVENTS),
+    "legacy-service-account-token-cleaner": (
+        rule("get", "", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"),
+        rule("delete,patch", "", "secrets"),
+    ),
     "clusterrole-aggregation-controller": (
         rule("escalate,patch,update," + READ, "rbac.authorization.k8s.io", "clusterroles"),
     ),

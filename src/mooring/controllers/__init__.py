@@ -16,14 +16,18 @@ from mooring.controllers.csrcleaner import CsrCleaner
 from mooring.controllers.csrsigner import CsrSigner
 from mooring.controllers.events import EventCleaner
 from mooring.controllers.garbagecollector import GarbageCollector
+from mooring.controllers.legacytokencleaner import LegacyTokenCleaner
+from mooring.controllers.legacytokentracking import LegacyTokenTracking
 from mooring.controllers.namespaces import Namespaces
 from mooring.controllers.podcleaner import PodCleaner
 from mooring.controllers.rootcapublisher import RootCaPublisher
 from mooring.controllers.serviceaccounts import ServiceAccounts
+from mooring.controllers.serviceaccounttokens import ServiceAccountTokens
 from mooring.controllers.tokencleaner import TokenCleaner
 from mooring.kinds.serviceallocation import DEFAULT_RANGE, api_address
 from mooring.pki.authority import Authority
 from mooring.pki.profiles import SIGNING_DURATION
+from mooring.pki.tokenkeys import TokenKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,8 @@ class ControllerSettings:
     authority: Authority
     root_ca_pem: bytes
     signing_duration: timedelta = SIGNING_DURATION
+    token_keys: TokenKeys | None = None
+    """What signs the tokens that Secrets hold; None where nobody is to."""
     addresses: tuple[str, ...] = ()
     port: int = PORT
     """Where Pods reach the API server; no address when none is known that they could use."""
@@ -50,6 +56,10 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
         "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca_pem),
         "serviceaccount-controller": lambda settings: ServiceAccounts(),
+        "serviceaccount-token-controller": lambda settings: ServiceAccountTokens(
+            settings.token_keys, settings.root_ca_pem
+        ),
+        "legacy-serviceaccount-token-cleaner-controller": lambda settings: LegacyTokenCleaner(),
         "namespace-controller": lambda settings: Namespaces(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),
         "pod-garbage-collector-controller": lambda settings: PodCleaner(),
@@ -58,9 +68,10 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             settings.addresses, settings.port, settings.service_address
         ),
         "event-cleaner": lambda settings: EventCleaner(),
+        "legacy-service-account-token-tracking": lambda settings: LegacyTokenTracking(),
     }
 )
-"""kube-controller-manager's canonical name → how the controller is built. The last two do what kube-apiserver does by itself."""
+"""kube-controller-manager's canonical name → how the controller is built. The last three do what kube-apiserver does by itself."""
 
 
 def build(settings: ControllerSettings) -> tuple[Controller, ...]:

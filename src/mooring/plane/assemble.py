@@ -199,6 +199,7 @@ class Plane:
             ControllerSettings(
                 authority=material.authority,
                 root_ca_pem=material.ca_pem,
+                token_keys=authentication.tokens.keys,
                 addresses=(config.advertise_address,) if config.advertise_address else (),
                 port=config.secure_port,
                 service_address=api_address(config.service_range),

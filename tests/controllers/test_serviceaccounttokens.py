@@ -1,0 +1,157 @@
+"""Secrets that hold service account tokens (reference/kubernetes.md 5.7)."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
+from mooring.controllers.serviceaccounttokens import PATIENCE, ServiceAccountTokens
+from mooring.pki.jwt import TokenSigner, verify_jwt
+from mooring.pki.keys import generate_key
+from mooring.pki.legacytoken import LegacyToken, read_legacy
+from mooring.pki.tokenkeys import TokenKeys
+from mooring.wire.schema import Obj
+from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views, with_metadata
+
+KEYS = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
+CONTROLLER = ServiceAccountTokens(KEYS, b"CA\n")
+KEY = ("a", "robot-token")
+NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+ROBOT = thing("robot", "a")
+FULL = {"ca.crt": base64.b64encode(b"CA\n").decode(), "namespace": "YQ==", "token": "dG9rZW4="}
+
+
+def secret(data: Obj | None = None, uid: str = "", *, age: timedelta = HOUR, **more: Any) -> Obj:
+    annotations = {NAME: "robot"} | ({UID: uid} if uid else {})
+    metadata = {"annotations": annotations, "creationTimestamp": moment(-age), **more.pop("metadata", {})}
+    return thing(
+        "robot-token", "a", type="kubernetes.io/service-account-token", data=data or {}, metadata=metadata, **more
+    )
+
+
+def planned(found: Obj | None, *accounts: Obj) -> list[Action]:
+    return plan(CONTROLLER, KEY, views(secrets=[found] if found else [], serviceaccounts=accounts))
+
+
+def filled_in(found: Obj, *accounts: Obj) -> Obj:
+    [action] = planned(found, *accounts)
+    assert isinstance(action, Update)
+    assert action.plural == "secrets"
+    assert action.obj["metadata"]["resourceVersion"] == "7"
+    return action.obj
+
+
+def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
+    made = filled_in(secret(), ROBOT)
+    assert made["metadata"]["annotations"] == {NAME: "robot", UID: "uid-of-robot"}
+    data = {name: base64.b64decode(value) for name, value in made["data"].items()}
+    assert {name: data[name] for name in ("ca.crt", "namespace")} == {"ca.crt": b"CA\n", "namespace": b"a"}
+    claims = verify_jwt(
+        data["token"].decode(), KEYS.verifying, NOW, issuers=("kubernetes/serviceaccount",), require_expiry=False
+    )
+    assert read_legacy(claims) == LegacyToken("a", "robot-token", "robot", "uid-of-robot")
+
+
+@pytest.mark.parametrize(
+    ("data", "uid", "kept"),
+    [
+        pytest.param({"token": "dG9rZW4="}, "uid-of-robot", ("token",), id="a token that is there stays"),
+        pytest.param({**FULL, "ca.crt": "eA=="}, "uid-of-robot", ("token", "namespace"), id="another CA is put right"),
+        pytest.param({**FULL, "namespace": ""}, "uid-of-robot", ("token", "ca.crt"), id="an empty namespace"),
+        pytest.param({"mine": "eA=="}, "uid-of-robot", ("mine",), id="what else is in it stays"),
+        pytest.param(FULL, "", ("token", "namespace", "ca.crt"), id="only the uid is missing"),
+    ],
+)
+def test_what_is_missing_is_filled_in_and_what_is_there_stays(data: Obj, uid: str, kept: tuple[str, ...]) -> None:
+    made = filled_in(secret(data, uid), ROBOT)
+    assert {name: made["data"][name] for name in kept} == {name: data[name] for name in kept}
+    assert made["metadata"]["annotations"][UID] == "uid-of-robot"
+    assert set(made["data"]) >= set(FULL)
+    assert all(made["data"].values())
+
+
+@pytest.mark.parametrize(
+    ("found", "accounts"),
+    [
+        pytest.param(secret(FULL, "uid-of-robot"), [ROBOT], id="that has everything"),
+        pytest.param(secret(immutable=True), [ROBOT], id="that is immutable"),
+        pytest.param(secret(metadata={"deletionTimestamp": moment(0 * HOUR)}), [], id="that is being deleted"),
+        pytest.param({**secret(), "type": "Opaque"}, [], id="of another type"),
+        pytest.param(None, [ROBOT], id="that is gone, and nobody refers to it"),
+    ],
+)
+def test_nothing_is_done_about_one(found: Obj | None, accounts: list[Obj]) -> None:
+    assert planned(found, *accounts) == []
+
+
+def test_nobody_signs_without_a_signer_and_orphans_go_all_the_same() -> None:
+    controller = ServiceAccountTokens(None, b"CA\n")
+    assert plan(controller, KEY, views(secrets=[secret()], serviceaccounts=[ROBOT])) == []
+    assert plan(controller, KEY, views(secrets=[secret()])) == [GONE]
+
+
+GONE = Delete("secrets", "a", "robot-token", "uid-of-robot-token", "7")
+
+
+@pytest.mark.parametrize(
+    ("found", "accounts"),
+    [
+        pytest.param(secret(FULL, "uid-of-robot"), [], id="whose account is gone"),
+        pytest.param(secret(), [], id="whose account never was"),
+        pytest.param(secret(age=PATIENCE), [], id="whose account was waited for"),
+        pytest.param(secret(FULL, "uid-of-before"), [ROBOT], id="of an earlier account of that name"),
+        pytest.param(secret(), [thing("robot", "b")], id="whose account is in another namespace"),
+        pytest.param(secret(metadata={"annotations": None}), [ROBOT], id="that names no account"),
+        pytest.param(secret(FULL, "uid-of-before", age=timedelta(0)), [ROBOT], id="new, of an earlier account"),
+    ],
+)
+def test_one_is_deleted(found: Obj, accounts: list[Obj]) -> None:
+    assert planned(found, *accounts) == [GONE]
+
+
+def test_a_new_one_waits_a_moment_for_its_account() -> None:
+    assert planned(secret(age=timedelta(seconds=1))) == [Requeue(NOW - timedelta(seconds=1) + PATIENCE)]
+
+
+def test_an_account_forgets_a_secret_that_is_gone() -> None:
+    both = thing("robot", "a", secrets=[{"name": "robot-token"}, {"name": "x"}], automountServiceAccountToken=False)
+    only = thing("other", "a", secrets=[{"name": "robot-token"}])
+    elsewhere = thing("robot", "b", secrets=[{"name": "robot-token"}])
+    assert planned(None, both, only, elsewhere) == [
+        Update("serviceaccounts", thing("other", "a")),
+        Update("serviceaccounts", {**both, "secrets": [{"name": "x"}]}),
+    ]
+    assert planned(secret(FULL, "uid-of-robot"), both) == [], "while it is there the reference stays"
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["there", "gone"])
+@pytest.mark.parametrize(
+    ("plural", "obj", "keys"),
+    [
+        pytest.param("secrets", secret(), [KEY], id="a token Secret"),
+        pytest.param("secrets", thing("x", "a", type="Opaque"), [], id="another Secret"),
+        pytest.param("serviceaccounts", ROBOT, [KEY], id="the account of one"),
+        pytest.param("serviceaccounts", thing("x", "a"), [], id="another account"),
+        pytest.param("serviceaccounts", thing("robot", "b"), [], id="an account elsewhere"),
+    ],
+)
+def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -> None:
+    seen = views(
+        secrets=[secret(), thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})]
+    )
+    assert list(CONTROLLER.keys(plural, obj, deleted, seen)) == keys
+
+
+def test_at_start_every_token_secret_is_looked_at() -> None:
+    assert fed(CONTROLLER, views(secrets=[secret()], serviceaccounts=[ROBOT])) == [KEY, KEY]
+
+
+def test_the_secret_that_was_planned_on_is_not_changed() -> None:
+    found = secret()
+    before = with_metadata(found)
+    planned(found, ROBOT)
+    assert found == before
