@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from mooring.authn.anonymous import AnonymousAccess
-from mooring.authn.claims import Claim, Identification
+from mooring.authn.authenticationconfig import parse
+from mooring.authn.claims import Claim, Identification, identify
 from mooring.authn.credentials import Credentials
 from mooring.authn.jwtissuer import IssuerConfig
 from mooring.authn.oidc import OidcAuthenticator
@@ -355,3 +356,21 @@ def test_nothing_said_is_no_issuer() -> None:
     room = Room()
     assert configure(AuthenticationOptions(), room.issuers, Reloading(), ()) is None
     assert room.authenticator.issuers == ()
+
+
+def test_the_example_of_the_documentation_is_a_configuration_and_its_mistakes_are_told_as_it_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/authentication/oidc.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    found = parse(example.encode(), "/etc/mooring/authentication.yaml")
+    assert [len(issuer.audiences) for issuer in found.issuers] == [2, 1]
+    assert found.anonymous is not None
+    assert "/api/v1/namespaces/kube-public/configmaps/cluster-info" in found.anonymous.paths
+    claims = {"sub": "1", "email": "jane@example.com", "email_verified": True, "hd": "example.com", "roles": "dev,ops"}
+    jane = identify({**claims, "exp": 3600, "iat": 0}, found.issuers[0].identification)
+    assert (jane.username, jane.groups, jane.uid) == ("oidc:jane@example.com", ("oidc:dev", "oidc:ops"), "1")
+    wrong = "jwt: [{issuer: {url: https://a, audiences: [b], audience: c}, claimMappings: {username: {claim: sub}}}]"
+    head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+    with pytest.raises(ConfigError) as refused:
+        parse((head + wrong).encode(), "/etc/mooring/authentication.yaml")
+    said = page.split("```text\nmooring: ")[1].split("\n```")[0]
+    assert str(refused.value) == " ".join(said.splitlines())
