@@ -101,6 +101,16 @@ def test_nothing_said_is_nothing_wanted() -> None:
         pytest.param(
             {"keystone_ca_file": "/ca"}, "keystone-url: it is needed with keystone-ca-file", id="a CA for no Keystone"
         ),
+        pytest.param(
+            {"keystone_url": "https://k:5000/v2.0/"},
+            'keystone-url: "https://k:5000/v2.0/" is of version 2.0, which Keystone has removed; give the URL of version 3',
+            id="Keystone's old version",
+        ),
+        pytest.param(
+            {"keystone_url": "https://k", "keystone_user_domain": "a@b"},
+            'keystone-user-domain: "a@b" holds an @, behind which users name their domain',
+            id="a domain that no user could name",
+        ),
         pytest.param({"keystone_url": "ldap://k"}, 'keystone-url: "ldap://k" is not an https URL', id="not a Keystone"),
         pytest.param(
             {"keystone_url": "https://k", "keystone_user_domain": ""},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.cli.flags import DURATION, Decorator, flag, listed
+from mooring.cli.flags import DURATION, Decorator, Renamed, flag, listed
 from mooring.config.authentication import (
     SIGNING_ALGORITHMS,
     USERNAME_CLAIM,
@@ -30,7 +30,7 @@ AUTHENTICATION_FLAGS: tuple[Decorator[..., Any], ...] = (
     flag("--token-auth-file", 'CSV of bearer tokens: token,user,uid,"group,..."; read again when it changes.', **_FILE),
     flag(
         "--basic-auth-file",
-        'CSV of passwords: password,user,uid,"group,..."; a password may be hashed (mooring certs hash-password). '
+        'CSV of passwords: password,user,uid,"group,..."; a password may be hashed (mooring auth hash-password). '
         "Read again when it changes.",
         **_FILE,
     ),
@@ -98,8 +98,21 @@ AUTHENTICATION_FLAGS: tuple[Decorator[..., Any], ...] = (
         default="2m0s",
         show_default=True,
     ),
-    flag("--keystone-url", "https URL of an OpenStack Keystone (v3) that judges passwords.", default="", metavar="URL"),
-    flag("--keystone-ca-file", "CAs to verify Keystone with. [default: the machine's]", **_FILE),
+    flag(
+        "--keystone-url",
+        "https URL of an OpenStack Keystone (v3) that judges passwords.",
+        default="",
+        metavar="URL",
+        cls=Renamed,
+        former="--experimental-keystone-url",
+    ),
+    flag(
+        "--keystone-ca-file",
+        "CAs to verify Keystone with; read again when it changes. [default: the machine's]",
+        cls=Renamed,
+        former="--experimental-keystone-ca-file",
+        **_FILE,
+    ),
     flag(
         "--keystone-user-domain",
         "Domain of users who name none.",

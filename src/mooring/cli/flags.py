@@ -36,6 +36,18 @@ class GoDuration(click.ParamType[timedelta]):
 DURATION = GoDuration()
 
 
+class Renamed(click.Option):
+    """A flag that is understood under the name it had in kube-apiserver, too: `former`, which no help shows."""
+
+    def __init__(self, *arguments: Any, former: str, **rest: Any) -> None:
+        super().__init__(*arguments, **rest)
+        self._former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        parser.add_option(self, [self._former], dest=self.name, action="store", nargs=1)
+
+
 def listed(values: Sequence[str]) -> tuple[str, ...]:
     """The items of a repeatable flag whose values may also hold commas; empty items are dropped, order is kept."""
     return tuple(item for value in values for item in (part.strip() for part in value.split(",")) if item)

@@ -335,6 +335,12 @@ def _keystone(url: str, ca_file: str, user_domain: str) -> Keystone | None:
         return None
     if not user_domain:
         raise ConfigError("keystone-user-domain: give the name of a domain, such as Default")
+    if "@" in user_domain:
+        raise ConfigError(f'keystone-user-domain: "{user_domain}" holds an @, behind which users name their domain')
+    if re.search(r"/v2(\.0)?/?$", url):
+        raise ConfigError(
+            f'keystone-url: "{url}" is of version 2.0, which Keystone has removed; give the URL of version 3'
+        )
     return Keystone(url=https_url(url, "keystone-url").rstrip("/"), ca_file=ca_file, user_domain=user_domain)
 
 
