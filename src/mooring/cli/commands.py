@@ -51,6 +51,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
             "mooring.cli.authexplain:explain", "Tell why a request was refused, or what would become of a credential."
         ),
         "auth whoami": Entry("mooring.cli.authwhoami:whoami", "Tell who the server takes you for."),
+        "auth hash-password": Entry(
+            "mooring.cli.hashpassword:hash_password_command", "Print a password as it may stand in --basic-auth-file."
+        ),
         "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
     }
 )
