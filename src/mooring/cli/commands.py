@@ -47,6 +47,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "csr approve": Entry("mooring.cli.csrdecide:approve", "Approve certificate signing requests."),
         "csr deny": Entry("mooring.cli.csrdecide:deny", "Deny certificate signing requests."),
         "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
+        "serviceaccount token": Entry(
+            "mooring.cli.serviceaccounttoken:token", "Issue a token for a ServiceAccount, as kubectl create token."
+        ),
         "auth explain": Entry(
             "mooring.cli.authexplain:explain", "Tell why a request was refused, or what would become of a credential."
         ),
@@ -64,6 +67,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "token": "Bootstrap tokens: what a machine needs to join.",
         "csr": "Certificate signing requests: who asks, and who gets.",
         "kubeconfig": "Kubeconfig files for people and programs.",
+        "serviceaccount": "ServiceAccounts: identities for programs.",
         "auth": "Who calls: why somebody was refused, and who you are.",
     }
 )
