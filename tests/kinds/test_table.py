@@ -134,6 +134,9 @@ def test_a_kind_is_found_by_its_resource() -> None:
     tokenreviews = by_resource("authentication.k8s.io", "v1", "tokenreviews")
     assert tokenreviews is not None
     assert tokenreviews.resource.kind == "TokenReview"
+    older = by_resource("authentication.k8s.io", "v1beta1", "tokenreviews")
+    assert older is not None
+    assert older.resource.schema.name == "io.k8s.api.authentication.v1beta1.TokenReview"
     assert by_resource("", "v1", "tokenreviews") is None
 
 

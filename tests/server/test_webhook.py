@@ -388,3 +388,63 @@ def test_no_token_comes_out(hook: SimulatedWebhook, caplog: pytest.LogCaptureFix
     assert caplog.text
     assert TOKEN not in caplog.text
     assert TOKEN[:12] not in caplog.text
+
+
+# ── this server as somebody else's webhook ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+@pytest.mark.parametrize("names_itself", [True, False], ids=["a whole object", "only a spec"])
+def test_a_review_is_answered_in_its_version(version: str, names_itself: bool) -> None:
+    async def test(server: Server) -> None:
+        api = f"authentication.k8s.io/{version}"
+        body: Obj = {"spec": {"token": await server.bootstrap_token(), "audiences": ["theirs"]}}
+        if names_itself:
+            body |= {
+                "kind": "TokenReview",
+                "apiVersion": api,
+                "metadata": {"creationTimestamp": None},
+                "status": {"user": {}},
+            }
+        reply = await server.post(f"/apis/{api}/tokenreviews", body)
+        assert reply.status == 201
+        assert (reply.obj["kind"], reply.obj["apiVersion"]) == ("TokenReview", api)
+        assert reply.obj["status"] == {
+            "authenticated": True,
+            "user": {
+                "username": "system:bootstrap:abcdef",
+                "groups": ["system:bootstrappers", "system:authenticated"],
+            },
+            "audiences": ["theirs"],
+        }
+
+    in_plain_server(test)
+
+
+def test_who_may_ask_for_reviews_is_system_auth_delegator() -> None:
+    async def test(server: Server) -> None:
+        body = {"spec": {"token": "x-token"}}
+        via = server.user("other-api-server", "delegators")
+        assert (await server.post(REVIEWS, body, via=via)).status == 403
+        binding = {
+            "metadata": {"name": "webhook"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "system:auth-delegator",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "delegators"}],
+        }
+        assert (await server.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)).status == 201
+        reply = await server.post(REVIEWS.replace("v1", "v1beta1"), body, via=via)
+        assert (reply.status, reply.obj["status"]["authenticated"]) == (201, False)
+
+    in_plain_server(test)
+
+
+def in_plain_server(test: Callable[[Server], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with open_server() as server:
+            await test(server)
+
+    asyncio.run(run())

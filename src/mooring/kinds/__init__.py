@@ -45,7 +45,7 @@ _ROWS: tuple[Kind, ...] = (
     serviceaccount.KIND,
     service.KIND,
     selfsubjectreview.KIND,
-    tokenreview.KIND,
+    *tokenreview.KINDS,
     *accessreview.KINDS,
     certificatesigningrequest.KIND,
     lease.KIND,

@@ -1,6 +1,9 @@
 """TokenReview: asks who a bearer token belongs to. Answered at once and never stored.
 
-Rules kept here (reference/kubernetes.md 5.15): a token is required, otherwise 400; a status that the client sent is dropped.
+Rules kept here (reference/kubernetes.md 5.10, 5.15):
+* A token is required, otherwise 400; a status that the client sent is dropped.
+* v1beta1 is served too, which kube-apiserver 1.22 has dropped: it is what kube-apiserver sends a webhook unless told otherwise, and
+  this server can be such a webhook. Both versions are the same but for their name.
 """
 
 from __future__ import annotations
@@ -74,4 +77,4 @@ def token_review(version: str) -> Kind:
     )
 
 
-KIND = token_review("v1")
+KINDS = tuple(token_review(version) for version in ("v1", "v1beta1"))
