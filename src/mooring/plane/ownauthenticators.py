@@ -88,11 +88,12 @@ def _imported(name: str, key: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+        if f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f'{key}: there is no module "{error.name}"; install it beside mooring, or name its folder in PYTHONPATH'
             ) from None
-        raise ConfigError(f'{key}: the module "{name}" needs "{error.name}", which is not installed') from None
+        needed = f'needs "{error.name}", which' if error.name else "needs a module that"
+        raise ConfigError(f'{key}: the module "{name}" {needed} is not installed') from None
     except (Exception, SystemExit) as error:
         raise ConfigError(f'{key}: importing "{name}" raised {type(error).__name__}') from None
 
