@@ -4,7 +4,8 @@ Rules kept here (reference/kubernetes.md 5.8, 5.9):
 * Before its keys are known for the first time every token of the issuer is refused, as `provider-not-ready`.
 * Keys are kept while the provider cannot be reached, but not for ever: after KEEP beyond their life it is not ready again.
 * A signature that no known key verifies is a reason to ask for the keys again: a rotation. At most once in HOLD per issuer,
-  whoever sends how many tokens with whatever key ids; until then the refusal stands.
+  whoever sends how many tokens with whatever key ids. Who comes while somebody asks waits for the same answer; who comes
+  after it is refused.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class JwtIssuer:
         """How often its keys became others: what was verified before is not known to hold."""
         self._learnt: datetime | None = None
         self._asked: datetime | None = None
+        self._asking = False
 
     def learn(self, published: Published, now: datetime) -> None:
         """Its keys, as of now."""
@@ -72,8 +74,12 @@ class JwtIssuer:
         return self.published
 
     def may_ask(self, now: datetime) -> bool:
-        """Whether its keys may be asked for again because of a token; says that they are."""
-        if self._asked is not None and timedelta(0) <= now - self._asked < HOLD:
-            return False
-        self._asked = now
-        return True
+        """Whether its keys are asked for because of a token, by this one or by somebody who can be waited for."""
+        if not self._asking and (self._asked is None or not timedelta(0) <= now - self._asked < HOLD):
+            self._asked = now
+            self._asking = True
+        return self._asking
+
+    def asked(self) -> None:
+        """The asking has ended, however it did."""
+        self._asking = False

@@ -155,6 +155,8 @@ def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
     except ProviderError as error:
         issuer.fail(str(error))
         return Rejected(KEYS_NOT_FETCHED, f"issuer {issuer.config.url}: {error}")
+    finally:
+        issuer.asked()
     return None
 
 
