@@ -67,10 +67,18 @@ def test_changes_are_counted_when_the_keys_are_others() -> None:
     assert counts == [1, 1, 2, 3]
 
 
+def test_who_comes_while_it_is_asked_may_wait_for_the_answer() -> None:
+    issuer = JwtIssuer(CONFIG, "")
+    assert [issuer.may_ask(NOW), issuer.may_ask(NOW)] == [True, True]
+    issuer.asked()
+    assert not issuer.may_ask(NOW)
+
+
 def test_it_may_be_asked_because_of_a_token_once_in_a_while() -> None:
     issuer = JwtIssuer(CONFIG, "")
-    times = (NOW, NOW, NOW + HOLD - timedelta(seconds=1), NOW + HOLD, NOW + HOLD, NOW)
-    assert [issuer.may_ask(now) for now in times] == [True, False, False, True, False, True], (
-        "a clock that went back asks"
-    )
+    allowed = []
+    for now in (NOW, NOW, NOW + HOLD - timedelta(seconds=1), NOW + HOLD, NOW + HOLD, NOW):
+        allowed.append(issuer.may_ask(now))
+        issuer.asked()
+    assert allowed == [True, False, False, True, False, True], "a clock that went back asks"
     assert timedelta(seconds=REFRESH_SECONDS) < HOLD, "who waited must be told what was found, not to ask again"

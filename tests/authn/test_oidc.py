@@ -200,6 +200,24 @@ def test_a_rotated_key_is_found_by_asking_the_provider_once(header: dict[str, An
     assert room.world.urls == [JWKS]
 
 
+def test_who_comes_while_the_provider_is_asked_waits_for_the_same_answer() -> None:
+    room = Room(ROTATED)
+    tokens = [signed(claims(jti=str(number)), NEW_KEY, kid="new") for number in range(3)]
+    first, *others = (room.first(offered) for offered in tokens)
+    assert {later.key for later in others} == {first.key}
+    assert room.world.run(first.talk(NOW)) is None, "all who wait are to be judged again"
+    assert all(isinstance(room.first(offered), Accepted) for offered in tokens)
+
+
+def test_an_asking_that_was_broken_off_is_over() -> None:
+    room = Room(ROTATED)
+    later = room.first(signed(claims(), NEW_KEY, kid="new"))
+    talk = later.talk(NOW)
+    next(talk)
+    talk.close()
+    assert room.first(signed(claims(), NEW_KEY, kid="new")).reason == "unknown-key"
+
+
 def test_random_key_ids_make_the_provider_asked_once_in_a_while() -> None:
     room = Room()
     for number in range(100):
