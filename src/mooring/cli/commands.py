@@ -57,6 +57,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "auth hash-password": Entry(
             "mooring.cli.hashpassword:hash_password_command", "Print a password as it may stand in --basic-auth-file."
         ),
+        "config check": Entry(
+            "mooring.cli.configcheck:check", "Tell whether a server would start with a configuration file."
+        ),
         "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
     }
 )
@@ -68,6 +71,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "csr": "Certificate signing requests: who asks, and who gets.",
         "kubeconfig": "Kubeconfig files for people and programs.",
         "serviceaccount": "ServiceAccounts: identities for programs.",
+        "config": "The configuration file of a server.",
         "auth": "Who calls: why somebody was refused, and who you are.",
     }
 )

@@ -1,8 +1,8 @@
 """Flags that several commands share, with kubeadm's and kube-apiserver's names.
 
 Rules kept here:
-* Every server flag can also be given as the environment variable `MOORING_<FLAG>`; the command line wins. Values are checked once,
-  by `mooring.config`.
+* Every server flag can also be given as the environment variable `MOORING_<FLAG>`, and in the file of `--config`
+  (`mooring.cli.configfile`); the command line wins. Values are checked once, by `mooring.config`.
 * Durations are written as Go writes them (`24h0m0s`, `90s`). Lists may be repeated, or given once with commas.
 * State lives in /var/lib/mooring for root, else in the user's own data directory (XDG base directories).
 """
@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from mooring.cli import authoptions, serviceaccountoptions
+from mooring.cli import authoptions, configfile, serviceaccountoptions
 from mooring.cli.flags import DURATION, Decorator, flag, listed
 from mooring.config import (
     DEFAULT_PORT,
@@ -207,13 +207,14 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
 def server_options(function: Callable[P, R]) -> Callable[P, R]:
     """Add every flag of a server; the command gets them as keywords for `server_configuration`."""
     groups = (_SERVER_FLAGS, serviceaccountoptions.SERVICE_ACCOUNT_FLAGS, authoptions.AUTHENTICATION_FLAGS)
-    for add in reversed([each for group in groups for each in group]):
+    for add in reversed([configfile.config_option, *(each for group in groups for each in group)]):
         function = add(function)
     return function
 
 
 def server_configuration(
     *,
+    config: configfile.ConfigFile | None = None,
     data_dir: str | None,
     bind_address: str,
     secure_port: int,
@@ -258,7 +259,13 @@ def server_configuration(
         audit_log_maxbackup=audit_log_maxbackup,
         audit_log_maxage=audit_log_maxage,
         shutdown_delay_duration=shutdown_delay_duration,
-        authentication=authoptions.read({**authentication, "anonymous_said": _said("anonymous_auth")}),
+        authentication=authoptions.read(
+            {
+                **authentication,
+                "anonymous_said": _said("anonymous_auth"),
+                "authenticators": config.authenticators if config else (),
+            }
+        ),
         service_accounts=service_accounts,
     )
 

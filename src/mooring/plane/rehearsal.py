@@ -1,0 +1,60 @@
+"""Whether a configuration would work: everything that a start reads is read, and nothing is started, changed or left behind.
+
+Rules kept here: the composition of the server itself reads the files, so that what passes here passes there. Keys that a first
+start would make are made in a directory of their own and forgotten. Nobody is asked over the network: whether a webhook or an
+issuer answers is seen when it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mooring.authz import table as authz
+from mooring.client.files import read_limited
+from mooring.clock import Clock
+from mooring.config import ServerConfig
+from mooring.errors import ConfigError, MooringError
+from mooring.pki.authority import Authority
+from mooring.pki.keys import load_private_key
+from mooring.pki.pem import certificates
+from mooring.plane.authentication import Authentication
+from mooring.plane.material import Material, prepare
+from mooring.server.audit import read_policy
+from mooring.storage import open_storage
+
+
+def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:
+    """The names of the authenticators that would judge, in order. Raises ConfigError and others that name what is wrong."""
+    authz.build(config.authorization_modes)
+    open_storage(config.storage_url, clock)
+    read_policy(config.audit_policy_file)
+    with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
+        material = prepare(replace(config, data_dir=directory), clock.now(), entropy).material
+        material = _with_the_real_authority(material, Path(config.data_dir))
+        return asyncio.run(_composed(config, material, clock, entropy))
+
+
+def _with_the_real_authority(material: Material, data_dir: Path) -> Material:
+    """The CA that is there, if this user may read it: whether it is among other bundles matters."""
+    try:
+        chain, key = (read_limited(data_dir / "pki" / name) for name in ("ca.crt", "ca.key"))
+    except ConfigError:
+        return material
+    try:
+        return replace(material, authority=Authority(certificates(chain)[0], load_private_key(key)))
+    except MooringError as error:
+        raise ConfigError(f"data-dir: the CA in {data_dir}/pki cannot be used: {error}") from None
+
+
+async def _composed(
+    config: ServerConfig, material: Material, clock: Clock, entropy: Callable[[int], bytes]
+) -> tuple[str, ...]:
+    authentication = Authentication(config, material, clock, entropy)
+    try:
+        return tuple(one.name for one in authentication.authenticators)
+    finally:
+        await authentication.close()

@@ -1,0 +1,358 @@
+"""One file for all flags of a server: what may be in it, what wins over it, and how every mistake is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mooring.cli import configfile, serve
+from mooring.cli.configfile import options_by_key, read, type_of
+from mooring.cli.serve import server, up
+from mooring.config import ServerConfig
+from mooring.errors import ConfigError
+from tests.support.commandline import CommandLine, mooring
+from tests.support.testca import ThrowawayCA
+
+__all__ = ["mooring"]
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write the configuration file."""
+
+    def write(text: str) -> Path:
+        file = tmp_path / "config.yaml"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+@pytest.fixture
+def started(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ServerConfig]:
+    """The configuration with which `mooring server` would serve."""
+    found: list[ServerConfig] = []
+    monkeypatch.setattr(serve, "serve", lambda config, *rest: found.append(config))
+    monkeypatch.setattr(configfile, "DEFAULT_PATH", str(tmp_path / "default.yaml"))
+
+    def started(*arguments: str) -> ServerConfig:
+        mooring.done("server", "--data-dir", str(tmp_path / "data"), *arguments)
+        return found[-1]
+
+    return started
+
+
+def test_a_file_says_flags_of_every_type(started: Callable[..., ServerConfig], write: Write) -> None:
+    file = write(
+        """
+# as k3s has it: flags without their dashes in front
+secure-port: 7443
+bind-address: 127.0.0.1
+control-plane-endpoint: [a.example, "b.example:6444"]
+apiserver-cert-extra-sans: c.example,d.example
+anonymous-auth: false
+anonymous-requests-per-second: 2.5
+shutdown-delay-duration: 1m30s
+login-ttl: 0
+oidc-issuer-url: https://idp.example
+oidc-client-id: us
+oidc-required-claim: ["team=blue"]
+authenticators:
+- name: ldap
+  class: company.ldap:Ldap
+  deadline: 3s
+  options: {url: "ldaps://ldap.example"}
+"""
+    )
+    config = started("--config", str(file))
+    assert (config.secure_port, config.bind_address, config.anonymous_auth) == (7443, "127.0.0.1", False)
+    assert [str(one) for one in config.endpoints] == ["a.example:7443", "b.example:6444"]
+    assert config.extra_sans == ("c.example", "d.example")
+    assert (config.anonymous_per_second, config.shutdown_delay) == (2.5, 90.0)
+    options = config.authentication
+    assert options.login_ttl == timedelta(0)
+    assert options.anonymous_said
+    assert options.oidc is not None
+    assert options.oidc.required_claims == (("team", "blue"),)
+    (own,) = options.own
+    assert (own.name, own.location, own.deadline, own.cache_ttl) == (
+        "ldap", "company.ldap:Ldap", timedelta(seconds=3), timedelta(seconds=10),
+    )  # fmt: skip
+    assert own.options["url"] == "ldaps://ldap.example"
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    started: Callable[..., ServerConfig], write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("secure-port: 1001\naudit-log-maxsize: 11\naudit-log-maxage: 12\nstorage: 'memory:'\n")
+    monkeypatch.setenv("MOORING_SECURE_PORT", "1002")
+    monkeypatch.setenv("MOORING_AUDIT_LOG_MAXSIZE", "22")
+    config = started("--config", str(file), "--secure-port", "1003")
+    assert (config.secure_port, config.audit_log_maxsize, config.audit_log_maxage) == (1003, 22, 12)
+    assert (config.storage, config.audit_log_maxbackup) == ("memory:", 5)
+
+
+def test_the_file_can_be_named_in_the_environment(
+    started: Callable[..., ServerConfig], write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOORING_CONFIG", str(write("secure-port: 1001")))
+    assert started().secure_port == 1001
+
+
+def test_the_file_in_the_default_place_counts_unless_none_is_wanted(
+    started: Callable[..., ServerConfig], tmp_path: Path
+) -> None:
+    assert started().secure_port == 6443
+    (tmp_path / "default.yaml").write_text("secure-port: 1001")
+    assert started().secure_port == 1001
+    assert started("--config", "").secure_port == 6443
+
+
+def test_init_and_up_take_the_same_file(mooring: CommandLine, write: Write) -> None:
+    file = write("secure-port: yes")
+    for command in ("init", "up", "server"):
+        outcome = mooring(command, "--config", str(file))
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err == f'Error: {file}: line 1: "secure-port": give a whole number\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(
+            "secure-prt: 1", 'line 1: "secure-prt": unknown key, did you mean "secure-port"?', id="a key that is none"
+        ),
+        pytest.param(
+            "client_ca_file: x", '"client_ca_file": unknown key, did you mean "client-ca-file"?', id="underscores"
+        ),
+        pytest.param("--data-dir: x", '"--data-dir": unknown key, did you mean "data-dir"?', id="dashes in front"),
+        pytest.param("zzz: 1", '"zzz": unknown key', id="a key like no other"),
+        pytest.param("token: abc", '"token": it is no key of this file; give it as a flag', id="a token"),
+        pytest.param("config: x", '"config": it is no key of this file', id="another file"),
+        pytest.param("storage: a\n\nstorage: b", 'line 3: "storage": it is there twice, first in line 1', id="twice"),
+        pytest.param("secure-port: '1'", '"secure-port": give a whole number', id="a number in quotes"),
+        pytest.param("secure-port: true", '"secure-port": give a whole number', id="truth for a number"),
+        pytest.param("secure-port: 1.5", '"secure-port": give a whole number', id="a fraction"),
+        pytest.param("secure-port: 70000", '"secure-port": 70000 is not in the range 0<=x<=65535', id="out of range"),
+        pytest.param("storage: 5", '"storage": give a text; put quotes around', id="a number for a text"),
+        pytest.param("storage:", '"storage": give a text', id="nothing for a text"),
+        pytest.param("storage: {a: b}", '"storage": give a text', id="a mapping for a text"),
+        pytest.param("anonymous-auth: 'true'", '"anonymous-auth": give true or false', id="truth in quotes"),
+        pytest.param("anonymous-requests-per-second: x", "give a number", id="a text for a number"),
+        pytest.param("login-ttl: 5", '"login-ttl": give a duration, such as 5s', id="a duration without a unit"),
+        pytest.param("login-ttl: soon", '"login-ttl": give a duration, such as 5s', id="a duration in words"),
+        pytest.param("control-plane-endpoint: 5", "give a text or a list of texts", id="a number for a list"),
+        pytest.param("control-plane-endpoint: [5]", "give a text or a list of texts", id="a list of numbers"),
+        pytest.param("authenticators: x", '"authenticators": give a list of mappings', id="authenticators as a text"),
+        pytest.param(
+            "authenticators: [{name: a, class: 'b:C', deadline: 5}]",
+            '"authenticators": [0].deadline: give a duration, such as 5s',
+            id="an authenticator's duration without a unit",
+        ),
+        pytest.param(
+            "authenticators: [{name: a, class: 'b:C', cache-ttl: x}]",
+            '"authenticators": [0].cache-ttl: give a duration, such as 5s',
+            id="an authenticator's duration in words",
+        ),
+        pytest.param("- a", "a configuration is keys with values", id="a list"),
+        pytest.param("a: [", "yaml: line 2: ", id="no YAML"),
+        pytest.param("a: !!python/object:os.system x", "tags are not supported", id="a tag"),
+        pytest.param("a: &x [1]\nb: *x", '"b": unknown key', id="an alias"),
+    ],
+)
+def test_a_mistake_is_told_with_its_key_and_line(write: Write, mooring: CommandLine, text: str, told: str) -> None:
+    outcome = mooring("server", "--config", str(write(text)))
+    assert (outcome.code, outcome.out) == (1, "")
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("Error: ")
+    assert told in line
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_in_order(write: Write, mooring: CommandLine) -> None:
+    outcome = mooring("server", "--config", str(write("b-key: 1\nsecure-port: x\nlogin-ttl: 7\na-key: 2\n")))
+    assert [part.partition('"')[0] for part in outcome.err.split("; ")][1:] == ["line 2: ", "line 3: ", "line 4: "]
+
+
+def test_no_value_is_repeated(write: Write, mooring: CommandLine) -> None:
+    text = "storage: [hunter2]\nlogin-ttl: hunter2\nkeystone-url: 5\nauthenticators: [{deadline: hunter2}]\nx: hunter2"
+    assert "hunter2" not in mooring("server", "--config", str(write(text))).all
+
+
+@pytest.mark.parametrize(
+    ("mode", "code"), [pytest.param(0o666, 1, id="everybody may write"), pytest.param(0o644, 0, id="others may read")]
+)
+def test_a_file_that_everybody_may_write_is_refused(write: Write, mode: int, code: int, mooring: CommandLine) -> None:
+    file = write("secure-port: 1001")
+    file.chmod(mode)
+    outcome = mooring("config", "check", str(file))
+    assert outcome.code == code
+    if code:
+        assert f"{file} can be written by everybody, who could let in anybody; run chmod go-w on it" in outcome.err
+
+
+def test_the_default_file_of_another_user_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("secure-port: 1001")
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    monkeypatch.setattr(configfile, "ROOT", -1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        read(str(file), server.params, named=False)
+    assert read(str(file), server.params).values == {"secure_port": 1001}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param(None, "cannot be read", id="no file"),
+        pytest.param(b"\xff", "not UTF-8", id="not text"),
+        pytest.param(b"#" * (1 << 21), "is larger than 1048576 bytes", id="too large"),
+    ],
+)
+def test_a_file_that_cannot_be_read_at_all(
+    tmp_path: Path, mooring: CommandLine, content: bytes | None, told: str
+) -> None:
+    file = tmp_path / "config.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    outcome = mooring("server", "--config", str(file))
+    assert (outcome.code, outcome.out) == (1, "")
+    assert told in outcome.err
+
+
+def test_an_empty_file_says_nothing(started: Callable[..., ServerConfig], write: Write) -> None:
+    assert started("--config", str(write("# nothing yet\n"))).secure_port == 6443
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.dictionaries(st.sampled_from([*options_by_key(server.params), "authenticators", "other"]), JSON, max_size=4))
+def test_whatever_a_file_says_it_is_read_or_refused_in_words(tmp_path: Path, document: dict[str, Any]) -> None:
+    import json
+
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(document, ensure_ascii=False), errors="replace")
+    try:
+        found = read(str(file), server.params)
+    except ConfigError:
+        return  # a character that YAML does not have
+    assert {problem.key for problem in found.problems} <= set(document)
+
+
+def test_every_flag_of_a_server_is_a_key_with_a_type() -> None:
+    keys = options_by_key(up.params)
+    assert {"data-dir", "client-ca-file", "oidc-required-claim"} <= set(keys)
+    assert not {"config", "token", "token-ttl", "verbose"} & set(keys)
+    assert {key: type_of(keys[key]) for key in ("data-dir", "secure-port", "login-ttl", "anonymous-auth")} == {
+        "data-dir": "text",
+        "secure-port": "integer",
+        "login-ttl": "duration",
+        "anonymous-auth": "boolean",
+    }
+    assert type_of(keys["oidc-required-claim"]) == "list of texts"
+    assert type_of(keys["anonymous-requests-per-second"]) == "number"
+
+
+# ── mooring config check ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_good_file_is_told_with_who_judges(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(ThrowawayCA().certificate_pem)
+    data = tmp_path / "data"
+    file = write(f"data-dir: {data}\nclient-ca-file: {tmp_path}/ca.crt\nauthorization-mode: RBAC\n")
+    outcome = mooring("config", "check", str(file))
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith(f"{file} is good: 3 keys. Who calls would be judged by:\nAUTHENTICATOR ")
+    assert ["client-certificate", "client-ca-file"] in [line.split() for line in outcome.out.splitlines()]
+    assert f"Authorization: RBAC. State: sqlite:{data}/mooring.db." in outcome.out
+    assert outcome.err.startswith("Warning: client-ca-file does not hold this cluster's own CA")
+    assert not data.exists()
+
+
+def test_all_mistakes_are_told_those_in_files_too(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "empty.crt").write_text("nothing")
+    file = write(
+        f"""
+data-dir: {tmp_path}/data
+client-ca-file: {tmp_path}/empty.crt
+oidc-client-id: us
+keystone-ca-file: /nowhere
+authorization-mode: Nobody
+audit-policy-file: /nowhere/policy.yaml
+secure-prt: 1
+login-ttl: 1s
+authenticators: [{{name: Bad}}]
+"""
+    )
+    outcome = mooring("config", "check", str(file))
+    assert (outcome.code, outcome.out) == (1, "")
+    told = outcome.err.splitlines()
+    for sentence in (
+        'line 8: "secure-prt": unknown key, did you mean "secure-port"?',
+        "line 4: oidc-issuer-url: it is needed with oidc-client-id",
+        "line 5: keystone-url: it is needed with keystone-ca-file",
+        'line 9: "login-ttl": give a duration from 60s to 24h',
+        "line 10: authenticators[0].name: give a name of lower case letters",
+        'line 6: "authorization-mode": "Nobody" is not one of',
+        'line 7: "audit-policy-file": /nowhere/policy.yaml cannot be read',
+        'line 3: "client-ca-file": the text holds no CERTIFICATE PEM block',
+    ):
+        assert any(sentence in line for line in told), (sentence, told)
+    assert told[-1] == f"Error: {file} has 8 mistakes; no server would start with it"
+    assert len(told) == 9
+
+
+def test_the_environment_counts_for_a_check_as_for_a_server(
+    mooring: CommandLine, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("storage: 'memory:'")
+    monkeypatch.setenv("MOORING_SECURE_PORT", "many")
+    outcome = mooring("config", "check", str(file))
+    assert outcome.code == 1
+    assert "'many' is not a valid integer" in outcome.err
+    assert outcome.err.splitlines()[-1] == f"Error: {file} has one mistake; no server would start with it"
+
+
+def test_a_check_without_a_file_takes_the_default_one(
+    mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    monkeypatch.setattr(configfile, "DEFAULT_PATH", "/nowhere/config.yaml")
+    outcome = mooring("config", "check")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "give the file to check" in outcome.err
+    monkeypatch.setattr(configfile, "DEFAULT_PATH", str(write("storage: 'memory:'")))
+    assert mooring("config", "check").code == 0
+
+
+def test_the_real_ca_is_looked_at_where_there_is_one(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    mooring.done("init", "--data-dir", str(data), "--token", "")
+    file = write(
+        f"""
+data-dir: {data}
+requestheader-client-ca-file: {data}/pki/ca.crt
+requestheader-username-headers: X-Remote-User
+"""
+    )
+    outcome = mooring("config", "check", str(file))
+    assert outcome.code == 1
+    assert "requestheader-allowed-names: it is needed" in outcome.err
+    (data / "pki/ca.crt").write_text("nothing")
+    assert f"the CA in {data}/pki cannot be used" in mooring("config", "check", str(file)).err
+
+
+def test_completion_reads_no_file(write: Write) -> None:
+    with server.make_context("server", ["--config", str(write("x: 1"))], resilient_parsing=True) as ctx:
+        assert ctx.default_map is None
