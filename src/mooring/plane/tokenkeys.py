@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.usertoken import UserTokenAuthenticator
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.jwt import TokenSigner
@@ -26,7 +27,7 @@ from mooring.plane.reloading import Apply, Reloading
 
 log = logging.getLogger("mooring.authentication")
 
-_JUDGES = (LegacyServiceAccountAuthenticator, ServiceAccountAuthenticator)
+_JUDGES = (LegacyServiceAccountAuthenticator, ServiceAccountAuthenticator, UserTokenAuthenticator)
 
 
 class FollowedTokenKeys:
