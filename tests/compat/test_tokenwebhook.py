@@ -1,0 +1,178 @@
+"""Token webhooks with real programs: kubectl's `--token`, and a server that asks another one (reference/kubernetes.md 5.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.client.cluster import ClusterClient
+from mooring.client.connection import Ask, Connection
+from mooring.client.tls import trusting
+from tests.compat.kubectl import Kubectl, Program
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.testca import ThrowawayCA
+from tests.support.tokenwebhook import SimulatedWebhook, kubeconfig
+
+AUTHENTICATION = "/apis/authentication.k8s.io/v1"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+"""Of the server that asks, and so the audience that it asks for."""
+OTHER_ISSUER = "https://other.example"
+
+
+def asked(server: LiveServer, token: str) -> tuple[int, Any]:
+    """Status and body of asking who one is with this bearer."""
+
+    async def ask() -> tuple[int, Any]:
+        connection = Connection(trusting(server.ca_pem))
+        headers = (("authorization", f"Bearer {token}"), ("content-type", "application/json"))
+        try:
+            async with connection.stream(
+                Ask("POST", f"{server.url}{AUTHENTICATION}/selfsubjectreviews", headers, b"{}")
+            ) as stream:
+                return stream.status, json.loads(await stream.read(1 << 20))
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def username(server: LiveServer, token: str) -> str:
+    status, body = asked(server, token)
+    assert status == 201, (body, server.log[-2000:])
+    name: str = body["status"]["userInfo"]["username"]
+    return name
+
+
+# ── kubectl ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedWebhook]:
+    users = {"jane-opaque-4711": {"username": "jane", "groups": ["system:masters"]}}
+    with SimulatedWebhook(
+        ThrowawayCA("service", datetime.now(UTC)), tmp_path_factory.mktemp("hook"), users=users
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(hook: SimulatedWebhook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    running = start_server(
+        tmp_path_factory.mktemp("asking") / "data",
+        *("--authentication-token-webhook-config-file", str(hook.kubeconfig())),
+        *("--authentication-token-webhook-cache-ttl", "1h"),
+    )
+    yield running
+    assert running.stop() == 0, running.log
+
+
+@pytest.mark.client
+def test_kubectl_comes_in_with_a_token_that_only_the_webhook_knows(
+    program: Program, server: LiveServer, hook: SimulatedWebhook, tmp_path: Path
+) -> None:
+    cluster = {"server": server.url, "certificate-authority-data": base64.b64encode(server.ca_pem).decode()}
+    kubectl = Kubectl(program, kubeconfig(tmp_path / "nobody.conf", cluster, {}), tmp_path)
+    name = f"made-{program.version.replace('.', '-')}"
+    assert kubectl.ok("--token=jane-opaque-4711", "create", "namespace", name) == f"namespace/{name} created\n"
+    assert hook.tokens.count("jane-opaque-4711") == 1, "it is asked once in an hour"
+    assert hook.asked[0].review["apiVersion"] == "authentication.k8s.io/v1beta1", "the version unless another is said"
+
+
+# ── two servers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """Who is asked."""
+    running = start_server(tmp_path_factory.mktemp("other") / "data", "--service-account-issuer", OTHER_ISSUER)
+    yield running
+    running.stop()
+
+
+async def account(client: ClusterClient, name: str) -> None:
+    await client.create("serviceaccounts", {"metadata": {"name": name, "namespace": "default"}})
+
+
+async def token_of(client: ClusterClient, name: str, *audiences: str) -> str:
+    path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
+    issued = await client.post_path(path, {"spec": {"audiences": audiences} if audiences else {}})
+    token: str = issued["status"]["token"]
+    return token
+
+
+@pytest.fixture(scope="module")
+def asking(other: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """Who asks, as a ServiceAccount of the other that may ask for reviews and nothing else."""
+    directory = tmp_path_factory.mktemp("asking-another")
+
+    async def prepared(client: ClusterClient) -> str:
+        await account(client, "webhook")
+        await client.create(
+            "clusterrolebindings",
+            {
+                "metadata": {"name": "webhook"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "system:auth-delegator",
+                },
+                "subjects": [{"kind": "ServiceAccount", "name": "webhook", "namespace": "default"}],
+            },
+        )
+        return await token_of(client, "webhook")
+
+    (directory / "token").write_text(other.run(prepared))
+    (directory / "ca.crt").write_bytes(other.ca_pem)
+    described = {
+        "server": f"{other.url}/apis/authentication.k8s.io/v1beta1/tokenreviews",
+        "certificate-authority": "ca.crt",
+    }
+    config = kubeconfig(directory / "webhook.yaml", described, {"tokenFile": "token"})
+    running = start_server(
+        directory / "data",
+        *("--authentication-token-webhook-config-file", str(config)),
+        *("--authentication-token-webhook-cache-ttl", "0s"),
+    )
+    yield running
+    assert running.stop() == 0, running.log
+
+
+def test_a_service_account_of_another_cluster_comes_in_with_a_token_for_this_one(
+    asking: LiveServer, other: LiveServer
+) -> None:
+    async def tokens(client: ClusterClient) -> tuple[str, str]:
+        await account(client, "robot")
+        return await token_of(client, "robot", ISSUER), await token_of(client, "robot")
+
+    for_us, for_them = other.run(tokens)
+    assert username(asking, for_us) == "system:serviceaccount:default:robot"
+    assert asked(asking, for_them)[0] == 401, "a token of the other cluster for itself is not for us"
+    other.run(lambda client: client.delete("serviceaccounts", "robot", "default"))
+    assert asked(asking, for_us)[0] == 401, "with a memory of zero it is refused as soon as it is gone there"
+
+
+def test_a_bootstrap_token_of_another_cluster_comes_in(asking: LiveServer, other: LiveServer) -> None:
+    token = other.create_token(signed=False)
+    text = token.reveal()
+    assert username(asking, text) == f"system:bootstrap:{token.id}"
+    other.run(lambda client: client.delete("secrets", f"bootstrap-token-{token.id}", "kube-system"))
+    assert asked(asking, text)[0] == 401
+
+
+def test_a_cluster_that_is_down_refuses_and_the_log_says_why(asking: LiveServer, other: LiveServer) -> None:
+    other.stop()
+    assert asked(asking, "opaque-token-4711")[0] == 401
+    assert f"the token webhook {other.url}" in asking.log
+    assert "gives no verdict" in asking.log
+    assert "webhook-unreachable: connection refused" in asking.log
+    assert "opaque-token" not in asking.log
+    other.restart()
+    assert asked(asking, "opaque-token-4711")[0] == 401
+    assert "answers again" in asking.log
