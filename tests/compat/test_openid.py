@@ -10,6 +10,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 import yaml
 from joserfc.jwk import RSAKey
 
+from mooring.client.cluster import ClusterClient
 from mooring.client.connection import Ask, Connection
 from mooring.client.tls import trusting
 from mooring.server.http import Request, Response
@@ -145,6 +147,26 @@ def test_who_logs_in_at_the_provider_is_known_by_its_claims(
     assert (user["username"], user["groups"]) == (username, [*groups, "system:authenticated"])
 
 
+def test_the_operator_sees_which_issuers_are_not_ready(server: LiveServer, configured: LiveServer) -> None:
+    for running, unready in ((server, 0), (configured, 2)):
+
+        async def metrics(client: ClusterClient) -> str:
+            return (await client.read("/metrics")).decode()
+
+        assert f"mooring_oidc_issuers_unready {unready}.0" in running.run(metrics)
+
+
+def test_an_id_token_can_be_reviewed(provider: OpenIdProvider, server: LiveServer) -> None:
+    async def review(client: ClusterClient) -> Any:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        return await client.post_path("/apis/authentication.k8s.io/v1/tokenreviews", body)
+
+    token = provider.id_token("jane")
+    status = server.run(review)["status"]
+    assert status["authenticated"] is True
+    assert status["user"]["username"] == "oidc:jane@example.com"
+
+
 def test_authorization_is_for_the_names_that_claims_gave(provider: OpenIdProvider, server: LiveServer) -> None:
     status, body = asked(server, provider.id_token("jane"), "/api/v1/namespaces/default/secrets")
     assert status == 403
@@ -250,8 +272,10 @@ def test_a_provider_that_comes_late_goes_away_and_comes_back_with_another_key(ca
         assert asked(server, first)[0] == 201, "a token that was verified before is good while the provider is down"
         assert asked(server, second)[0] == 201, "and so is one that was not: the keys are known"
         with provider:
-            third = provider.id_token("jane")
-            assert asked(server, third)[0] == 201, "a new key is found at once"
+            tokens = [provider.id_token(sub) for sub in ("jane", "one-group", "unsaid")]
+            with ThreadPoolExecutor(3) as threads:
+                answers = [status for status, _ in threads.map(lambda token: asked(server, token), tokens)]
+            assert answers == [201, 201, 201], "a new key is found at once, for all who come with it"
             assert refused(server, first).startswith("bad-signature"), "and an old one is gone"
     finally:
         provider.stop()
