@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.authn import verdict
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import Found, Outcome, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials
@@ -52,8 +53,8 @@ def driven(waited: Awaitable[Verdict | None]) -> Verdict | None:
     steps = waited.__await__()
     with pytest.raises(StopIteration) as ended:
         next(steps)
-    verdict: Verdict | None = ended.value.value
-    return verdict
+    found: Verdict | None = ended.value.value
+    return found
 
 
 def first(authenticator: ContainedAuthenticator, credentials: Credentials, now: datetime = NOW) -> Any:
@@ -62,14 +63,14 @@ def first(authenticator: ContainedAuthenticator, credentials: Credentials, now: 
 
 def asked(authenticator: ContainedAuthenticator, credentials: Credentials, now: datetime = NOW) -> Verdict | None:
     """What comes out when what it wants found out is found out."""
-    verdict: FirstVerdict = first(authenticator, credentials, now)
-    if not isinstance(verdict, Later):
-        return verdict
-    assert verdict.foreign is not None
-    found = driven(verdict.foreign())
-    assert verdict.found is not None
+    at_once: FirstVerdict = first(authenticator, credentials, now)
+    if not isinstance(at_once, Later):
+        return at_once
+    assert at_once.foreign is not None
+    found = driven(at_once.foreign())
+    assert at_once.found is not None
     assert found is not None
-    verdict.found(found, now)
+    at_once.found(found, now)
     return found
 
 
@@ -111,7 +112,7 @@ def test_what_an_authenticator_is_shown(credentials: Credentials, shown: Offered
 )
 def test_what_an_authenticator_is_not_shown(credentials: Credentials) -> None:
     guest = Guest(User("jane"))
-    assert first(contained(guest), credentials) == NotMine()
+    assert first(contained(guest), credentials) == verdict.NotMine()
     assert guest.shown == []
 
 
@@ -213,6 +214,8 @@ def broken(**fields: Any) -> User:
                      id="a user of another kind"),
         pytest.param(Accepted(UserInfo("jane", groups=("system:masters",))), "failed",
                      "it answered Accepted, which is no User, NotMine or Rejected", id="a verdict of the chain"),
+        pytest.param(verdict.NotMine(), "failed", "it answered NotMine, which is no User, NotMine or Rejected",
+                     id="a verdict that only looks like one of its own"),
         pytest.param(broken(username=""), "failed", "the user name is no printable text", id="no name"),
         pytest.param(broken(username=None), "failed", "the user name is no printable text", id="a name that is None"),
         pytest.param(broken(username=b"jane"), "failed", "the user name is no printable text", id="a name in bytes"),
@@ -267,18 +270,17 @@ def broken(**fields: Any) -> User:
     ],
 )  # fmt: skip
 def test_who_is_not_let_in(said: object, reason: str, detail: str) -> None:
-    assert read(said, BY_PASSWORD) == Rejected(reason, detail)
+    assert read(said, BY_PASSWORD) == verdict.Rejected(reason, detail)
 
 
 def test_a_detail_does_not_repeat_the_token() -> None:
-    assert read(Rejected("bad", "token opaque"), BY_TOKEN) == Rejected(
-        "bad", "it repeated the secret, which is left out"
-    )
+    told = read(Rejected("bad", "token opaque"), BY_TOKEN)
+    assert told == verdict.Rejected("bad", "it repeated the secret, which is left out")
 
 
 @pytest.mark.parametrize("said", [NotMine(), NotMine("unknown-user")], ids=["silently", "with a reason"])
 def test_what_it_does_not_know_is_left_to_others(said: NotMine) -> None:
-    assert read(said, BY_PASSWORD) == said
+    assert read(said, BY_PASSWORD) == verdict.NotMine(said.reason)
 
 
 ANYTHING = st.recursive(
@@ -290,11 +292,11 @@ ANYTHING = st.recursive(
 
 @given(st.builds(User, ANYTHING, ANYTHING, ANYTHING, ANYTHING) | st.builds(Rejected, ANYTHING, ANYTHING) | ANYTHING)
 def test_whatever_it_answers_is_read(said: object) -> None:
-    verdict = read(said, BY_PASSWORD)
-    assert isinstance(verdict, Accepted | NotMine | Rejected)
-    if isinstance(verdict, Accepted):
-        assert verdict.user.username
-        assert not any(name.startswith("system:") for name in (verdict.user.username, *verdict.user.groups))
+    found = read(said, BY_PASSWORD)
+    assert isinstance(found, Accepted | verdict.NotMine | verdict.Rejected)
+    if isinstance(found, Accepted):
+        assert found.user.username
+        assert not any(name.startswith("system:") for name in (found.user.username, *found.user.groups))
 
 
 def through_the_chain(credentials: Credentials, *guests: Guest) -> Outcome:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mooring.authn import verdict
 from mooring.authn.chain import Found, Pending
 from mooring.authn.own import BlockingAuthenticator, NotMine, Offered, OwnAuthenticator, Rejected, Result, Secret, User
 from mooring.authn.verdict import Later, Verdict
@@ -168,7 +169,7 @@ async def decided(stage: SecondStage, code: GuestCode, name: str, seconds: float
 
     async def foreign() -> Verdict | None:
         said = await code.ask(offered())
-        return said if isinstance(said, Rejected) else NotMine("answered")
+        return verdict.NotMine("answered") if said is JANE else None
 
     def chain() -> Generator[Pending, Found, Found]:
         return (yield Pending(name, Later(foreign=foreign, deadline=seconds)))
@@ -187,8 +188,8 @@ def staged(test: Callable[[SecondStage], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-TIMED_OUT = Rejected("timed-out", "no verdict within 0 s")
-ANSWERED = NotMine("answered")
+TIMED_OUT = verdict.Rejected("timed-out", "no verdict within 0 s")
+ANSWERED = verdict.NotMine("answered")
 
 
 def test_one_that_blocks_keeps_its_threads_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

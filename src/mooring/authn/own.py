@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from mooring.authn.verdict import NotMine, Rejected
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 
@@ -64,12 +63,27 @@ class User:
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-Result = User | NotMine | Rejected
-"""`NotMine(reason)`: not a credential of the kind that this authenticator knows; whoever else there is may be asked.
+@dataclass(frozen=True, slots=True)
+class NotMine:
+    """Not a credential that this authenticator knows. `reason` may be a code, as that of `Rejected`."""
 
-`Rejected(reason, detail)`: known, and bad. The reason is a short code such as `wrong-password`; the detail, one line that says
-more. Both are for the operator's record, never for the caller, and hold no part of a secret.
-"""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The credential is known, and bad; or one could not find out.
+
+    `reason` is a code of lower case letters, digits and dashes such as `wrong-password`, at most 63; `detail` is one line that
+    says more, cut after 256 characters. Both are for the operator's record, never for the caller, and hold no part of a
+    secret.
+    """
+
+    reason: str
+    detail: str = ""
+
+
+Result = User | NotMine | Rejected
 
 
 class BlockingAuthenticator(Protocol):

@@ -21,10 +21,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeGuard
 
+from mooring.authn import own
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
-from mooring.authn.own import NotMine, Offered, Rejected, User
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, Verdict
+from mooring.authn.own import Offered, User
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
@@ -42,7 +43,7 @@ _NOT_MINE = NotMine()
 
 
 class ContainedAuthenticator:
-    """One authenticator of the operator's own. `ask` gives whatever it answers, or a `Rejected` when it failed."""
+    """One authenticator of the operator's own. `ask` gives whatever it answers, or an `own.Rejected` when it failed."""
 
     judges = SECRET
 
@@ -83,14 +84,14 @@ def read(said: object, offered: Offered) -> Verdict:
     """Rules 3 to 5: what an authenticator said about `offered`."""
     if isinstance(said, User):
         return _accepted(said, offered)
-    if not isinstance(said, NotMine | Rejected):
+    if not isinstance(said, own.NotMine | own.Rejected):
         return Rejected(FAILED, f"it answered {type(said).__name__}, which is no User, NotMine or Rejected")
     reason: object = said.reason
-    if isinstance(said, NotMine) and reason == "":
+    if isinstance(said, own.NotMine) and reason == "":
         return _NOT_MINE
     if not isinstance(reason, str) or len(reason) > _MAX_CODE or not _CODE.fullmatch(reason):
         return Rejected(FAILED, f"its reason is no code of at most {_MAX_CODE} lower case letters, digits and dashes")
-    return Rejected(reason, _detail(said.detail, offered)) if isinstance(said, Rejected) else said
+    return NotMine(reason) if isinstance(said, own.NotMine) else Rejected(reason, _detail(said.detail, offered))
 
 
 def _accepted(said: User, offered: Offered) -> Verdict:

@@ -1,0 +1,202 @@
+"""An authenticator for Mooring that asks an LDAP directory: search, then bind (RFC 4511, RFC 4513, RFC 4515).
+
+Copy it and change it. It needs ldap3 from the package registry; docs/authentication/your-own.md says how it is turned on.
+
+Rules kept here:
+* Nothing is said to the directory before TLS is up and its certificate was checked, with its name: ldaps://, or ldap:// with
+  StartTLS. There is no way to turn that off.
+* The user is looked for with the rights of `bind-dn`; what was typed is escaped in the filter. Exactly one entry must be found.
+* The password is tried by binding as that entry. An empty one is refused before: directories take it for an anonymous bind,
+  and say yes.
+* The user's name is the one in the directory, not the one that was typed: directories ignore case, and RBAC does not.
+* A user who is not there costs the same questions as one whose password is wrong.
+* Referrals are not followed: they would carry the password to a server that nobody named.
+* Each question is given `timeout` seconds, so that a thread is never kept for long.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import ldap3
+from ldap3.core.exceptions import LDAPException, LDAPSocketOpenError
+from ldap3.core.results import RESULT_INVALID_CREDENTIALS, RESULT_SUCCESS
+from ldap3.utils.conv import escape_filter_chars
+
+from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, User
+
+NEEDED = ("url", "bind-dn", "bind-password-file", "base")
+DEFAULTS = {
+    "ca-file": "",
+    "user-attribute": "uid",
+    "user-filter": "(objectClass=person)",
+    "uid-attribute": "entryUUID",
+    "group-base": "",
+    "group-filter": "(&(objectClass=groupOfNames)(member={dn}))",
+    "group-attribute": "cn",
+    "prefix": "ldap:",
+}
+MAX_NAME = 256
+"""Characters of a name that is looked for."""
+NOBODY = "cn=nobody-of-this-name-for-mooring"
+"""Bound as, in place of a user who is not there."""
+
+
+class CheckedTls(ldap3.Tls):  # type: ignore[misc] # ldap3 has no types
+    """TLS as Python's defaults want it. What ldap3 does by itself asks for no certificate, or knows no names of addresses."""
+
+    def __init__(self, host: str, ca_file: str) -> None:
+        super().__init__(validate=ssl.CERT_REQUIRED)
+        self._host = host
+        self._context = ssl.create_default_context(cafile=ca_file or None)
+
+    def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
+        connection.socket.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # 40 ms less for every question after it
+        connection.socket = self._context.wrap_socket(connection.socket, server_hostname=self._host)
+
+
+class DirectoryError(Exception):
+    """The directory could not say. The text is for the operator."""
+
+
+class LdapAuthenticator:
+    """One directory. `options`: those of NEEDED and DEFAULTS, and `timeout` in whole seconds."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        known = {*NEEDED, *DEFAULTS, "timeout"}
+        for key, value in options.items():
+            if key not in known:
+                raise ConfigError(f'"{key}" is not known; there are {", ".join(sorted(known))}')
+            if key != "timeout" and not isinstance(value, str):
+                raise ConfigError(f"{key}: give a text")
+        for key in NEEDED:
+            if not options.get(key):
+                raise ConfigError(f"{key}: it is needed")
+        self._said: dict[str, str] = {**DEFAULTS, **{key: text for key, text in options.items() if key != "timeout"}}
+        self._timeout: int = options.get("timeout", 2)
+        if type(self._timeout) is not int or self._timeout < 1:
+            raise ConfigError("timeout: give whole seconds")
+        url = urlsplit(self._said["url"])
+        if url.scheme not in ("ldap", "ldaps") or not url.hostname or url.path.strip("/"):
+            raise ConfigError("url: give ldaps://host, or ldap://host, which is used with StartTLS")
+        self._ldaps, self._host, self._port = url.scheme == "ldaps", url.hostname, url.port
+        try:
+            self._tls = CheckedTls(self._host, self._said["ca-file"])
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigError(f"ca-file: {type(error).__name__}") from None
+        if not self._own_password():
+            raise ConfigError("bind-password-file: it is empty")
+
+    def authenticate(self, offered: Offered) -> Result:
+        """Runs in a thread of Mooring's: it may wait."""
+        if offered.password is None:
+            return NotMine()  # tokens are for others
+        password = offered.password.reveal().decode("utf-8", "replace")
+        if not password or not 0 < len(offered.user) <= MAX_NAME:
+            return NotMine("no-ldap-name")
+        try:
+            with self._connected() as connection:
+                return self._judged(connection, offered.user, password)
+        except LDAPException as error:
+            return Rejected("directory-unreachable", type(error).__name__)
+        except DirectoryError as error:
+            return Rejected("directory-failed", str(error))
+
+    def _judged(self, connection: ldap3.Connection, name: str, password: str) -> Result:
+        said = self._said
+        self._as_ourselves(connection)
+        wanted = f"(&{said['user-filter']}({said['user-attribute']}={escape_filter_chars(name)}))"
+        users = self._found(connection, said["base"], wanted, said["user-attribute"], said["uid-attribute"], most=2)
+        if len(users) > 1:
+            raise DirectoryError(f"{len(users)} entries fit")
+        dn = users[0]["dn"] if users else f"{NOBODY},{said['base']}"
+        result = self._bind(connection, dn, password)
+        if not users:
+            return NotMine("unknown-user")
+        if result["result"] != RESULT_SUCCESS:
+            wrong = result["result"] == RESULT_INVALID_CREDENTIALS
+            return Rejected("wrong-password" if wrong else "refused-by-directory", result["description"])
+        names = users[0]["attributes"][said["user-attribute"]]
+        if len(names) != 1:
+            raise DirectoryError(f"{dn} has {len(names)} values of {said['user-attribute']}")
+        uids = users[0]["attributes"][said["uid-attribute"]] if said["uid-attribute"] else []
+        return User(said["prefix"] + names[0], "".join(uids[:1]), self._groups(connection, dn, names[0]))
+
+    def _groups(self, connection: ldap3.Connection, dn: str, name: str) -> list[str]:
+        """Looked for with our own rights again: users need not be able to read groups."""
+        said = self._said
+        if not said["group-base"]:
+            return []
+        self._as_ourselves(connection)
+        values = {"{dn}": escape_filter_chars(dn), "{user}": escape_filter_chars(name)}
+        wanted = re.sub(r"\{(dn|user)\}", lambda place: values[place[0]], said["group-filter"])
+        groups = self._found(connection, said["group-base"], wanted, said["group-attribute"])
+        return sorted(
+            said["prefix"] + name for group in groups for name in group["attributes"][said["group-attribute"]]
+        )
+
+    @contextmanager
+    def _connected(self) -> Iterator[ldap3.Connection]:
+        """A connection under TLS, as nobody."""
+        server = ldap3.Server(
+            self._host,
+            self._port,
+            use_ssl=self._ldaps,
+            tls=self._tls,
+            get_info=ldap3.NONE,
+            connect_timeout=self._timeout,
+        )
+        connection = ldap3.Connection(server, receive_timeout=self._timeout, auto_referrals=False, check_names=False)
+        try:
+            connection.open(read_server_info=False)
+            if not self._ldaps:
+                connection.start_tls(read_server_info=False)
+            yield connection
+        finally:
+            with suppress(LDAPException):
+                connection.unbind()
+            if connection.socket is not None:  # it was broken, so that unbinding did not close it
+                connection.socket.close()
+
+    def _as_ourselves(self, connection: ldap3.Connection) -> None:
+        result = self._bind(connection, self._said["bind-dn"], self._own_password())
+        if result["result"] != RESULT_SUCCESS:
+            raise DirectoryError(f"binding as {self._said['bind-dn']}: {result['description']}")
+
+    def _bind(self, connection: ldap3.Connection, dn: str, password: str) -> dict[str, Any]:
+        if connection.closed or not (self._ldaps or connection.tls_started):
+            raise LDAPSocketOpenError("ldap3 would connect anew, without TLS")
+        connection.rebind(dn, password, authentication=ldap3.SIMPLE, read_server_info=False)
+        result: dict[str, Any] = connection.result
+        return result
+
+    def _found(
+        self, connection: ldap3.Connection, base: str, wanted: str, *attributes: str, most: int = 0
+    ) -> list[Any]:
+        connection.search(
+            base,
+            wanted,
+            attributes=[name for name in attributes if name],
+            dereference_aliases=ldap3.DEREF_NEVER,
+            size_limit=most,
+            time_limit=self._timeout,
+        )
+        if connection.result["result"] != RESULT_SUCCESS:
+            raise DirectoryError(f"searching {base}: {connection.result['description']}")
+        return [entry for entry in connection.response if entry["type"] == "searchResEntry"]
+
+    def _own_password(self) -> str:
+        """Read each time: it may be changed while the server runs."""
+        try:
+            return Path(self._said["bind-password-file"]).read_text().rstrip("\n")
+        except OSError as error:
+            raise ConfigError(f"bind-password-file: {error.strerror}") from None
