@@ -14,6 +14,7 @@ import click
 
 from mooring.authn.reasons import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.cli.configfile import AUTHENTICATORS, options_by_key, type_of
 from mooring.cli.options import server_options
 from tests.compat.matrix import CLIENTS, KUBECTL, ROWS, Row
 
@@ -63,22 +64,31 @@ def configuration_page() -> str:
     def server(**flags: object) -> None:
         """Carries the flags."""
 
+    keys = options_by_key(server.params)
     lines = [
         "# Configuration of a server",
         "",
         NOTE,
         "",
-        "`mooring init`, `mooring up` and `mooring server` take the same flags. Each can be given as an environment variable",
-        "instead; the command line wins. A variable of a repeatable flag takes several values with blanks or commas between.",
+        "`mooring init`, `mooring up` and `mooring server` take the same flags. Each can also be given as an environment variable,",
+        "and as a key of the [configuration file](../operate.md#the-configuration-file): the flag without its dashes in front.",
+        "The command line wins over the environment, the environment over the file. A variable of a repeatable flag takes several",
+        "values with blanks or commas between.",
         "",
-        "| Flag | Environment | Default | Meaning |",
-        "|---|---|---|---|",
+        "| Flag | Key | Environment | Type | Default | Meaning |",
+        "|---|---|---|---|---|---|",
     ]
     for option in server.params:
         assert isinstance(option, click.Option)
         text, _, stated = (option.help or "").partition(" [default: ")
         default = stated.rstrip("]") or _default(option)
-        lines.append(f"| `{option.opts[0]}` | `{option.envvar}` | {_cell(default)} | {_cell(text)} |")
+        key = option.opts[0].lstrip("-")
+        told = f"`{key}` | `{option.envvar}` | {type_of(option)}" if key in keys else f"none | `{option.envvar}` | text"
+        lines.append(f"| `{option.opts[0]}` | {told} | {_cell(default)} | {_cell(text)} |")
+    lines.append(
+        f"| none | `{AUTHENTICATORS}` | none | list of mappings | none | Authenticators of your own: each has `name`, `class` "
+        "(`module:Class`), and may have `deadline`, `cache-ttl` and `options`. |"
+    )
     return "\n".join([*lines, ""])
 
 
@@ -102,6 +112,8 @@ def _default(option: click.Option) -> str:
     value = option.default
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, tuple) and value:
+        return f"`{','.join(value)}`"
     return f"`{value}`" if isinstance(value, str | int | float) and value != "" else "none"
 
 

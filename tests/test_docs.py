@@ -20,6 +20,7 @@ import pytest
 from mooring.authz.table import AUTHORIZERS
 from mooring.cli.commands import COMMANDS
 from mooring.cli.main import program
+from mooring.errors import ConfigError
 from mooring.pki.signers import SIGNERS
 from mooring.registry.admission import ADMISSION
 
@@ -99,6 +100,8 @@ def _parse(words: list[str]) -> None:
         command.make_context(name, list(rest), parent=context)
     except click.exceptions.Exit:
         return  # --help and --version end here
+    except ConfigError as error:
+        assert "cannot be read" in str(error)  # a configuration file of the reader's
 
 
 @pytest.mark.parametrize(("page", "words"), LINES, ids=[f"{_named(page)}: {' '.join(words)}" for page, words in LINES])

@@ -356,3 +356,13 @@ requestheader-username-headers: X-Remote-User
 def test_completion_reads_no_file(write: Write) -> None:
     with server.make_context("server", ["--config", str(write("x: 1"))], resilient_parsing=True) as ctx:
         assert ctx.default_map is None
+
+
+def test_the_file_of_the_documentation_is_one(write: Write) -> None:
+    page = Path(__file__).parents[2] / "docs/operate.md"
+    _, _, section = page.read_text().partition("## The configuration file")
+    file = write(section.partition("```yaml\n")[2].partition("```")[0])
+    found = read(str(file), server.params)
+    assert found.problems == ()
+    assert len(found.values) == 7
+    assert [one["name"] for one in found.authenticators] == ["ldap"]

@@ -58,10 +58,12 @@ def check(file: str) -> int:
     return 0
 
 
-@click.command("server")
 @server_options
-def _server(**flags: Any) -> None:
-    """Carries the flags."""
+def _flags(**flags: Any) -> None:
+    """Carries the flags of a server."""
+
+
+_server = click.command("server")(_flags)
 
 
 def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, tuple[str, ...]]:
