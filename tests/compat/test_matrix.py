@@ -18,6 +18,7 @@ TESTS = {
         "test_kubectl_access.py",
         "test_kubectl_events.py",
         "test_kubectl_reviews.py",
+        "test_kubectl_tokens.py",
     ),
     PYTHON: ("test_python_kubernetes.py",),
     LIGHTKUBE: ("test_lightkube.py",),
