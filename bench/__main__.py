@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import fairness, idlewatches
+from bench import fairness, idlewatches, ways
 
 HERE = Path(__file__).parent
 WORK = HERE.parent / ".bench"
@@ -103,12 +103,12 @@ def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float
 
 
 @contextlib.contextmanager
-def server(data: Path) -> Iterator[Server]:
+def server(data: Path, *flags: str) -> Iterator[Server]:
     """`mooring server` on a data directory, timed from launch."""
     port = _free_port()
     command = [sys.executable, "-m", "mooring", "server", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
     with (data.parent / "server.log").open("ab") as output:
-        process = subprocess.Popen([*command, "--secure-port", str(port)], stdout=output, stderr=output)
+        process = subprocess.Popen([*command, "--secure-port", str(port), *flags], stdout=output, stderr=output)
     url = f"https://127.0.0.1:{port}"
     insecure = ssl.create_default_context()
     insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
@@ -207,6 +207,19 @@ class Bench:
             self.watching(data)
             with server(data) as running:
                 self.running(running)
+        self.authenticating()
+
+    def authenticating(self) -> None:
+        """Each way of authenticating, on a server that has them all."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, ways.ways(Path(folder)) as offered:
+            data = Path(folder) / "data"
+            with server(data, *offered.flags) as running:
+                running.request("POST", "/api/v1/namespaces/kube-system/secrets", bootstrap_token(*TOKEN.split(".")))
+                ways.allow(running)
+                admin = ("-cert", str(data / "admin.crt"), "-key", str(data / "admin.key"))
+                sent = ways.of_the_cluster(running, admin, TOKEN) | offered.sent
+                for what, figure in ways.rows(self.load, running, sent, self.say):
+                    self.row(what, "", "", figure)
 
     def command(self) -> None:
         self.say("mooring token generate")
@@ -408,6 +421,7 @@ def main() -> None:
         "--fairness", action="store_true", help="measure flow control alone: one user's storm beside another"
     )
     parser.add_argument("--idle-watches", action="store_true", help="measure the memory of idle watches alone")
+    parser.add_argument("--ways", action="store_true", help="measure each way of authenticating alone")
     options = parser.parse_args()
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
@@ -417,6 +431,8 @@ def main() -> None:
             bench.fairness()
         elif options.idle_watches:
             bench.idle_watches()
+        elif options.ways:
+            bench.authenticating()
         else:
             bench.run()
     if options.json:
