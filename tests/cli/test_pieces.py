@@ -404,6 +404,7 @@ def test_how_much_is_logged(verbosity: int, ours: int, others: int, monkeypatch:
     try:
         logs.configure(verbosity)
         assert (mine.level, root.level) == (ours, others)
+        assert not logging.getLogger("httpcore2").isEnabledFor(logging.DEBUG), "it would write headers of answers"
     finally:
         root.handlers[:] = kept[0]
         root.setLevel(kept[1])
