@@ -6,7 +6,6 @@ or `time.time` (ruff's banned-api list fails the build). All datetimes are timez
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -35,6 +34,8 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio  # half of what `mooring credential` would take, which never waits
+
         await asyncio.sleep(seconds)
 
 

@@ -54,8 +54,13 @@ def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
 
 def selected(kubeconfig: str, context_name: str) -> Selected:
     """The cluster and user that the flags mean. Raises ConfigError."""
+    return kubeconfigfiles.load(kubeconfig, context_name, defaults=default_kubeconfigs())
+
+
+def default_kubeconfigs() -> tuple[Path, ...]:
+    """Where a kubeconfig is looked for that nobody names."""
     data_dir = Path(os.environ.get("MOORING_DATA_DIR") or default_data_dir())
-    return kubeconfigfiles.load(kubeconfig, context_name, defaults=kubeconfigfiles.default_paths(Path.home(), data_dir))
+    return kubeconfigfiles.default_paths(Path.home(), data_dir)
 
 
 def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitable[T]]) -> T:

@@ -50,6 +50,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "serviceaccount token": Entry(
             "mooring.cli.serviceaccounttoken:token", "Issue a token for a ServiceAccount, as kubectl create token."
         ),
+        "login": Entry("mooring.cli.login:login", "Log in with a password or a token of an identity provider, for kubectl."),
+        "logout": Entry("mooring.cli.logout:logout", "Forget a login."),
+        "credential": Entry("mooring.cli.credential:credential", "Print the credential of a login: what kubectl calls."),
         "auth explain": Entry(
             "mooring.cli.authexplain:explain", "Tell why a request was refused, or what would become of a credential."
         ),
@@ -57,6 +60,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "auth hash-password": Entry(
             "mooring.cli.hashpassword:hash_password_command", "Print a password as it may stand in --basic-auth-file."
         ),
+        "certs ca": Entry("mooring.cli.certs:ca", "Make a CA, or a CA below another one; no server is asked."),
+        "certs server": Entry("mooring.cli.certs:server", "Make a serving certificate."),
+        "certs client": Entry("mooring.cli.certs:client", "Make a client certificate."),
         "config check": Entry(
             "mooring.cli.configcheck:check", "Tell whether a server would start with a configuration file."
         ),
@@ -70,8 +76,9 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "token": "Bootstrap tokens: what a machine needs to join.",
         "csr": "Certificate signing requests: who asks, and who gets.",
         "kubeconfig": "Kubeconfig files for people and programs.",
-        "serviceaccount": "ServiceAccounts: identities for programs.",
+        "certs": "Keys and certificates without a cluster.",
         "config": "The configuration file of a server.",
+        "serviceaccount": "ServiceAccounts: identities for programs.",
         "auth": "Who calls: why somebody was refused, and who you are.",
     }
 )

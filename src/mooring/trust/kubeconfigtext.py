@@ -353,5 +353,10 @@ _Dumper.add_representer(str, _represent_text)
 
 def dump(config: Kubeconfig) -> str:
     """The kubeconfig as YAML, as kubectl and kubeadm lay it out."""
-    text: str = yaml.dump(to_object(config), Dumper=_Dumper, allow_unicode=True, width=float("inf"), sort_keys=True)
+    return dump_object(to_object(config))
+
+
+def dump_object(top: Obj) -> str:
+    """The same of a kubeconfig that is a JSON object already."""
+    text: str = yaml.dump(top, Dumper=_Dumper, allow_unicode=True, width=float("inf"), sort_keys=True)
     return text

@@ -1,0 +1,81 @@
+"""The end of a log-in by browser: a listener on this machine's loopback that the provider sends the browser back to (RFC 8252 7.3).
+
+Rules kept here: it listens on 127.0.0.1 alone, as long as one log-in takes; a request line has a limit, and what is no answer to
+this attempt gets 404 and ends nothing. The page that the browser shows says nothing of what came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from mooring.errors import ConfigError, MooringError
+from mooring.secret import Secret
+
+MAX_LINE = 16 << 10
+"""Bytes of a request line: codes of some providers have 2 kB."""
+READ_SECONDS = 10.0
+"""For a browser on this machine to send a line."""
+_PAGE = b"<!doctype html><meta charset=utf-8><title>mooring</title><p>%b You can close this page.\n"
+
+
+class Loopback:
+    """One listener, on `port`. Set `read` before a browser is sent away: what a request target means, None for nothing."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.read: Callable[[str], Secret | None] = _nothing
+        self._found: asyncio.Future[Secret] = asyncio.get_running_loop().create_future()
+
+    async def answer(self, seconds: float) -> Secret:
+        """What `read` found, or the error that it raised. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            return await self._found
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, one request."""
+        with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(READ_SECONDS):
+                line = (await reader.readuntil(b"\r\n")).decode("ascii").split(" ")
+            status, text = self._judge(line[1] if line[0] == "GET" and len(line) > 1 else "")
+            page = _PAGE % text
+            writer.write(
+                b"HTTP/1.1 %b\r\nContent-Type: text/html\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n"
+                b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(page), page)
+            )
+            await writer.drain()
+        writer.close()
+
+    def _judge(self, target: str) -> tuple[bytes, bytes]:
+        try:
+            found = self.read(target)
+        except MooringError as error:
+            if not self._found.done():
+                self._found.set_exception(error)
+            return b"200 OK", b"Nobody was logged in."
+        if found is None:
+            return b"404 Not Found", b"There is nothing here."
+        if not self._found.done():
+            self._found.set_result(found)
+        return b"200 OK", b"You are logged in."
+
+
+def _nothing(target: str) -> Secret | None:
+    return None
+
+
+@asynccontextmanager
+async def listening(port: int = 0) -> AsyncIterator[Loopback]:
+    """A listener; `port` 0 takes a free one. Raises ConfigError when it cannot be had."""
+    loopback = Loopback()
+    try:
+        server = await asyncio.start_server(loopback.serve, "127.0.0.1", port, limit=MAX_LINE)
+    except OSError as error:
+        raise ConfigError(f"port {port} of 127.0.0.1 cannot be listened on: {(error.strerror or '').lower()}") from None
+    loopback.port = server.sockets[0].getsockname()[1]
+    try:
+        yield loopback
+    finally:
+        server.close()
+        await server.wait_closed()

@@ -1,0 +1,418 @@
+"""`mooring login`, `mooring credential` and `mooring logout` with a real server and kubectl as people use it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.client.logins import Logins
+from mooring.clock import rfc3339
+from mooring.trust import kubeconfigtext
+from mooring.trust.loginrecord import Login
+from tests.compat.kubectl import Program, programs
+from tests.support.commandline import Outcome
+from tests.support.liveserver import LiveServer, start_server
+
+PASSWORD = "correct horse battery staple"
+TOKEN = "robots-token-of-the-file"
+USED = tuple(one for one in programs() if one.release in ((1, 27), (1, 33)))
+NEWEST = USED[-1] if USED else Program(Path("kubectl"), "")
+pytestmark = pytest.mark.skipif(not USED, reason="no kubectl 1.27 or 1.33 is installed on this machine")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    place = tmp_path_factory.mktemp("login")
+    (place / "passwords.csv").write_text(f'{PASSWORD},jane,42,"dev,ops"\n{PASSWORD},sneak,1,system:masters\n')
+    (place / "tokens.csv").write_text(f'{TOKEN},robot,43,"ci"\n')
+    server = start_server(
+        place / "data",
+        *("--basic-auth-file", str(place / "passwords.csv")),
+        *("--token-auth-file", str(place / "tokens.csv")),
+        *("--login-ttl", "1m"),
+    )
+    yield server
+    assert server.stop() == 0, server.log
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody at a machine, with a home of their own."""
+
+    server: LiveServer
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MOORING_", "KUBE", "XDG_"))}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+        return {**kept, "HOME": str(self.home), "PATH": path}
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.home / ".kube" / "config"
+
+    @property
+    def logins(self) -> Logins:
+        return Logins(self.home / ".cache/mooring/logins")
+
+    def run(self, *command: str, stdin: str = "", **environment: str) -> Outcome:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=60, env=self.environment | environment
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def mooring(self, *arguments: str, stdin: str = "", **environment: str) -> Outcome:
+        return self.run("mooring", *arguments, stdin=stdin, **environment)
+
+    def login(self, *flags: str, stdin: str = PASSWORD) -> Outcome:
+        """At the server, with its CA, as jane unless the flags say otherwise."""
+        how = (
+            flags
+            if any(flag.startswith("--token-file") for flag in flags)
+            else ("--username", "jane", "--password-stdin", *flags)
+        )
+        ca = str(self.server.data_dir / "pki/ca.crt")
+        return self.mooring("login", "--server", self.server.url, "--certificate-authority", ca, *how, stdin=stdin)
+
+    def token_file(self, text: str = TOKEN) -> Path:
+        path = self.home / "token"
+        path.write_text(text)
+        return path
+
+    def kubectl(self, program: Program, *arguments: str, **environment: str) -> Outcome:
+        return self.run(str(program.path), *arguments, **environment)
+
+    def whoami(self, program: Program = NEWEST, **environment: str) -> Any:
+        """Who the server takes kubectl for; `kubectl auth whoami` asks the same, of 1.28 and later."""
+        review = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+        command = (str(program.path), "create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
+        done = self.run(*command, stdin=review, **environment)
+        assert done.code == 0, done.err
+        return json.loads(done.out)["status"]["userInfo"]
+
+    def known(self) -> Login:
+        """The only login."""
+        (login_id,) = self.logins.every()
+        login = self.logins.read(login_id)
+        assert login is not None
+        return login
+
+    def age(self, left: timedelta) -> None:
+        """Turn the clock of the kept credential, as if only `left` of its minute remained."""
+        login = self.known()
+        assert login.credential is not None
+        expires = datetime.now(UTC) + left
+        aged = replace(login.credential, issued=expires - timedelta(minutes=1), expires=expires)
+        self.logins.write(login.with_credential(aged))
+
+
+@pytest.fixture
+def jane(server: LiveServer, tmp_path: Path) -> Person:
+    return Person(server, tmp_path)
+
+
+def logins_served(server: LiveServer) -> int:
+    """How many exchanges the server has answered with a certificate."""
+    text = server.run(lambda client: client.read("/metrics")).decode()
+    (line,) = [one for one in text.splitlines() if one.startswith('mooring_logins_total{result="certificate"}')]
+    return int(float(line.split(" ")[1]))
+
+
+@pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
+@pytest.mark.parametrize("kind", ["certificate", "token"])
+def test_after_a_login_kubectl_is_who_gave_the_password(jane: Person, program: Program, kind: str) -> None:
+    done = jane.login("--credential", kind)
+    assert done.code == 0, done.err
+    assert "as jane until " in done.err
+    assert done.out == ""
+    user = jane.whoami(program)
+    assert (user["username"], user["uid"]) == ("jane", "42")
+    assert set(user["groups"]) == {"dev", "ops", "system:authenticated"}
+    prefix = "X509SHA256=" if kind == "certificate" else "JTI="
+    assert user["extra"]["authentication.kubernetes.io/credential-id"][0].startswith(prefix)
+    assert jane.kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert jane.logins.path(jane.known().id).stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in jane.kubeconfig.read_text() + jane.logins.path(jane.known().id).read_text()
+
+
+def test_kubectl_auth_whoami_says_the_same(jane: Person) -> None:
+    assert jane.login().code == 0
+    done = jane.kubectl(NEWEST, "auth", "whoami", "-o", "json")
+    assert json.loads(done.out)["status"]["userInfo"]["username"] == "jane"
+
+
+@pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
+@pytest.mark.parametrize("left", [timedelta(seconds=-30), timedelta(seconds=5)], ids=["expired", "about to expire"])
+def test_a_credential_is_renewed_from_the_file_with_the_token(jane: Person, program: Program, left: timedelta) -> None:
+    assert jane.login("--token-file", str(jane.token_file())).code == 0
+    jane.age(left)
+    before = logins_served(jane.server)
+    assert jane.whoami(program)["username"] == "robot"
+    assert jane.whoami(program)["username"] == "robot"
+    assert logins_served(jane.server) == before + 1
+    credential = jane.known().credential
+    assert credential is not None
+    assert credential.usable(datetime.now(UTC))
+
+
+def test_twenty_commands_at_once_make_one_renewal(jane: Person) -> None:
+    assert jane.login("--token-file", str(jane.token_file())).code == 0
+    jane.age(timedelta(seconds=-1))
+    before = logins_served(jane.server)
+    with ThreadPoolExecutor(20) as pool:
+        names = {user["username"] for user in pool.map(lambda _: jane.whoami(), range(20))}
+    assert names == {"robot"}
+    assert logins_served(jane.server) == before + 1
+
+
+def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Person) -> None:
+    path = jane.token_file()
+    assert jane.login("--token-file", str(path)).code == 0
+    path.write_text("another")
+    assert jane.whoami()["username"] == "robot", "what was given is good until its end"
+    jane.age(timedelta(0))
+    done = jane.kubectl(NEWEST, "get", "namespaces")
+    assert done.code != 0
+    assert "does not accept what was shown" in done.err
+
+
+@pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
+def test_who_cannot_be_asked_for_the_password_is_told_what_to_run(jane: Person, program: Program) -> None:
+    assert jane.login("--name", "work").code == 0
+    jane.age(timedelta(0))
+    done = jane.kubectl(program, "get", "namespaces")
+    assert done.code != 0
+    assert f"Error: the login at {jane.server.url} has ended; run: mooring login --name work\n" in done.err
+    again = jane.login("--name", "work")
+    assert again.code == 0
+    assert jane.whoami(program)["username"] == "jane"
+    assert len(jane.logins.every()) == 1
+
+
+def test_logging_in_again_begins_where_the_login_of_the_context_began(jane: Person) -> None:
+    assert jane.login("--credential", "token").code == 0
+    jane.age(timedelta(0))
+    again = jane.mooring("login", "--password-stdin", stdin=PASSWORD + "\n")
+    assert again.code == 0, again.err
+    assert jane.known().kind == "token"
+    assert jane.whoami()["username"] == "jane"
+
+
+def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane: Person) -> None:
+    """Also when the login has become the current context of the same file."""
+    ca = jane.server.data_dir / "pki/ca.crt"
+    for words in (
+        ("set-cluster", "c", "--server", jane.server.url, "--certificate-authority", str(ca)),
+        ("set-credentials", "robot", "--token", TOKEN),
+        ("set-context", "robot@c", "--cluster", "c", "--user", "robot"),
+        ("use-context", "robot@c"),
+    ):
+        assert jane.kubectl(NEWEST, "config", *words).code == 0
+    assert jane.mooring("login").code == 0
+    config = kubeconfigtext.parse(jane.kubeconfig.read_bytes())
+    assert config.current_context == jane.known().name
+    assert {context.name for context in config.contexts} == {"robot@c", jane.known().name}
+    jane.age(timedelta(0))
+    assert jane.whoami()["username"] == "robot"
+    assert "credential-id" in str(jane.whoami()["extra"]), "it is the login's certificate, not the token itself"
+
+
+def test_what_a_login_gave_logs_nobody_in_again(jane: Person) -> None:
+    for kind in ("certificate", "token"):
+        assert jane.login("--credential", kind).code == 0
+        status = json.loads(jane.mooring("credential", "--login", jane.known().id).out)["status"]
+        if kind == "token":
+            again = jane.login("--token-file", str(jane.token_file(status["token"])))
+        else:
+            (jane.home / "crt").write_text(status["clientCertificateData"])
+            (jane.home / "key").write_text(status["clientKeyData"])
+            files = ("--client-certificate", str(jane.home / "crt"), "--client-key", str(jane.home / "key"))
+            assert jane.kubectl(NEWEST, "config", "set-credentials", jane.known().name, *files).code == 0
+            config = kubeconfigtext.parse(jane.kubeconfig.read_bytes())
+            user = replace(config.users[0], exec=None)
+            jane.kubeconfig.write_text(kubeconfigtext.dump(replace(config, users=(user,))))
+            again = jane.mooring("login")
+        assert again.code == 1
+        assert "is a credential of a cluster already" in again.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "stdin", "message"),
+    [
+        pytest.param(("--username", "jane"), "wrong", "does not accept what was shown", id="a wrong password"),
+        pytest.param(("--username", "nobody"), PASSWORD, "does not accept what was shown", id="an unknown user"),
+        pytest.param(("--username", "jane"), "", "standard input is empty", id="no password"),
+        pytest.param(("--username", "sneak"), PASSWORD, 'the group "system:masters"', id="a group of the system"),
+    ],
+)
+def test_who_does_not_get_in_leaves_nothing_behind(
+    jane: Person, flags: tuple[str, ...], stdin: str, message: str
+) -> None:
+    done = jane.login(*flags, stdin=stdin)
+    assert done.code == 1
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not jane.kubeconfig.exists()
+    assert jane.logins.every() == []
+
+
+def test_a_server_is_trusted_by_its_pin(jane: Person) -> None:
+    where = ("login", "--server", jane.server.url, "--username", "jane", "--password-stdin")
+    wrong = jane.mooring(*where, "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64, stdin=PASSWORD)
+    assert wrong.code == 1
+    assert "pin" in wrong.err
+    untrusted = jane.mooring(*where, stdin=PASSWORD)
+    assert untrusted.code == 1
+    assert "certificate does not verify" in untrusted.err
+    done = jane.mooring(*where, "--discovery-token-ca-cert-hash", jane.server.pin, stdin=PASSWORD)
+    assert done.code == 0, done.err
+    assert jane.whoami()["username"] == "jane"
+
+
+def test_other_entries_of_the_kubeconfig_are_kept(jane: Person) -> None:
+    jane.kubeconfig.parent.mkdir()
+    jane.kubeconfig.write_text(
+        "kind: Config\napiVersion: v1\ncurrent-context: a\nunknown: {x: 1}\n"
+        "contexts: [{name: a, context: {cluster: a, user: a, unknown: 1}}]\n"
+        "clusters: [{name: a, cluster: {server: https://a.example, certificate-authority: ca.crt}}]\n"
+        "users: [{name: a, user: {token: kept}}]\n"
+    )
+    before = kubeconfigtext.load(jane.kubeconfig.read_bytes())
+    assert jane.login("--keep-context", "--name", "new").code == 0
+    after = kubeconfigtext.load(jane.kubeconfig.read_bytes())
+    assert after["current-context"] == "a"
+    assert after["unknown"] == {"x": 1}
+    for key in ("contexts", "clusters", "users"):
+        assert after[key][0] == before[key][0]
+        assert [entry["name"] for entry in after[key]] == ["a", "new"]
+    assert jane.mooring("logout").code == 0
+    assert kubeconfigtext.load(jane.kubeconfig.read_bytes()) == before
+
+
+def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Person) -> None:
+    jane.kubeconfig.parent.mkdir()
+    jane.kubeconfig.with_name("config.lock").touch()
+    done = jane.login()
+    assert done.code == 1
+    assert "is being changed by another program" in done.err
+    assert not jane.kubeconfig.exists()
+
+
+def test_after_logout_nothing_of_the_login_is_left(jane: Person) -> None:
+    out = jane.home / "own.conf"
+    assert jane.login("--kubeconfig-out", str(out)).code == 0
+    assert jane.login("--name", "second").code == 0
+    assert jane.mooring("logout").code == 2, "which of the two?"
+    first = jane.mooring(
+        "logout", "--name", kubeconfigtext.parse(out.read_bytes()).current_context, "--kubeconfig", str(out)
+    )
+    assert first.code == 0, first.err
+    assert "would have been valid until" in first.err
+    assert kubeconfigtext.parse(out.read_bytes()).users == ()
+    refused = jane.kubectl(NEWEST, "--kubeconfig", str(out), "get", "namespaces")
+    assert refused.code != 0
+    assert jane.mooring("logout", "--name", "second").code == 0
+    assert jane.mooring("logout", "--name", "second").code == 1
+    assert jane.mooring("logout", "--all").code == 0
+    assert list((jane.home / ".cache/mooring/logins").iterdir()) == []
+
+
+# ── the plugin ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def exec_info(live: LiveServer, api_version: str = "v1", **changed: Any) -> str:
+    ca = base64.b64encode(live.ca_pem).decode()
+    cluster = {"server": live.url, "certificate-authority-data": ca, **changed}
+    given = {key: value for key, value in cluster.items() if value is not None}
+    spec = {"interactive": False, "cluster": given}
+    return json.dumps(
+        {"apiVersion": f"client.authentication.k8s.io/{api_version}", "kind": "ExecCredential", "spec": spec}
+    )
+
+
+@pytest.mark.parametrize("api_version", ["v1", "v1beta1"])
+def test_the_plugin_answers_in_the_version_that_is_asked(jane: Person, api_version: str) -> None:
+    assert jane.login("--credential", "token").code == 0
+    done = jane.mooring(
+        "credential", "--login", jane.known().id, KUBERNETES_EXEC_INFO=exec_info(jane.server, api_version)
+    )
+    credential = jane.known().credential
+    assert credential is not None
+    assert credential.token is not None
+    assert json.loads(done.out) == {
+        "kind": "ExecCredential",
+        "apiVersion": f"client.authentication.k8s.io/{api_version}",
+        "status": {
+            "token": credential.token.reveal().decode(),
+            "expirationTimestamp": rfc3339(credential.expires),
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"server": "https://evil.example:6443"}, id="another server"),
+        pytest.param({"certificate-authority-data": base64.b64encode(b"evil").decode()}, id="another CA"),
+        pytest.param({"certificate-authority-data": None}, id="the machine's roots"),
+        pytest.param({"insecure-skip-tls-verify": True}, id="no verification"),
+        pytest.param({"server": None, "certificate-authority-data": None}, id="no cluster at all"),
+    ],
+)
+def test_the_plugin_hands_nothing_out_for_another_cluster(jane: Person, changed: dict[str, Any]) -> None:
+    assert jane.login().code == 0
+    done = jane.mooring(
+        "credential", "--login", jane.known().id, KUBERNETES_EXEC_INFO=exec_info(jane.server, **changed)
+    )
+    assert (done.code, done.out) == (1, "")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_login_that_is_not_there_is_told_in_one_line(jane: Person) -> None:
+    done = jane.mooring("credential", "--login", "0" * 16)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "Error: there is no such login on this machine any more; run mooring login\n"
+    assert jane.mooring("credential", "--login", "../../etc/passwd").code == 1
+
+
+def test_who_sits_at_a_terminal_is_asked_for_the_password(jane: Person) -> None:
+    assert jane.login().code == 0
+    jane.age(timedelta(0))
+    child, terminal = pty.fork()
+    if child == 0:  # pragma: no cover - another process
+        os.execvpe("mooring", ["mooring", "credential", "--login", jane.known().id], jane.environment)
+    shown = b""
+    while b"Password of jane" not in shown:
+        shown += os.read(terminal, 4096)
+    os.write(terminal, PASSWORD.encode() + b"\n")
+    with suppress(OSError):  # the end of a terminal
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    assert os.waitpid(child, 0)[1] == 0
+    assert PASSWORD.encode() not in shown
+    assert b"clientCertificateData" in shown
+
+
+def test_nothing_heavy_is_imported_while_the_credential_is_fresh(jane: Person) -> None:
+    assert jane.login().code == 0
+    program = (
+        "import sys\nfrom mooring.cli.main import run\n"
+        f"code = run(['credential', '--login', '{jane.known().id}'])\n"
+        "heavy = {'asyncio', 'ssl', 'cryptography', 'httpx2', 'yaml', 'msgspec', 'rich'} & set(sys.modules)\n"
+        "print(code, sorted(heavy), file=sys.stderr)"
+    )
+    assert jane.run(sys.executable, "-c", program).err == "0 []\n"
