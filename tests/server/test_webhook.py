@@ -39,7 +39,7 @@ def hook(tmp_path: Path) -> Any:
 
 
 def in_server_asking(
-    config: Path, test: Callable[[Server], Awaitable[None]], version: str = "v1", ttl: float = 120
+    config: Path, test: Callable[[Server], Awaitable[None]], version: str = "v1", ttl: float = 120, **flags: Any
 ) -> None:
     """Run `test` with a server that asks this webhook."""
 
@@ -49,7 +49,7 @@ def in_server_asking(
             authentication_token_webhook_version=version,
             authentication_token_webhook_cache_ttl=timedelta(seconds=ttl),
         )
-        async with open_server(authentication=options) as server:
+        async with open_server(authentication=options, **flags) as server:
             await test(server)
 
     asyncio.run(run())
@@ -356,7 +356,8 @@ def test_a_storm_is_refused_beyond_what_may_be_asked_at_once(
     in_server_asking(hook.kubeconfig(), test)
 
 
-def test_no_token_comes_out(hook: SimulatedWebhook, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token_comes_out(hook: SimulatedWebhook, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
     caplog.set_level(logging.DEBUG)
     echo = b'{"status":{"error":"no user has %s"}}' % TOKEN.encode()
 
@@ -384,10 +385,11 @@ def test_no_token_comes_out(hook: SimulatedWebhook, caplog: pytest.LogCaptureFix
             assert TOKEN[:12] not in reply.text
         assert "no user has [token]" in outlets[5].text, "the rest of what it says is told"
 
-    in_server_asking(hook.kubeconfig(), test)
-    assert caplog.text
-    assert TOKEN not in caplog.text
-    assert TOKEN[:12] not in caplog.text
+    in_server_asking(hook.kubeconfig(), test, audit_log_path=str(audit))
+    for written in (caplog.text, audit.read_text()):
+        assert "refused-by-webhook" in written
+        assert TOKEN not in written
+        assert TOKEN[:12] not in written
 
 
 # ── this server as somebody else's webhook ───────────────────────────────────────────────────────────────────────
