@@ -183,6 +183,11 @@ def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, data: bytes)
     for flags in named:
         with pytest.raises(MooringError):
             Server(tmp_path / "data", **flags)
+    if data == b"nonsense":
+        for flags in named:
+            [flag] = flags
+            with pytest.raises(ConfigError, match=f"^{flag.replace('_', '-')}: {path}: the text holds no"):
+                Server(tmp_path / "data", **flags)
     path.unlink()
     for flags in named:
         with pytest.raises(ConfigError):

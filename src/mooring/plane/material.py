@@ -2,7 +2,8 @@
 
 Layout (kubeadm's names) under `<data-dir>`:
     pki/ca.crt, ca.key                  the cluster CA (10 years); signs clients, nodes and the server itself
-    pki/apiserver.crt, apiserver.key    the serving pair; remade when a name is missing or a third of its life is left
+    pki/apiserver.crt, apiserver.key    the serving pair; remade when a name is missing or a third of its life is left; not made
+                                        when flags name another one
     pki/sa.key, sa.pub                  signs and verifies service-account tokens, unless flags name other files
     admin.conf                          O=kubeadm:cluster-admins: its power is a binding that can be taken away
     super-admin.conf                    O=system:masters: passes every authorizer; keep it in a safe
@@ -47,6 +48,7 @@ from mooring.pki.keys import (
     public_key_pem,
 )
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.plane.servingpair import read_pair
 from mooring.secret import Secret
 from mooring.trust.kubeconfig import User, for_user
 from mooring.trust.kubeconfigtext import dump
@@ -130,8 +132,7 @@ class _Preparation:
         serving_chain, serving_key = self._serving(authority)
         signing_file, token_key = self._token_signing()
         key_files = self._token_key_files(token_key)
-        others = (key for path in key_files for key in self._load(path, load_public_keys))
-        token_keys = (token_key.public_key(), *others)
+        token_keys = (token_key.public_key(), *(key for path in key_files for key in self._verifying(path)))
         self._kubeconfig("admin.conf", authority, profiles.admin, profiles.ADMIN_NAME)
         self._kubeconfig("super-admin.conf", authority, profiles.super_admin, profiles.SUPER_ADMIN_NAME)
         material = Material(
@@ -148,8 +149,13 @@ class _Preparation:
     def _token_signing(self) -> tuple[Path, PrivateKey]:
         named = self.config.service_accounts.signing_key_file
         if named:
-            return Path(named), self._load(Path(named), load_private_key)
+            return Path(named), self._named("service-account-signing-key-file", Path(named), load_private_key)
         return self.pki / "sa.key", self._key("sa.key")
+
+    def _verifying(self, path: Path) -> tuple[PublicKey, ...]:
+        if self.config.service_accounts.key_files:
+            return self._named("service-account-key-file", path, load_public_keys)
+        return self._load(path, load_public_keys)
 
     def _token_key_files(self, token_key: PrivateKey) -> tuple[Path, ...]:
         """What verifies tokens beside the signing key: the files that were named, else our own."""
@@ -183,6 +189,14 @@ class _Preparation:
             remedy = "remove it, and it is made anew" if derived else "restore it from a backup"
             raise ConfigError(f"{path}: {error}; {remedy}") from error
 
+    def _named(self, flag: str, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
+        """What a file holds that a flag names."""
+        data = read_limited(path)
+        try:
+            return load(data)
+        except MooringError as error:
+            raise ConfigError(f"{flag}: {path}: {error}") from error
+
     def _certificates(self, path: Path) -> tuple[x509.Certificate, ...]:
         return self._load(path, certificates)
 
@@ -204,6 +218,8 @@ class _Preparation:
         return authority
 
     def _serving(self, authority: Authority) -> tuple[tuple[x509.Certificate, ...], PrivateKey]:
+        if self.config.tls_cert_file:
+            return read_pair(self.config)
         path = self.pki / "apiserver.crt"
         key = self._key("apiserver.key")
         names, addresses = self._serving_names()
