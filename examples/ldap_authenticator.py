@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import ldap3
-from ldap3.core.exceptions import LDAPException, LDAPSocketOpenError
+from ldap3.core.exceptions import LDAPCommunicationError, LDAPException, LDAPSocketOpenError, LDAPStartTLSError
 from ldap3.core.results import RESULT_INVALID_CREDENTIALS, RESULT_SUCCESS
 from ldap3.utils.conv import escape_filter_chars
 
@@ -100,18 +100,24 @@ class LdapAuthenticator:
         """Runs in a thread of Mooring's: it may wait."""
         if offered.password is None:
             return NotMine()  # tokens are for others
-        password = offered.password.reveal().decode("utf-8", "replace")
+        password = offered.password.reveal()
         if not password or not 0 < len(offered.user) <= MAX_NAME:
             return NotMine("no-ldap-name")
         try:
+            password.decode()
+        except UnicodeDecodeError:
+            return NotMine("no-ldap-password")
+        try:
             with self._connected() as connection:
                 return self._judged(connection, offered.user, password)
-        except LDAPException as error:
+        except (LDAPCommunicationError, LDAPStartTLSError) as error:
             return Rejected("directory-unreachable", type(error).__name__)
+        except LDAPException as error:
+            return Rejected("directory-failed", type(error).__name__)
         except DirectoryError as error:
             return Rejected("directory-failed", str(error))
 
-    def _judged(self, connection: ldap3.Connection, name: str, password: str) -> Result:
+    def _judged(self, connection: ldap3.Connection, name: str, password: bytes) -> Result:
         said = self._said
         self._as_ourselves(connection)
         wanted = f"(&{said['user-filter']}({said['user-attribute']}={escape_filter_chars(name)}))"
@@ -172,7 +178,8 @@ class LdapAuthenticator:
         if result["result"] != RESULT_SUCCESS:
             raise DirectoryError(f"binding as {self._said['bind-dn']}: {result['description']}")
 
-    def _bind(self, connection: ldap3.Connection, dn: str, password: str) -> dict[str, Any]:
+    def _bind(self, connection: ldap3.Connection, dn: str, password: bytes) -> dict[str, Any]:
+        # bytes: of a text, ldap3 would drop some characters and refuse others (RFC 4013)
         if connection.closed or not (self._ldaps or connection.tls_started):
             raise LDAPSocketOpenError("ldap3 would connect anew, without TLS")
         connection.rebind(dn, password, authentication=ldap3.SIMPLE, read_server_info=False)
@@ -194,9 +201,9 @@ class LdapAuthenticator:
             raise DirectoryError(f"searching {base}: {connection.result['description']}")
         return [entry for entry in connection.response if entry["type"] == "searchResEntry"]
 
-    def _own_password(self) -> str:
+    def _own_password(self) -> bytes:
         """Read each time: it may be changed while the server runs."""
         try:
-            return Path(self._said["bind-password-file"]).read_text().rstrip("\n")
+            return Path(self._said["bind-password-file"]).read_bytes().rstrip(b"\n")
         except OSError as error:
             raise ConfigError(f"bind-password-file: {error.strerror}") from None

@@ -2,6 +2,7 @@
 
 Rules kept here: the process runs in the foreground and is ended by its own id; readiness is asked for with a connection, never
 slept for. Passwords of the entries are those of `PEOPLE`; nobody but the service reads anything.
+It says yes to a name without a password, as many directories do and as RFC 4513 5.1.2 warns.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ TLSCACertificateFile {place}/ca.crt
 TLSCertificateFile {certificate}
 TLSCertificateKeyFile {key}
 loglevel stats
+allow bind_anon_cred
 referral ldap://elsewhere.example
 database mdb
 suffix "{base}"
