@@ -17,22 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from joserfc.jwk import RSAKey
 
 from mooring.client.cluster import ClusterClient
-from mooring.client.connection import Ask, Connection
-from mooring.client.tls import trusting
 from mooring.server.http import Request, Response
 from tests.compat.kubectl import Kubectl, Program
+from tests.compat.openid import REVIEWS, asked, configuration, flags, issuer, refused, until, user_of
 from tests.support.jwtsigner import encoded, key_for, signed, signed_with_secret, unsigned
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.openidprovider import OpenIdProvider
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import serving
 
-WHOAMI = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 JANE = {"email": "jane@example.com", "email_verified": True, "groups": ["dev", "ops"], "department": "ships"}
 USERS: dict[str, dict[str, Any]] = {
     "jane": JANE,
@@ -42,53 +38,6 @@ USERS: dict[str, dict[str, Any]] = {
     "numbers": {"email": "numbers@example.com", "groups": [1, 2]},
     "groups-of-far": {"groups": ["from", "afar"]},
 }
-
-
-def asked(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[int, Any]:
-    """Status and body of asking who one is with this bearer; a GET of another path."""
-
-    async def ask() -> tuple[int, Any]:
-        connection = Connection(trusting(server.ca_pem))
-        headers = (("authorization", f"Bearer {token}"), ("content-type", "application/json"))
-        method, body = ("POST", json.dumps(WHOAMI).encode()) if path == REVIEWS else ("GET", None)
-        try:
-            async with connection.stream(Ask(method, server.url + path, headers if token else (), body)) as stream:
-                answer = await stream.read(1 << 20)
-                return stream.status, json.loads(answer) if answer[:1] == b"{" else answer
-        finally:
-            await connection.close()
-
-    return asyncio.run(ask())
-
-
-def until(happened: Callable[[], bool], server: LiveServer | None = None) -> None:
-    """Ask again until it is so."""
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline, server.log[-4000:] if server else "it did not come to that"
-        time.sleep(0.05)
-
-
-def user_of(server: LiveServer, token: str) -> Any:
-    status, body = asked(server, token)
-    assert status == 201, (body, server.log[-4000:])
-    return body["status"]["userInfo"]
-
-
-def refused(server: LiveServer, token: str) -> str:
-    """Why, as the operator reads it in the log; the caller must have been told nothing."""
-    seen = len(server.log)
-    assert asked(server, token) == (401, UNAUTHORIZED)
-    line = next(line for line in server.log[seen:].splitlines() if "authentication refused" in line)
-    reason = line.partition("oidc: ")[2]
-    assert len(token) < 50 or token[-8:] not in line, "a token is told to nobody"
-    return reason
-
-
-UNAUTHORIZED = {
-    "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "Unauthorized",
-    "reason": "Unauthorized", "code": 401,
-}  # fmt: skip
 
 
 def payload(token: str) -> dict[str, Any]:
@@ -113,14 +62,6 @@ def short_lived(ca: ThrowawayCA, tmp_path_factory: pytest.TempPathFactory) -> It
     """A provider whose tokens have expired when they are issued."""
     with OpenIdProvider(ca, tmp_path_factory.mktemp("short"), USERS, life=-90) as running:
         yield running
-
-
-def flags(provider: OpenIdProvider) -> list[str]:
-    return [
-        *("--oidc-issuer-url", provider.issuer, "--oidc-client-id", "kubernetes"),
-        *("--oidc-ca-file", str(provider.ca_file), "--oidc-username-claim", "email", "--oidc-username-prefix", "oidc:"),
-        *("--oidc-groups-claim", "groups", "--oidc-groups-prefix", "oidc:"),
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -280,23 +221,6 @@ def test_a_provider_that_comes_late_goes_away_and_comes_back_with_another_key(ca
     finally:
         provider.stop()
         server.stop()
-
-
-def issuer(url: str, ca: ThrowawayCA, **mappings: Any) -> dict[str, Any]:
-    return {
-        "issuer": {"url": url, "audiences": ["kubernetes"], "certificateAuthority": ca.certificate_pem.decode()},
-        "claimMappings": {"username": {"claim": "sub", "prefix": "a:"}, **mappings},
-    }
-
-
-def configuration(*jwt: Any, **more: Any) -> str:
-    anonymous = {"enabled": True, "conditions": [{"path": "/livez"}, {"path": "/readyz"}]}
-    return yaml.safe_dump(
-        {
-            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": list(jwt),
-            "anonymous": anonymous, **more,
-        }
-    )  # fmt: skip
 
 
 class Fetched:

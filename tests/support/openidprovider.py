@@ -69,11 +69,9 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
 
     def start(self) -> None:
         certificate, key = self.ca.server("localhost", "127.0.0.1").write(self.directory, f"provider-{self.port}")
-        users = json.dumps([{"sub": sub, "claims": claims} for sub, claims in self.users.items()])
-        arguments = [str(self.port), str(certificate), str(key), users, str(self.life)]
         with (self.directory / "provider.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self.command(certificate, key), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -85,6 +83,12 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
                 time.sleep(0.02)
             else:
                 return
+
+    def command(self, certificate: Path, key: Path) -> list[str]:
+        """What runs the provider."""
+        users = json.dumps([{"sub": sub, "claims": claims} for sub, claims in self.users.items()])
+        place = [str(self.port), str(certificate), str(key)]
+        return [sys.executable, "-c", PROGRAM, *place, users, str(self.life)]
 
     def stop(self) -> None:
         if self.process is not None:
@@ -136,12 +140,12 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
     def _open(self, request: urllib.request.Request) -> Any:
         context = ssl.create_default_context(cadata=self.ca.certificate_pem.decode())
         opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({}), _NoRedirect()
+            urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({}), NoRedirect()
         )
         return opener.open(request, timeout=30)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class NoRedirect(urllib.request.HTTPRedirectHandler):
     """The client of the flow is nobody: where it is sent to is read, not visited."""
 
     def redirect_request(self, *asked: Any) -> None:
