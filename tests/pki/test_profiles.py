@@ -127,3 +127,11 @@ def test_a_template_can_be_cut_short() -> None:
 def test_a_template_compares_by_what_it_says() -> None:
     assert profiles.admin(KEY, NOW) == profiles.admin(KEY, NOW)
     assert isinstance(profiles.admin(KEY, NOW).subject, x509.Name)
+
+
+def test_a_server_has_the_names_it_is_given_and_no_others() -> None:
+    template = profiles.serving(KEY, NOW, "api", ("a.example", "a.example"), lifetime=timedelta(hours=1))
+    assert template.alternative_names.dns == ("a.example",)
+    assert names.common_name(template.subject) == "api"
+    assert template.not_after - NOW == timedelta(hours=1)
+    assert template.usages == ("digital signature", "server auth")

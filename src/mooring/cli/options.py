@@ -129,6 +129,19 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         metavar="NAME,...",
     ),
     flag(
+        "--tls-cert-file",
+        "Serving certificate of your own, with its chain behind it; read again when it changes. "
+        "[default: one of the cluster's CA]",
+        default="",
+        metavar="FILE",
+    ),
+    flag(
+        "--tls-private-key-file",
+        "Its private key; read again when it changes.",
+        default="",
+        metavar="FILE",
+    ),
+    flag(
         "--storage",
         "Where objects are kept: sqlite:PATH or memory:. [default: sqlite in the data directory]",
         default="",
@@ -222,6 +235,8 @@ def server_configuration(
     advertise_address: str,
     service_cluster_ip_range: str,
     apiserver_cert_extra_sans: Sequence[str],
+    tls_cert_file: str,
+    tls_private_key_file: str,
     storage: str,
     authorization_mode: str,
     anonymous_auth: bool,
@@ -249,6 +264,8 @@ def server_configuration(
         advertise_address=advertise_address,
         service_cluster_ip_range=service_cluster_ip_range,
         extra_sans=listed(apiserver_cert_extra_sans),
+        tls_cert_file=tls_cert_file,
+        tls_private_key_file=tls_private_key_file,
         storage=storage,
         authorization_mode=authorization_mode,
         anonymous_auth=anonymous_auth,

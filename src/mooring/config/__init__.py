@@ -148,6 +148,9 @@ class ServerConfig:
     audit_log_maxage: int = 0
     """Days; 0 keeps rotated files until newer ones push them out."""
     shutdown_delay: float = 0.0
+    tls_cert_file: str = ""
+    """The serving certificate, with its chain; "" for one of the cluster's own CA."""
+    tls_private_key_file: str = ""
     authentication: AuthenticationOptions = NOTHING_SAID
     service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID
 
@@ -176,6 +179,8 @@ def server_config(
     audit_log_maxbackup: int = 5,
     audit_log_maxage: int = 0,
     shutdown_delay_duration: timedelta = timedelta(0),
+    tls_cert_file: str = "",
+    tls_private_key_file: str = "",
     authentication: AuthenticationOptions = NOTHING_SAID,
     service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID,
 ) -> ServerConfig:
@@ -203,6 +208,9 @@ def server_config(
     ):
         if not least <= value <= most:
             raise ConfigError(f"{key}: {value} is not a number from {least} to {most}")
+    if bool(tls_cert_file) != bool(tls_private_key_file):
+        missing, given = ("private-key", "cert") if tls_cert_file else ("cert", "private-key")
+        raise ConfigError(f"tls-{missing}-file: it is needed with tls-{given}-file")
     modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
     if "AlwaysAllow" in modes and anonymous_auth:
         anonymous_auth = False  # reference/kubernetes.md 5.12: forced off, or everybody would be allowed everything
@@ -236,6 +244,8 @@ def server_config(
         audit_log_maxbackup=audit_log_maxbackup,
         audit_log_maxage=audit_log_maxage,
         shutdown_delay=shutdown_delay_duration.total_seconds(),
+        tls_cert_file=tls_cert_file,
+        tls_private_key_file=tls_private_key_file,
         authentication=authentication,
         service_accounts=service_accounts,
     )

@@ -11,7 +11,7 @@ Rules kept here (reference/kubernetes.md 3.7):
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -65,9 +65,11 @@ class Authority:
         return f"Authority({self.certificate.subject.rfc4514_string()!r})"
 
 
-def self_signed_ca(key: PrivateKey, common_name: str, now: datetime, serial: int) -> Authority:
+def self_signed_ca(
+    key: PrivateKey, common_name: str, now: datetime, serial: int, lifetime: timedelta = profiles.CA_LIFETIME
+) -> Authority:
     """A new root for `key`, checked like everything else that is issued."""
-    template = profiles.certificate_authority(key.public_key(), now, common_name)
+    template = profiles.certificate_authority(key.public_key(), now, common_name, lifetime)
     certificate = _signed(template, template.subject, serial, (), key)
     check_issued(certificate, template, certificate, now)
     return Authority(certificate, key)

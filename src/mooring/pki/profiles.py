@@ -62,19 +62,33 @@ class Template:
         return self if self.not_after <= moment else replace(self, not_after=moment)
 
 
-def certificate_authority(public_key: PublicKey, now: datetime, common_name: str = CLUSTER_CA_NAME) -> Template:
-    """A root that signs certificates and CRLs; the length of chains below it is not limited."""
+def certificate_authority(
+    public_key: PublicKey, now: datetime, common_name: str = CLUSTER_CA_NAME, lifetime: timedelta = CA_LIFETIME
+) -> Template:
+    """A CA that signs certificates and CRLs; the length of chains below it is not limited."""
     allowed = (usages.DIGITAL_SIGNATURE, usages.CERT_SIGN, usages.CRL_SIGN)
-    return Template(names.subject(common_name), public_key, *_window(now, CA_LIFETIME), allowed, is_ca=True)
+    return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, is_ca=True)
 
 
 def apiserver_serving(
     public_key: PublicKey, now: datetime, dns: Iterable[str] = (), ips: Iterable[IPAddress] = ()
 ) -> Template:
     """The API server: the names of the `kubernetes` Service, then the given names and addresses."""
-    listed = AlternativeNames(tuple(dict.fromkeys((*SERVICE_NAMES, *dns))), tuple(dict.fromkeys(ips)))
+    return serving(public_key, now, APISERVER_NAME, (*SERVICE_NAMES, *dns), ips)
+
+
+def serving(
+    public_key: PublicKey,
+    now: datetime,
+    common_name: str,
+    dns: Iterable[str] = (),
+    ips: Iterable[IPAddress] = (),
+    lifetime: timedelta = LIFETIME,
+) -> Template:
+    """A server with these names and addresses."""
+    listed = AlternativeNames(tuple(dict.fromkeys(dns)), tuple(dict.fromkeys(ips)))
     allowed = _end_entity_usages(public_key, usages.SERVER_AUTH)
-    return Template(names.subject(APISERVER_NAME), public_key, *_window(now, LIFETIME), allowed, listed)
+    return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, listed)
 
 
 def client(

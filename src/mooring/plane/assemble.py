@@ -33,6 +33,7 @@ from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.lastuses import record_forever
 from mooring.plane.material import Material
 from mooring.plane.servicerange import keep as keep_service_range
+from mooring.plane.servingpair import ServingPair
 from mooring.reconcile.leader import LeaderElector
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
@@ -136,6 +137,12 @@ class Plane:
         self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, plugins, decide)
         authentication = Authentication(config, material, clock, self._entropy)
         self._authentication = authentication
+        self._serving = ServingPair(
+            config,
+            (material.serving_chain, material.serving_key),
+            material.authority.certificate,
+            authentication.reloading,
+        )
         refusals = Refusals()
         self._metrics = Metrics()
         if authentication.webhook:
@@ -211,15 +218,18 @@ class Plane:
 
     def _context(self) -> SSL.Context:
         """For new connections: what this server shows, and whose certificates it asks for."""
-        material = self._material
-        return server_context(material.serving_chain, material.serving_key, self._authentication.bundles.every)
+        return server_context(self._serving.chain, self._serving.key, self._authentication.bundles.every)
 
     async def _follow_bundles(self) -> None:
         self._authentication.bundles.changed = self._bundles_changed
+        self._serving.changed = self._renew_context
         await self._publish_bundles()
 
-    def _bundles_changed(self) -> None:
+    def _renew_context(self) -> None:
         self._listener.context = self._context()
+
+    def _bundles_changed(self) -> None:
+        self._renew_context()
         task = asyncio.ensure_future(self._publish_bundles())
         task.add_done_callback(_logged)
 

@@ -1,0 +1,171 @@
+"""A serving certificate of the operator's own, and how it follows its files."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from mooring.config import server_config
+from mooring.errors import ConfigError
+from mooring.plane.reloading import Reloading
+from mooring.plane.servingpair import ServingPair, read_pair
+from tests.support.liveserver import start_server
+from tests.support.testca import Pair, ThrowawayCA
+
+CA = ThrowawayCA()
+FIRST, SECOND = CA.server("localhost", "127.0.0.1"), CA.server("localhost", "127.0.0.1")
+STRANGER = ThrowawayCA("stranger").server("localhost")
+
+
+class Room:
+    """A pair on disk, and what follows it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.certificate, self.key = FIRST.write(directory, "tls")
+        self.config = server_config(
+            data_dir="/nowhere", tls_cert_file=str(self.certificate), tls_private_key_file=str(self.key)
+        )
+        self.reloading = Reloading()
+        self.told = 0
+
+    def start(self) -> ServingPair:
+        pair = ServingPair(self.config, read_pair(self.config), CA.certificate, self.reloading)
+        pair.changed = self._changed
+        return pair
+
+    def _changed(self) -> None:
+        self.told += 1
+
+    def replace(self, certificate: bytes = b"", key: bytes = b"") -> None:
+        """Write one file or both, and let the server look until it has rested."""
+        for path, data in ((self.certificate, certificate), (self.key, key)):
+            if data:
+                path.write_bytes(data)
+        for _ in range(2):
+            self.reloading.look()
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+def shown(pair: ServingPair) -> x509.Certificate:
+    assert pair.chain[0].public_key() == pair.key.public_key()
+    return pair.chain[0]
+
+
+def test_what_the_files_hold_is_shown(room: Room) -> None:
+    assert shown(room.start()) == FIRST.certificate
+    assert room.told == 0
+
+
+def test_a_new_pair_is_in_force_when_both_files_are_there(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    pair = room.start()
+    room.replace(certificate=SECOND.certificate_pem)
+    assert (shown(pair), room.told) == (FIRST.certificate, 0)
+    assert "it is not the key of the first certificate in tls-cert-file" in caplog.text
+    room.replace(key=SECOND.key_pem)
+    assert (shown(pair), room.told) == (SECOND.certificate, 1)
+
+
+def test_the_key_may_come_first(room: Room) -> None:
+    pair = room.start()
+    room.replace(key=SECOND.key_pem)
+    room.replace(certificate=SECOND.certificate_pem)
+    assert (shown(pair), room.told) == (SECOND.certificate, 1)
+
+
+def test_a_certificate_renewed_for_the_same_key_needs_no_new_key(room: Room) -> None:
+    pair = room.start()
+    renewed = CA.custom("localhost", key=FIRST.key)
+    room.replace(certificate=renewed.certificate_pem)
+    assert (shown(pair), room.told) == (renewed.certificate, 1)
+
+
+def test_a_file_that_was_only_touched_changes_nothing(room: Room) -> None:
+    room.start()
+    room.replace(certificate=FIRST.certificate_pem + b"\n")
+    assert room.told == 0
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "told"),
+    [
+        pytest.param(b"nothing", b"", "tls-cert-file: the text holds no CERTIFICATE PEM block", id="no certificate"),
+        pytest.param(b"", b"nothing", "tls-private-key-file: the text holds no private key in PEM form", id="no key"),
+        pytest.param(SECOND.certificate_pem, b"", "tls-private-key-file: it is not the key of the first", id="no pair"),
+    ],
+)
+def test_what_cannot_be_shown(
+    room: Room, caplog: pytest.LogCaptureFixture, certificate: bytes, key: bytes, told: str
+) -> None:
+    pair = room.start()
+    room.replace(certificate, key)
+    assert (shown(pair), room.told) == (FIRST.certificate, 0)
+    assert told in caplog.text
+    with pytest.raises(ConfigError, match=told.partition(":")[0]):
+        read_pair(room.config)
+
+
+def test_a_certificate_of_another_ca_is_warned_of(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        pair = room.start()
+        assert caplog.text == ""
+        room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
+    assert shown(pair) == STRANGER.certificate
+    assert "was not issued by this cluster's own CA but by CN=stranger" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        pytest.param({"tls_cert_file": "x"}, "tls-private-key-file: it is needed with tls-cert-file", id="no key"),
+        pytest.param(
+            {"tls_private_key_file": "x"}, "tls-cert-file: it is needed with tls-private-key-file", id="no cert"
+        ),
+    ],
+)
+def test_one_without_the_other_is_refused(flags: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        server_config(data_dir="/nowhere", **flags)  # type: ignore[arg-type] # two texts
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_new_connections_see_the_new_pair_and_open_ones_live_on(tmp_path: Path) -> None:
+    certificate, key = FIRST.write(tmp_path, "tls")
+    server = start_server(tmp_path / "data", "--tls-cert-file", str(certificate), "--tls-private-key-file", str(key))
+
+    def seen() -> Pair | None:
+        pem = ssl.get_server_certificate(("127.0.0.1", server.port))
+        found = x509.load_pem_x509_certificate(pem.encode())
+        return next((pair for pair in (FIRST, SECOND) if pair.certificate == found), None)
+
+    try:
+        assert seen() is FIRST
+        assert not (server.data_dir / "pki/apiserver.crt").exists()
+        context = ssl.create_default_context(cadata=CA.certificate_pem.decode())
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as old,
+        ):
+            SECOND.write(tmp_path, "tls")
+            until(lambda: seen() is SECOND)
+            old.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert old.recv(1000).startswith(b"HTTP/1.1 200")
+        assert "was not issued by this cluster's own CA" in server.log
+    finally:
+        server.stop()
