@@ -17,7 +17,7 @@ from mooring.authn.legacyserviceaccount import WARNING, LegacyServiceAccountAuth
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
 from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import TokenSigner, VerificationKeys, verify_jwt
+from mooring.pki.jwt import TokenSigner, VerificationKeys, peek, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.pki.legacytoken import LegacyToken
 from mooring.secret import Secret
@@ -264,6 +264,24 @@ def test_a_signature_is_verified_once_and_again_when_the_keys_are_others(verific
     by.replace(VerificationKeys([STRANGER.public_key]))
     assert judged(by=by) == Rejected("unknown-key", "the token names a key that is not known here")
     assert len(verifications) == 2
+
+
+def test_a_token_of_another_issuer_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bound token comes by here: its claims are not read at each request."""
+    read: list[str] = []
+
+    def counted(token: str) -> Any:
+        read.append(token)
+        return peek(token)
+
+    monkeypatch.setattr(legacyserviceaccount, "peek", counted)
+    by, others = authenticator(most=2), [SIGNER.sign(claims(iss=f"https://{n}.example")) for n in range(3)]
+    for token in (others[0], others[0], TOKEN, others[0]):
+        judged(token, by=by)
+    assert read == [others[0], TOKEN]
+    for token in (*others[1:], others[0]):
+        assert judged(token, by=by) == NotMine()
+    assert len(read) == 5, "the table is bounded"
 
 
 def test_a_token_with_an_end_is_verified_each_time(verifications: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Service account tokens that Secrets hold: without an end, revoked by deleting the Secret or its account.
 
 Rules kept here (reference/kubernetes.md 5.7; KEP-2799):
-1. A bearer that is no JWT, or of another issuer than `kubernetes/serviceaccount`, is not mine.
+1. A bearer that is no JWT, or of another issuer than `kubernetes/serviceaccount`, is not mine. That is remembered, because most
+   tokens are: every bound one passes here first.
 2. The signature is one of our keys'; `exp` and `nbf` are heeded where somebody signed them. What was verified is remembered.
 3. Unless lookup is off: the Secret exists and is not being deleted, and its data `token` is this very token, compared in constant
    time; the account exists, is not being deleted, and has the uid of the token. All that on every request, from the views.
@@ -66,6 +67,7 @@ class LegacyServiceAccountAuthenticator:
         self._uses = uses
         self._lookup = lookup
         self._verified: VerifiedTokens[LegacyToken] = VerifiedTokens(max_remembered)
+        self._strangers: VerifiedTokens[NotMine] = VerifiedTokens(max_remembered)
 
     def replace(self, keys: VerificationKeys) -> None:
         """Believe these keys from now on, and no others."""
@@ -75,9 +77,12 @@ class LegacyServiceAccountAuthenticator:
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
             return _NOT_MINE
-        token = self._verified.get(credentials.bearer.reveal(), now)
+        raw = credentials.bearer.reveal()
+        if self._strangers.get(raw, now) is not None:
+            return _NOT_MINE
+        token = self._verified.get(raw, now)
         if token is None:
-            judged = self._judge(credentials.bearer.reveal(), now)
+            judged = self._judge(raw, now)
             if not isinstance(judged, LegacyToken):
                 return judged
             token = judged
@@ -97,6 +102,7 @@ class LegacyServiceAccountAuthenticator:
         except TokenRefusedError:
             return _NOT_MINE
         if unverified.get("iss") != LEGACY_ISSUER:
+            self._strangers.put(raw, _NOT_MINE, now)
             return _NOT_MINE
         try:
             claims = verify_jwt(text, self._keys, now, issuers=(LEGACY_ISSUER,), require_expiry=False)
