@@ -127,8 +127,8 @@ def issuer_options(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, 
         "" if required else " [default: the new CA signs itself]"
     )
     flags = (
-        click.option("--ca-cert", default="", required=required, metavar="FILE", help=text),
-        click.option("--ca-key", default="", required=required, metavar="FILE", help="Private key of that CA."),
+        click.option("--ca-cert", required=required, metavar="FILE", help=text),
+        click.option("--ca-key", required=required, metavar="FILE", help="Private key of that CA."),
     )
 
     def add(function: Callable[P, R]) -> Callable[P, R]:
@@ -156,8 +156,8 @@ def lifetime_option(default: timedelta) -> Callable[[Callable[P, R]], Callable[P
 @output_options("ca")
 def ca(
     common_name: str,
-    ca_cert: str,
-    ca_key: str,
+    ca_cert: str | None,
+    ca_key: str | None,
     lifetime: timedelta,
     out_dir: str,
     name: str,
@@ -168,13 +168,13 @@ def ca(
 
     Prints the pin of the CA, which joining machines may be given.
     """
-    if bool(ca_cert) != bool(ca_key):
+    if (ca_cert is None) != (ca_key is None):
         raise click.UsageError("--ca-cert and --ca-key are given together")
     target = _target(out_dir, name, key_algorithm, lifetime, force=force)
     _named(common_name)
     now = SystemClock().now()
     key = generate_key(key_algorithm)
-    if ca_cert:
+    if ca_cert is not None and ca_key is not None:
         issuer = _issuer(ca_cert, ca_key)
         if issuer.authority.certificate.subject == names.subject(common_name):
             raise click.UsageError("--common-name must be another than that of the CA that signs")

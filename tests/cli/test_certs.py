@@ -1,0 +1,246 @@
+"""`mooring certs`: what openssl, a server and kubectl make of the certificates; what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from mooring.pki import names
+from mooring.pki.pem import certificates
+from mooring.pki.verify import ClientTrust
+from tests.compat.kubectl import Kubectl, programs
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import start_server
+
+__all__ = ["mooring"]
+OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+
+
+@pytest.fixture
+def made(mooring: CommandLine, tmp_path: Path) -> Path:
+    """A directory with a root, an intermediate, a client below each and a server."""
+    at = ("--out-dir", str(tmp_path))
+    root = ("--ca-cert", f"{tmp_path}/ca.crt", "--ca-key", f"{tmp_path}/ca.key", *at)
+    middle = ("--ca-cert", f"{tmp_path}/middle.crt", "--ca-key", f"{tmp_path}/middle.key", *at)
+    mooring.done("certs", "ca", "--common-name", "people", *at)
+    mooring.done("certs", "ca", "--common-name", "middle", "--name", "middle", *root)
+    person = ("--common-name", "jane", "--organization", "dev,ops", "--uid", "42")
+    mooring.done("certs", "client", *person, *root)
+    mooring.done("certs", "client", *person, "--name", "deep", *middle)
+    mooring.done("certs", "server", "--dns", "localhost,*.x.example", "--ip", "127.0.0.1", "--ip", "::1", *middle)
+    return tmp_path
+
+
+def read(path: Path) -> tuple[x509.Certificate, ...]:
+    return certificates(path.read_bytes())
+
+
+def test_files_are_for_their_owner_alone(made: Path) -> None:
+    found = sorted(path.name for path in made.iterdir())
+    assert found == [
+        f"{name}.{kind}" for name in ("ca", "client", "deep", "middle", "server") for kind in ("crt", "key")
+    ]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made.iterdir()} == {0o600}
+
+
+def test_what_is_below_an_intermediate_carries_it_and_not_the_root(made: Path) -> None:
+    assert [names.common_name(one.subject) for one in read(made / "deep.crt")] == ["jane", "middle"]
+    assert [names.common_name(one.subject) for one in read(made / "client.crt")] == ["jane"]
+    assert [names.common_name(one.subject) for one in read(made / "middle.crt")] == ["middle"]
+
+
+def test_a_client_is_the_user_that_was_asked_for(made: Path) -> None:
+    trust = ClientTrust(read(made / "ca.crt"))
+    for name in ("client", "deep"):
+        chain = [one.public_bytes(Encoding.DER) for one in read(made / f"{name}.crt")]
+        peer = trust.verify(chain, datetime.now(UTC))
+        assert (peer.common_name, set(peer.organizations), peer.uid) == ("jane", {"dev", "ops"}, "42")
+
+
+def openssl(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["openssl", *arguments], cwd=directory, capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.stdout + done.stderr
+
+
+@OPENSSL
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(("-purpose", "sslclient", "client.crt"), "client.crt: OK", id="a client below the root"),
+        pytest.param(
+            ("-purpose", "sslclient", "-untrusted", "deep.crt", "deep.crt"), "deep.crt: OK", id="one below another CA"
+        ),
+        pytest.param(
+            ("-purpose", "sslserver", "-untrusted", "server.crt", "-verify_hostname", "a.x.example", "server.crt"),
+            "server.crt: OK",
+            id="a server by its name",
+        ),
+        pytest.param(
+            ("-purpose", "sslserver", "-untrusted", "server.crt", "-verify_ip", "::1", "server.crt"),
+            "server.crt: OK",
+            id="a server by its address",
+        ),
+        pytest.param(("-purpose", "sslserver", "client.crt"), "verification failed", id="a client is no server"),
+        pytest.param(("-purpose", "sslclient", "deep.crt"), "unable to get local issuer", id="without the CA between"),
+    ],
+)
+def test_openssl_agrees(made: Path, arguments: tuple[str, ...], told: str) -> None:
+    assert told in openssl(made, "verify", "-x509_strict", "-CAfile", "ca.crt", *arguments)
+
+
+@OPENSSL
+@pytest.mark.parametrize("algorithm", ["ECDSA-P256", "ECDSA-P384", "RSA-2048", "Ed25519"])
+def test_keys_of_every_kind(mooring: CommandLine, tmp_path: Path, algorithm: str) -> None:
+    at = ("--out-dir", str(tmp_path), "--key-algorithm", algorithm)
+    mooring.done("certs", "ca", *at)
+    signed = ("--ca-cert", f"{tmp_path}/ca.crt", "--ca-key", f"{tmp_path}/ca.key")
+    mooring.done("certs", "client", "--common-name", "jane", *signed, *at)
+    assert "client.crt: OK" in openssl(tmp_path, "verify", "-CAfile", "ca.crt", "client.crt")
+    assert "PRIVATE KEY" in (tmp_path / "client.key").read_text()
+
+
+def test_the_pin_of_a_new_ca_is_printed(mooring: CommandLine, tmp_path: Path) -> None:
+    outcome = mooring("certs", "ca", "--out-dir", str(tmp_path / "new"), "--lifetime", "24h")
+    assert outcome.code == 0
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}\n", outcome.out)
+    assert "ca.crt and " in outcome.err
+    assert ": CN=kubernetes, valid until 20" in outcome.err
+    (ca,) = read(tmp_path / "new/ca.crt")
+    assert ca.not_valid_after_utc - ca.not_valid_before_utc == timedelta(hours=24, minutes=5)
+
+
+def test_nothing_outlives_its_ca(mooring: CommandLine, tmp_path: Path) -> None:
+    at = ("--out-dir", str(tmp_path))
+    mooring.done("certs", "ca", "--lifetime", "1h", *at)
+    ca = ("--ca-cert", f"{tmp_path}/ca.crt", "--ca-key", f"{tmp_path}/ca.key")
+    mooring.done("certs", "server", "--dns", "a.example", *ca, *at)
+    (server,), (root,) = read(tmp_path / "server.crt"), read(tmp_path / "ca.crt")
+    assert server.not_valid_after_utc == root.not_valid_after_utc
+    usage = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert names.common_name(server.subject) == "a.example"
+
+
+def test_nothing_is_overwritten_without_force(mooring: CommandLine, tmp_path: Path) -> None:
+    at = ("certs", "ca", "--out-dir", str(tmp_path))
+    mooring.done(*at)
+    before = (tmp_path / "ca.crt").read_bytes(), (tmp_path / "ca.key").read_bytes()
+    outcome = mooring(*at)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert f"{tmp_path}/ca.key exists already" in outcome.err
+    assert before == ((tmp_path / "ca.crt").read_bytes(), (tmp_path / "ca.key").read_bytes())
+    (tmp_path / "ca.key").unlink()
+    assert f"{tmp_path}/ca.crt exists already" in mooring(*at).err
+    assert not (tmp_path / "ca.key").exists()
+    mooring.done(*at, "--force")
+    assert (tmp_path / "ca.crt").read_bytes() != before[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        pytest.param(("ca", "--ca-cert", "ca.crt"), 2, "--ca-cert and --ca-key are given together", id="half a CA"),
+        pytest.param(("ca", "--common-name", " "), 2, "--common-name must not be empty", id="a CA without a name"),
+        pytest.param(("ca", "--lifetime", "59s"), 2, "--lifetime must be at least 1m0s", id="no life"),
+        pytest.param(("ca", "--name", "../x"), 1, "is no name for files", id="a name that leads elsewhere"),
+        pytest.param(
+            ("ca", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key", "--common-name", "people", "--name", "x"),
+            2,
+            "--common-name must be another than that of the CA",
+            id="a CA below itself",
+        ),
+        pytest.param(
+            ("server", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key"),
+            2,
+            "give at least one --dns or --ip",
+            id="no name",
+        ),
+        pytest.param(
+            ("server", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key", "--dns", "10.0.0.1"),
+            1,
+            '--dns: "10.0.0.1" is an IP address; give it with --ip',
+            id="an address for a name",
+        ),
+        pytest.param(
+            ("server", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key", "--dns", "a_b!"),
+            1,
+            "--dns: ",
+            id="no name at all",
+        ),
+        pytest.param(
+            ("server", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key", "--ip", "x"),
+            1,
+            '--ip: "x" is not an IP address',
+            id="no address",
+        ),
+        pytest.param(
+            ("client", "--ca-cert", "{ca}.key", "--ca-key", "{ca}.key", "--common-name", "x", "--name", "x"),
+            1,
+            "--ca-cert: ",
+            id="a key for a certificate",
+        ),
+        pytest.param(
+            ("client", "--ca-cert", "{ca}.crt", "--ca-key", "{middle}.key", "--common-name", "x", "--name", "x"),
+            1,
+            "the CA's private key does not belong to its certificate",
+            id="another CA's key",
+        ),
+        pytest.param(
+            ("client", "--ca-cert", "{client}.crt", "--ca-key", "{client}.key", "--common-name", "x", "--name", "x"),
+            1,
+            "the CA certificate is not a CA",
+            id="a client for a CA",
+        ),
+        pytest.param(("client", "--common-name", "x"), 2, "Missing option '--ca-cert'", id="no CA"),
+        pytest.param(
+            ("client", "--ca-cert", "/nowhere", "--ca-key", "/nowhere", "--common-name", "x", "--name", "x"),
+            1,
+            "/nowhere cannot be read",
+            id="no file",
+        ),
+    ],
+)
+def test_what_is_refused(mooring: CommandLine, made: Path, arguments: tuple[str, ...], code: int, told: str) -> None:
+    places = {name: str(made / name) for name in ("ca", "middle", "client")}
+    before = set(made.iterdir())
+    outcome = mooring("certs", *(one.format(**places) for one in arguments), "--out-dir", str(made))
+    if "exists already" in outcome.err:
+        outcome = mooring("certs", *(one.format(**places) for one in arguments), "--out-dir", str(made), "--force")
+    assert (outcome.code, outcome.out) == (code, "")
+    assert told in outcome.err
+    assert set(made.iterdir()) == before
+
+
+@pytest.mark.skipif(not programs(), reason="kubectl is not installed")
+def test_a_server_and_kubectl_take_them(made: Path) -> None:
+    files = ("--tls-cert-file", f"{made}/server.crt", "--tls-private-key-file", f"{made}/server.key")
+    server = start_server(made / "data", "--client-ca-file", f"{made}/ca.crt", *files)
+    kubectl = Kubectl(programs()[-1], made / "kubeconfig", made)
+    try:
+        for name in ("client", "deep"):
+            config = {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": server.url, "certificate-authority": f"{made}/ca.crt"}}],
+                "users": [{"name": "u", "user": {"client-certificate": f"{made}/{name}.crt", "client-key": f"{made}/{name}.key"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            }  # fmt: skip
+            kubectl.kubeconfig.write_text(json.dumps(config))
+            user = json.loads(kubectl.ok("auth", "whoami", "-o", "json"))["status"]["userInfo"]
+            assert (user["username"], user["uid"]) == ("jane", "42")
+            assert set(user["groups"]) == {"dev", "ops", "system:authenticated"}
+    finally:
+        server.stop()
