@@ -186,7 +186,11 @@ BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
             id="what is found out must be for our audience",
         ),
         pytest.param((Says("keys", LATER, Accepted(BOB)),), (None,), ["keys"], "bob", [], id="who was told more is asked again"),
-        pytest.param((Says("keys", LATER),), (None,), ["keys"], None, ["undecided"], id="but only once"),
+        pytest.param(
+            (Says("keys", LATER, LATER, Accepted(BOB)),), (None, None), ["keys", "keys"], "bob", [],
+            id="and may then ask for something else",
+        ),
+        pytest.param((Says("keys", LATER),), (None, None), ["keys", "keys"], None, ["undecided"], id="but only twice"),
     ],
 )  # fmt: skip
 def test_the_second_stage(

@@ -349,6 +349,15 @@ def test_groups_that_are_elsewhere_are_fetched() -> None:
     assert outcome.audiences == ("api",)
 
 
+def test_a_rotated_key_and_groups_that_are_elsewhere_are_both_found_out() -> None:
+    far = signed(claims(sub=None, groups=["far"]), NEW_KEY, kid="new").encode()
+    room = Room({**ROTATED, ENDPOINT: far})
+    outcome = room.outcome(signed(claims(**ELSEWHERE), NEW_KEY, kid="new"))
+    assert outcome.user is not None
+    assert outcome.user.groups[0] == "p:far"
+    assert room.world.urls == [JWKS, ENDPOINT]
+
+
 def test_groups_that_are_elsewhere_are_believed_for_a_moment() -> None:
     room = Room({ENDPOINT: groups_of_jane("far")})
     for now in (NOW, NOW + DISTRIBUTED_TTL, NOW + DISTRIBUTED_TTL + SECOND):

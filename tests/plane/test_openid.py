@@ -345,6 +345,12 @@ def test_flags_and_the_file_of_their_ca_are_followed(tmp_path: Path) -> None:
     test()
 
 
+def test_flags_that_name_our_own_issuer_stop_the_start() -> None:
+    options = AuthenticationOptions(oidc=OidcFlags(issuer_url=ISSUER, client_id="kubernetes"))
+    with pytest.raises(ConfigError, match="oidc-issuer-url: .* is the issuer of this server's own tokens"):
+        configure(options, Room().issuers, Reloading(), [ISSUER])
+
+
 def test_flags_without_a_ca_trust_the_machine() -> None:
     room = Room()
     flags = OidcFlags(issuer_url=ISSUER, client_id="kubernetes")

@@ -24,7 +24,7 @@ from datetime import datetime
 
 from mooring.authn.authenticator import NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
-from mooring.authn.verdict import Accepted, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.kinds.view import Views
@@ -36,6 +36,8 @@ UNKNOWN_PASSWORD = "unknown-password"  # noqa: S105 - likewise
 WRONG_AUDIENCE = "wrong-audience"
 UNDECIDED = "undecided"
 """An authenticator did not decide even after it had been told what it asked for."""
+MAX_ASKING = 2
+"""How often one authenticator may ask about one credential: for the keys of an issuer, then for groups that are elsewhere."""
 
 NOT_ASKED = NotMine("not-asked")
 """It would have to ask outside, and the credential was refused or accepted before."""
@@ -147,8 +149,12 @@ def _judged(
             shown_to_strangers = False
         steps.append(Step(authenticator.name, verdict))
     for place, authenticator, later in waiting if shown_to_strangers else ():
-        found = yield Pending(authenticator.name, later)
-        then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
+        then: FirstVerdict = later
+        for _ in range(MAX_ASKING):
+            if isinstance(then, Later):
+                later = then
+                found = yield Pending(authenticator.name, later)
+                then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
         verdict = Rejected(UNDECIDED) if isinstance(then, Later) else _for_us(then, audiences)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, steps)

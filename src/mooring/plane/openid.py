@@ -202,6 +202,8 @@ def configure(
     Raises ConfigError.
     """
     if options.oidc is not None:
+        if options.oidc.issuer_url in own_issuers:
+            raise ConfigError(f"oidc-issuer-url: {options.oidc.issuer_url} is the issuer of this server's own tokens")
         _follow_flags(options.oidc, issuers, reloading)
     return _follow_file(options, issuers, reloading, own_issuers) if options.config_file else None
 
