@@ -1,0 +1,390 @@
+"""Logging in at an OpenID provider, against one that is simulated (RFC 8628, RFC 7636, RFC 6749)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.secret import Secret
+from mooring.trust import oauth
+from mooring.trust.oauth import Client, GrantEndedError, OauthError, Provider, Show
+from tests.support.deviceprovider import Conversation, DeviceProvider
+
+ISSUER = "https://provider.example"
+CLIENT = Client(ISSUER, "kubernetes")
+CONFIDENTIAL = Client(ISSUER, "kube:netes", Secret("s&cret é"))
+
+
+def provider_of(provider: DeviceProvider, client: Client = CLIENT) -> Provider:
+    return Conversation(provider).drive(oauth.discover(client))
+
+
+# ── configuration ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_provider_offers_is_read_below_its_issuer() -> None:
+    assert provider_of(DeviceProvider()) == Provider(f"{ISSUER}/token", f"{ISSUER}/device", f"{ISSUER}/authorize")
+
+
+def test_what_a_provider_does_not_offer_is_empty() -> None:
+    nothing = {"device_authorization_endpoint": None, "authorization_endpoint": None}
+    assert provider_of(DeviceProvider(configuration=nothing)) == Provider(f"{ISSUER}/token")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "message"),
+    [
+        pytest.param({"issuer": "https://other.example"}, "calls itself by another name", id="another issuer"),
+        pytest.param({"issuer": f"{ISSUER}/"}, "calls itself by another name", id="a slash is another issuer"),
+        pytest.param({"token_endpoint": None}, "names no token endpoint", id="no token endpoint"),
+        pytest.param({"token_endpoint": "http://p/token"}, "token_endpoint is not an https URL", id="plain http"),
+        pytest.param({"token_endpoint": "https://u@p/"}, "token_endpoint is not an https URL", id="a user in a URL"),
+        pytest.param({"token_endpoint": "https://[x/"}, "token_endpoint is not an https URL", id="a broken URL"),
+        pytest.param({"token_endpoint": 1}, "token_endpoint is not an https URL", id="a URL that is no text"),
+        pytest.param(
+            {"device_authorization_endpoint": "https://p/\x1b[1m"},
+            "device_authorization_endpoint is not an https URL",
+            id="an escape in a URL",
+        ),
+        pytest.param(
+            {"authorization_endpoint": "https://p/" + "x" * 600},
+            "authorization_endpoint is not an https URL",
+            id="an endless URL",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_used(configuration: dict[str, Any], message: str) -> None:
+    with pytest.raises(OauthError, match=message):
+        provider_of(DeviceProvider(configuration=configuration))
+
+
+def test_an_issuer_without_a_configuration_is_told() -> None:
+    with pytest.raises(OauthError, match="it answers 404; check --oidc-issuer-url"):
+        provider_of(DeviceProvider(), Client(f"{ISSUER}/realm", "x"))
+
+
+def test_a_provider_that_does_not_answer_is_told() -> None:
+    with pytest.raises(OauthError, match=r"provider.example does not answer \(no answer within 15 s\)"):
+        Conversation(DeviceProvider(), down=1).drive(oauth.discover(CLIENT))
+
+
+def test_a_driver_that_answers_nothing_is_told() -> None:
+    generator = oauth.discover(CLIENT)
+    next(generator)
+    with pytest.raises(OauthError, match="nothing came back"):
+        generator.send(None)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"[" * 100_000, b" " * (oauth.MAX_BODY + 1)])
+def test_an_answer_that_is_no_object_is_told(body: bytes) -> None:
+    with pytest.raises(OauthError, match="is not a JSON object"):
+        Conversation(DeviceProvider(), body=body).drive(oauth.discover(CLIENT))
+
+
+def test_a_page_of_a_proxy_in_between_is_told_by_its_status() -> None:
+    with pytest.raises(OauthError, match="publishes no OpenID configuration: it answers 502"):
+        Conversation(DeviceProvider(), body=b"<html>", status=502).drive(oauth.discover(CLIENT))
+
+
+# ── device grant ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def granted(provider: DeviceProvider, client: Client = CLIENT, down: int = 0) -> tuple[oauth.Tokens, Conversation]:
+    offers = provider_of(provider, client)
+    conversation = Conversation(provider)
+    generator = oauth.device_grant(client, offers)
+    conversation_drive = conversation.drive
+    if down:
+        asks = iter(range(100))
+        real = conversation._answer
+
+        def unreliable(ask: oauth.Ask) -> Any:
+            conversation.down = 1 if 0 < next(asks) <= down else 0
+            return real(ask)
+
+        conversation._answer = unreliable  # type: ignore[method-assign] # the provider's line is cut for a while
+    return conversation_drive(generator), conversation
+
+
+def test_a_person_is_shown_the_code_and_the_token_comes_when_it_was_typed() -> None:
+    tokens, conversation = granted(DeviceProvider(approve_after=2))
+    assert conversation.shown == [Show(f"{ISSUER}/activate", "WDJB-MJHT", f"{ISSUER}/activate?code=WDJB-MJHT")]
+    assert conversation.waited == [5, 5, 5]
+    assert tokens.id_token.reveal().count(b".") == 2
+    assert tokens.refresh_token is not None
+    form = dict(conversation.asked[0].form or ())
+    assert form == {"client_id": "kubernetes", "scope": "openid offline_access"}
+
+
+def test_who_asks_too_often_slows_down() -> None:
+    _, conversation = granted(DeviceProvider(approve_after=1, errors=["slow_down", "slow_down"]))
+    assert conversation.waited == [5, 10, 15, 15]
+
+
+def test_a_provider_that_does_not_answer_is_asked_less_often() -> None:
+    _, conversation = granted(DeviceProvider(approve_after=0), down=2)
+    assert conversation.waited == [5, 10, 20]
+
+
+def test_the_interval_has_a_limit() -> None:
+    _, conversation = granted(DeviceProvider(approve_after=0, device={"interval": 10_000}))
+    assert conversation.waited == [oauth.MAX_INTERVAL]
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        pytest.param({"interval": None}, 5, id="no interval"),
+        pytest.param({"interval": "7"}, 5, id="an interval that is no number"),
+        pytest.param({"interval": True}, 5, id="an interval that is a truth"),
+        pytest.param({"interval": 0}, 5, id="no pause at all"),
+        pytest.param({"interval": 7}, 7, id="an interval"),
+    ],
+)
+def test_how_often_is_asked(device: dict[str, Any], expected: int) -> None:
+    assert granted(DeviceProvider(approve_after=0, device=device))[1].waited == [expected]
+
+
+def test_a_code_that_nobody_types_expires() -> None:
+    with pytest.raises(OauthError, match="the code has expired"):
+        granted(DeviceProvider(approve_after=99, device={"expires_in": 12}))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("access_denied", "access_denied"),
+        ("expired_token", "expired_token"),
+        ("invalid_grant", "invalid_grant"),
+        ("\x1b[31mred", "status 400"),
+        ("two words", "status 400"),
+        ("x" * 65, "status 400"),
+    ],
+)
+def test_a_refusal_is_told_in_the_words_of_the_standards_and_in_no_others(error: str, told: str) -> None:
+    with pytest.raises(OauthError, match=rf"^nobody was logged in: {told}$"):
+        granted(DeviceProvider(errors=[error]))
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param({"device_code": None}, id="no device code"),
+        pytest.param({"user_code": "\x07"}, id="a user code that rings"),
+        pytest.param({"user_code": "X" * 65}, id="an endless user code"),
+        pytest.param({"verification_uri": "javascript:alert(1)"}, id="an address that is none"),
+        pytest.param({"verification_uri": None}, id="no address"),
+    ],
+)
+def test_an_answer_that_cannot_be_shown_to_a_person(device: dict[str, Any]) -> None:
+    with pytest.raises(OauthError, match="none that RFC 8628 knows"):
+        granted(DeviceProvider(device=device))
+
+
+def test_the_name_of_an_older_draft_for_the_address_is_known() -> None:
+    device = {"verification_uri": None, "verification_url": "https://google.example/device"}
+    assert granted(DeviceProvider(device=device))[1].shown[0].address == "https://google.example/device"
+
+
+def test_a_direct_address_that_is_none_is_not_shown() -> None:
+    shown = granted(DeviceProvider(device={"verification_uri_complete": "http://x"}))[1].shown
+    assert shown == [Show(f"{ISSUER}/activate", "WDJB-MJHT")]
+
+
+def test_a_provider_without_the_device_grant_is_told() -> None:
+    with pytest.raises(OauthError, match="offers no device grant"):
+        Conversation(DeviceProvider()).drive(oauth.device_grant(CLIENT, Provider(f"{ISSUER}/token")))
+
+
+@pytest.mark.parametrize(
+    ("methods", "posted"),
+    [
+        pytest.param(None, False, id="nothing said means Basic"),
+        pytest.param(["client_secret_basic", "client_secret_post"], False, id="Basic where both are taken"),
+        pytest.param(["client_secret_post"], True, id="in the form where that is all"),
+        pytest.param("client_secret_post", False, id="what is no list says nothing"),
+    ],
+)
+def test_the_client_secret_goes_where_the_provider_wants_it(methods: Any, posted: bool) -> None:
+    configuration = {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
+    provider = DeviceProvider(secret="s&cret é", configuration=configuration)
+    _, conversation = granted(provider, CONFIDENTIAL)
+    assert {"client_secret" in dict(ask.form or ()) for ask in conversation.asked} == {posted}
+    assert {ask.basic is None for ask in conversation.asked} == {posted}
+    assert "s&cret" not in repr(conversation.asked)
+
+
+def test_a_wrong_client_secret_is_told() -> None:
+    with pytest.raises(OauthError, match="the provider refuses: invalid_client"):
+        granted(DeviceProvider(secret="another"), CONFIDENTIAL)
+
+
+# ── code grant ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+REDIRECT = "http://127.0.0.1:8000/callback"
+MADE = oauth.attempt(REDIRECT, bytes(range(64)))
+
+
+def test_a_browser_begins_with_a_challenge_and_never_with_the_verifier() -> None:
+    url = oauth.authorization_url(CLIENT, provider_of(DeviceProvider()), MADE)
+    assert url.startswith(f"{ISSUER}/authorize?")
+    assert {key: values[0] for key, values in parse_qs(urlsplit(url).query).items()} == {
+        "response_type": "code",
+        "client_id": "kubernetes",
+        "redirect_uri": REDIRECT,
+        "scope": "openid offline_access",
+        "state": MADE.state,
+        "code_challenge": MADE.challenge,
+        "code_challenge_method": "S256",
+    }
+    assert MADE.verifier.reveal().decode() not in url
+    assert len(MADE.verifier.reveal()) == len(MADE.state) == 43
+
+
+def test_the_challenge_is_that_of_the_standard() -> None:
+    """RFC 7636 appendix B."""
+    made = oauth.Attempt(REDIRECT, "s", Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))
+    assert made.challenge == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+
+
+def test_an_address_with_a_query_keeps_it() -> None:
+    offers = Provider(f"{ISSUER}/token", authorization=f"{ISSUER}/authorize?tenant=1")
+    assert oauth.authorization_url(CLIENT, offers, MADE).startswith(f"{ISSUER}/authorize?tenant=1&response_type=code")
+
+
+def test_a_provider_without_a_browser_is_told() -> None:
+    with pytest.raises(OauthError, match="offers no log-in by browser"):
+        oauth.authorization_url(CLIENT, Provider(f"{ISSUER}/token"), MADE)
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        pytest.param(f"/callback?code=abc&state={MADE.state}", b"abc", id="the answer"),
+        pytest.param(f"/callback?code=abc&state={MADE.state}x", None, id="another state"),
+        pytest.param("/callback?code=abc", None, id="no state"),
+        pytest.param("/callback?code=abc&state=%ED%A0%80", None, id="a state that is no text"),
+        pytest.param(f"/callback?state={MADE.state}", None, id="no code"),
+        pytest.param(f"/callback?code=%C3%A9&state={MADE.state}", None, id="a code that is not ASCII"),
+        pytest.param(f"/favicon.ico?code=abc&state={MADE.state}", None, id="another path"),
+        pytest.param("/callback?error=access_denied&state=x", None, id="an error for another attempt"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_what_a_browser_comes_back_with(target: str, code: bytes | None) -> None:
+    found = oauth.read_redirect(MADE, target)
+    assert (found.reveal() if found else None) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [("access_denied", "access_denied"), ("%1b", "no reason that can be shown")]
+)
+def test_a_browser_that_was_refused_says_so(error: str, told: str) -> None:
+    with pytest.raises(OauthError, match=f"nobody was logged in: {told}"):
+        oauth.read_redirect(MADE, f"/callback?error={error}&state={MADE.state}")
+
+
+def test_the_code_is_redeemed_with_the_verifier() -> None:
+    provider = DeviceProvider()
+    offers = provider_of(provider)
+    back = provider.log_in(oauth.authorization_url(CLIENT, offers, MADE))
+    code = oauth.read_redirect(MADE, back.removeprefix("http://127.0.0.1:8000"))
+    assert code is not None
+    tokens = Conversation(provider).drive(oauth.code_grant(CLIENT, offers, MADE, code))
+    assert tokens.refresh_token is not None
+    with pytest.raises(OauthError, match="nobody was logged in: invalid_grant"):
+        Conversation(provider).drive(oauth.code_grant(CLIENT, offers, MADE, code))
+
+
+def test_a_stolen_code_is_worth_nothing_without_the_verifier() -> None:
+    provider = DeviceProvider()
+    offers = provider_of(provider)
+    back = provider.log_in(oauth.authorization_url(CLIENT, offers, MADE))
+    code = Secret(parse_qs(urlsplit(back).query)["code"][0])
+    thief = oauth.attempt(REDIRECT, bytes(64))
+    with pytest.raises(OauthError, match="invalid_grant"):
+        Conversation(provider).drive(oauth.code_grant(CLIENT, offers, thief, code))
+
+
+# ── refreshing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refreshed(provider: DeviceProvider, token: str) -> oauth.Tokens:
+    return Conversation(provider).drive(oauth.refresh(CLIENT, provider_of(provider), Secret(token)))
+
+
+def test_a_refresh_token_brings_new_ones() -> None:
+    provider = DeviceProvider(refresh_tokens={"first"})
+    tokens = refreshed(provider, "first")
+    assert tokens.refresh_token is not None
+    assert tokens.refresh_token.reveal() != b"first"
+
+
+def test_a_refresh_token_that_was_used_needs_a_person() -> None:
+    with pytest.raises(GrantEndedError, match="the log-in is not refreshed: invalid_grant"):
+        refreshed(DeviceProvider(), "used")
+
+
+def test_a_provider_that_is_out_of_order_does_not_end_the_grant() -> None:
+    provider = DeviceProvider(secret="x")  # says invalid_client
+    with pytest.raises(OauthError) as raised:
+        refreshed(provider, "first")
+    assert not isinstance(raised.value, GrantEndedError)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"access_token": "x"}, id="an access token only"),
+        pytest.param({"id_token": 1}, id="an ID token that is no text"),
+        pytest.param({"id_token": "a\nb"}, id="an ID token of two lines"),
+        pytest.param({"id_token": "é"}, id="an ID token that is not ASCII"),
+    ],
+)
+def test_an_answer_without_an_id_token_is_told(answer: dict[str, Any]) -> None:
+    conversation = Conversation(DeviceProvider(), body=json.dumps(answer).encode())
+    with pytest.raises(OauthError, match="is openid among the scopes"):
+        conversation.drive(oauth.refresh(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+
+
+def test_a_refresh_token_that_cannot_be_sent_back_is_none() -> None:
+    conversation = Conversation(DeviceProvider(), body=b'{"id_token": "a.b.c", "refresh_token": "a\\nb"}')
+    tokens = conversation.drive(oauth.refresh(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+    assert tokens.refresh_token is None
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3))
+KEYS = st.sampled_from(
+    ["device_code", "user_code", "verification_uri", "interval", "expires_in", "error", "id_token", "issuer"]
+)
+
+
+@given(st.dictionaries(KEYS, JSON).map(lambda found: json.dumps(found).encode()) | st.binary(max_size=100))
+def test_whatever_a_provider_answers_ends_in_tokens_or_in_one_error(body: bytes) -> None:
+    offers = Provider(f"{ISSUER}/token", f"{ISSUER}/device")
+    told: list[str] = []
+    for generator in (
+        oauth.discover(CLIENT),
+        oauth.device_grant(CLIENT, offers),
+        oauth.refresh(CLIENT, offers, Secret("x")),
+    ):
+        try:
+            Conversation(DeviceProvider(), body=body).drive(generator)
+        except OauthError as error:
+            told.append(str(error))
+    assert all(map(str.isprintable, told))
+
+
+def test_nothing_secret_is_in_a_repr() -> None:
+    basic = base64.b64encode(b"x")
+    shown = repr((CONFIDENTIAL, MADE, oauth.Ask("https://x", (("refresh_token", "s3cret"),), Secret(basic))))
+    assert "s3cret" not in shown
+    assert "cret é" not in shown
+    assert MADE.verifier.reveal().decode() not in shown
