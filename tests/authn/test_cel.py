@@ -139,6 +139,14 @@ def test_evaluation_that_gives_nothing_says_why_without_values(text: str, claims
     assert "secret" not in str(failed.value)
 
 
+def test_claims_that_nest_deeper_than_the_stack_give_nothing() -> None:
+    tower: list[Any] = []
+    for _ in range(5000):
+        tower = [tower]
+    with pytest.raises(CelFailedError, match="it cannot be evaluated for this token"):
+        given_by("claims.sub", {"sub": "jane", "tower": tower})
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
