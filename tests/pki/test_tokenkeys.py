@@ -20,6 +20,7 @@ ISSUER = "https://mooring.example"
 def test_the_signers_own_key_verifies_first_and_each_key_once() -> None:
     keys = TokenKeys(TokenSigner(OLD, ISSUER), (OTHER.public_key(), OLD.public_key(), OTHER.public_key()))
     assert keys.verifying.public_keys == (OLD.public_key(), OTHER.public_key())
+    assert keys.verifying.key_ids == tuple(TokenSigner(key, ISSUER).key_id for key in (OLD, OTHER))
     assert TokenKeys(TokenSigner(NEW, ISSUER)).verifying.public_keys == (NEW.public_key(),)
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LastUses
 from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.usertoken import UserTokenAuthenticator, claims_of
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.config import server_config
 from mooring.config.serviceaccounts import service_account_options
 from mooring.errors import ConfigError, MooringError
+from mooring.identity import UserInfo
 from mooring.kinds.view import FixedView
 from mooring.pki.jwt import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_pem
@@ -52,7 +55,8 @@ class Server:
         self.keys = self.followed.keys
         self.bound = ServiceAccountAuthenticator((ISSUER,), self.keys.verifying)
         legacy = LegacyServiceAccountAuthenticator(self.keys.verifying, (), LastUses())
-        self.followed.follow_with((legacy, self.bound))
+        self.user = UserTokenAuthenticator(self.keys.verifying)
+        self.followed.follow_with((legacy, self.bound, self.user, BootstrapTokenAuthenticator()))
 
     def judge(self, token: str) -> str:
         verdict = self.bound.authenticate(Credentials(bearer=Secret(token)), VIEWS, NOW, ())
@@ -60,6 +64,10 @@ class Server:
             return "accepted"
         assert isinstance(verdict, Rejected)
         return verdict.reason
+
+    def judge_login(self, token: str) -> str:
+        verdict = self.user.authenticate(Credentials(bearer=Secret(token)), VIEWS, NOW, ())
+        return verdict.reason if isinstance(verdict, Rejected) else type(verdict).__name__.lower()
 
     def write(self, name: str, data: bytes) -> None:
         (self.root / name).write_bytes(data)
@@ -90,6 +98,10 @@ def test_a_rotation_refuses_no_live_token(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "pki/sa.pub").write_bytes(public_key_pem(OLD))
     server = Server(tmp_path)
     before = server.keys.signer.sign(CLAIMS)
+    jane = UserInfo("jane")
+    login = server.keys.signer.sign(
+        claims_of(jane, audiences=(ISSUER,), now=NOW, lifetime=timedelta(hours=1), token_id="1")
+    )
     caplog.set_level(logging.INFO, "mooring.authentication")
 
     server.write("pki/sa.pub", public_key_pem(OLD) + public_key_pem(NEW))
@@ -101,10 +113,12 @@ def test_a_rotation_refuses_no_live_token(tmp_path: Path, caplog: pytest.LogCapt
     after = server.keys.signer.sign(CLAIMS)
     assert TokenSigner(NEW, ISSUER).key_id == server.keys.signer.key_id
     assert (server.judge(before), server.judge(after)) == ("accepted", "accepted")
+    assert server.judge_login(login) == "accepted"
     assert "are refused from now on" not in caplog.text
 
     server.write("pki/sa.pub", public_key_pem(NEW))
     assert (server.judge(before), server.judge(after)) == ("unknown-key", "accepted")
+    assert server.judge_login(login) == "unknown-key"
     assert f"service account tokens signed with the key {ids(OLD)[0]} are refused from now on" in caplog.text
 
 
