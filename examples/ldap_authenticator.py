@@ -127,10 +127,10 @@ class LdapAuthenticator:
         dn = users[0]["dn"] if users else f"{NOBODY},{said['base']}"
         result = self._bind(connection, dn, password)
         if not users:
-            return NotMine("unknown-user")
+            return NotMine("ldap-unknown-user")
         if result["result"] != RESULT_SUCCESS:
             wrong = result["result"] == RESULT_INVALID_CREDENTIALS
-            return Rejected("wrong-password" if wrong else "refused-by-directory", result["description"])
+            return Rejected("ldap-wrong-password" if wrong else "refused-by-directory", result["description"])
         names = users[0]["attributes"][said["user-attribute"]]
         if len(names) != 1:
             raise DirectoryError(f"{dn} has {len(names)} values of {said['user-attribute']}")

@@ -131,9 +131,11 @@ def test_a_user_of_the_directory_is_known_with_the_groups_of_the_directory(serve
 @pytest.mark.parametrize(
     ("user", "password", "reason"),
     [
-        pytest.param("jane", PEOPLE["joe"], "ldap: wrong-password (invalidCredentials)", id="a wrong password"),
+        pytest.param("jane", PEOPLE["joe"], "ldap: ldap-wrong-password (invalidCredentials)", id="a wrong password"),
         pytest.param("nobody", "any", "unruly: failed (it answered Offered", id="a user who is not there"),
-        pytest.param("locked", PEOPLE["locked"], "ldap: wrong-password (invalidCredentials)", id="a locked account"),
+        pytest.param(
+            "locked", PEOPLE["locked"], "ldap: ldap-wrong-password (invalidCredentials)", id="a locked account"
+        ),
         pytest.param("*)(uid=*", "any", "unruly: failed (it answered Offered", id="a filter"),
         pytest.param("jane", "", "basic: unknown-password", id="an empty password"),
         pytest.param("endless", "any", "unruly: timed-out (no verdict within 0.3 s)", id="one that never ends"),

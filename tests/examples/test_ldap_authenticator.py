@@ -64,34 +64,36 @@ def asked(options: dict[str, Any], user: str, password: str) -> Result:
         pytest.param("JANE", PEOPLE["jane"], JANE, id="typed otherwise, it is the same user"),
         pytest.param("jane ", PEOPLE["jane"], JANE, id="with a space behind, too"),
         pytest.param(
-            "jane", PEOPLE["joe"], Rejected("wrong-password", "invalidCredentials"), id="a password of another"
+            "jane", PEOPLE["joe"], Rejected("ldap-wrong-password", "invalidCredentials"), id="a password of another"
         ),
         pytest.param(
-            "jane", "*", Rejected("wrong-password", "invalidCredentials"), id="a star is a password like others"
+            "jane", "*", Rejected("ldap-wrong-password", "invalidCredentials"), id="a star is a password like others"
         ),
         pytest.param("jane", "", NotMine("no-ldap-name"), id="an empty password is no password"),
         pytest.param(
             "jane",
             "\u00ad",
-            Rejected("wrong-password", "invalidCredentials"),
+            Rejected("ldap-wrong-password", "invalidCredentials"),
             id="a soft hyphen, of which the preparation of texts leaves nothing, is wrong",
         ),
-        pytest.param("jane", "\0", Rejected("wrong-password", "invalidCredentials"), id="a NUL is wrong"),
-        pytest.param("nobody", "any", NotMine("unknown-user"), id="a user who is not there"),
+        pytest.param("jane", "\0", Rejected("ldap-wrong-password", "invalidCredentials"), id="a NUL is wrong"),
+        pytest.param("nobody", "any", NotMine("ldap-unknown-user"), id="a user who is not there"),
         pytest.param(
-            "locked", PEOPLE["locked"], Rejected("wrong-password", "invalidCredentials"), id="a locked account"
+            "locked", PEOPLE["locked"], Rejected("ldap-wrong-password", "invalidCredentials"), id="a locked account"
         ),
-        pytest.param("printer", "ink", NotMine("unknown-user"), id="an entry that is no person"),
+        pytest.param("printer", "ink", NotMine("ldap-unknown-user"), id="an entry that is no person"),
         pytest.param("", "any", NotMine("no-ldap-name"), id="no name"),
         pytest.param("j" * (MAX_NAME + 1), "any", NotMine("no-ldap-name"), id="a name longer than any"),
-        pytest.param("*)(uid=*", "any", NotMine("unknown-user"), id="a filter in the name"),
-        pytest.param("jane)(|(uid=*", PEOPLE["jane"], NotMine("unknown-user"), id="a filter behind the name"),
-        pytest.param("*", PEOPLE["jane"], NotMine("unknown-user"), id="everybody"),
-        pytest.param("j*", PEOPLE["jane"], NotMine("unknown-user"), id="whoever begins with j"),
-        pytest.param("jane\x00", PEOPLE["jane"], NotMine("unknown-user"), id="a NUL behind the name"),
-        pytest.param("\\2a", PEOPLE["jane"], NotMine("unknown-user"), id="a star that is escaped already"),
-        pytest.param(f"uid=jane,{PEOPLE_BASE}", PEOPLE["jane"], NotMine("unknown-user"), id="a DN is no name"),
-        pytest.param("mooring", SERVICE_PASSWORD, NotMine("unknown-user"), id="the service itself is outside the base"),
+        pytest.param("*)(uid=*", "any", NotMine("ldap-unknown-user"), id="a filter in the name"),
+        pytest.param("jane)(|(uid=*", PEOPLE["jane"], NotMine("ldap-unknown-user"), id="a filter behind the name"),
+        pytest.param("*", PEOPLE["jane"], NotMine("ldap-unknown-user"), id="everybody"),
+        pytest.param("j*", PEOPLE["jane"], NotMine("ldap-unknown-user"), id="whoever begins with j"),
+        pytest.param("jane\x00", PEOPLE["jane"], NotMine("ldap-unknown-user"), id="a NUL behind the name"),
+        pytest.param("\\2a", PEOPLE["jane"], NotMine("ldap-unknown-user"), id="a star that is escaped already"),
+        pytest.param(f"uid=jane,{PEOPLE_BASE}", PEOPLE["jane"], NotMine("ldap-unknown-user"), id="a DN is no name"),
+        pytest.param(
+            "mooring", SERVICE_PASSWORD, NotMine("ldap-unknown-user"), id="the service itself is outside the base"
+        ),
     ],
 )
 def test_who_comes_in(options: dict[str, Any], user: str, password: str, result: Result) -> None:
@@ -127,7 +129,7 @@ def test_names_that_need_care(directory: Directory, user: str, password: str, na
         pytest.param({"group-attribute": "member", "prefix": "", "group-filter": "(cn=sailors)"},
                      User("jane", JANE_ID, sorted(f"uid={one},{PEOPLE_BASE}" for one in ("jane", "joe"))),
                      id="an attribute of several values"),
-        pytest.param({"user-filter": "(!(uid=jane))"}, NotMine("unknown-user"), id="a filter that leaves her out"),
+        pytest.param({"user-filter": "(!(uid=jane))"}, NotMine("ldap-unknown-user"), id="a filter that leaves her out"),
         pytest.param({"base": f"ou=nowhere,{BASE}"},
                      Rejected("directory-failed", f"searching ou=nowhere,{BASE}: noSuchObject"), id="a base that is not there"),
         pytest.param({"base": "dc=elsewhere"}, Rejected("directory-failed", "searching dc=elsewhere: referral"),
@@ -137,7 +139,7 @@ def test_names_that_need_care(directory: Directory, user: str, password: str, na
         pytest.param({"bind-dn": f"cn=stranger,{BASE}"},
                      Rejected("directory-failed", f"binding as cn=stranger,{BASE}: invalidCredentials"),
                      id="a service that the directory does not know"),
-        pytest.param({"user-attribute": "sn", "user-filter": "(objectClass=person)"}, NotMine("unknown-user"),
+        pytest.param({"user-attribute": "sn", "user-filter": "(objectClass=person)"}, NotMine("ldap-unknown-user"),
                      id="another attribute"),
         pytest.param({"user-filter": "(objectClass=person"}, Rejected("directory-failed", "LDAPInvalidFilterError"),
                      id="a filter that is none"),
