@@ -19,7 +19,7 @@ from mooring.authn.usertoken import UserTokenAuthenticator, claims_of
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.config import server_config
 from mooring.config.serviceaccounts import service_account_options
-from mooring.errors import ConfigError, MooringError
+from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.kinds.view import FixedView
 from mooring.pki.jwt import TokenSigner
@@ -195,13 +195,9 @@ def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, data: bytes)
         {"service_account_key_file": (str(path),)},
     )
     for flags in named:
-        with pytest.raises(MooringError):
+        [flag] = flags
+        with pytest.raises(ConfigError, match=f"^{flag.replace('_', '-')}: "):
             Server(tmp_path / "data", **flags)
-    if data == b"nonsense":
-        for flags in named:
-            [flag] = flags
-            with pytest.raises(ConfigError, match=f"^{flag.replace('_', '-')}: {path}: the text holds no"):
-                Server(tmp_path / "data", **flags)
     path.unlink()
     for flags in named:
         with pytest.raises(ConfigError):

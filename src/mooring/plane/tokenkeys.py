@@ -34,8 +34,14 @@ class FollowedTokenKeys:
     """The keys of one server: `keys` is what they are now."""
 
     def __init__(self, material: Material, issuer: str, reloading: Reloading) -> None:
-        """Raises ConfigError for files that cannot be used, KeyRefusedError for keys that do not sign tokens."""
-        self.keys = TokenKeys(TokenSigner(material.token_key, issuer), material.token_keys)
+        """Raises ConfigError for files that cannot be used."""
+        flag = "service-account-signing-key-file"
+        try:
+            signer = TokenSigner(material.token_key, issuer)
+            flag = "service-account-key-file"
+            self.keys = TokenKeys(signer, material.token_keys)
+        except PkiError as error:
+            raise ConfigError(f"{flag}: {error}") from None
         self._issuer = issuer
         self._by_file: dict[str, tuple[PublicKey, ...]] = {}
         self._authenticators: tuple[Authenticator, ...] = ()

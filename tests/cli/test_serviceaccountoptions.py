@@ -1,0 +1,72 @@
+"""Flags about tokens of service accounts become options; each is a value, an environment variable, and a default."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mooring.cli.serviceaccountoptions import SERVICE_ACCOUNT_FLAGS, take
+from mooring.config.serviceaccounts import NOTHING_SAID, ServiceAccountOptions
+from mooring.errors import ConfigError
+
+
+def read(*arguments: str, **environment: str) -> ServiceAccountOptions:
+    found: list[ServiceAccountOptions] = []
+
+    def command(**flags: Any) -> None:
+        flags["another"] = 1
+        found.append(take(flags))
+        assert flags == {"another": 1}, "what is not ours is left to others"
+
+    for add in reversed(SERVICE_ACCOUNT_FLAGS):
+        command = add(command)
+    outcome = CliRunner().invoke(click.command("server")(command), list(arguments), env=environment)
+    if outcome.exception:
+        raise outcome.exception
+    return found[0]
+
+
+def test_nothing_said() -> None:
+    assert read() == NOTHING_SAID
+
+
+def test_every_flag() -> None:
+    assert read(
+        "--service-account-issuer", "https://a.example/x,y", "--service-account-issuer", "b",
+        "--api-audiences", "one, two", "--api-audiences", "three",
+        "--service-account-key-file", "/k,1.pem", "--service-account-key-file", "/k2.pem",
+        "--service-account-signing-key-file", "/s.key",
+        "--service-account-jwks-uri", "https://keys.example/jwks",
+        "--service-account-lookup=false", "--service-account-extend-token-expiration=false",
+        "--service-account-max-token-expiration", "48h",
+    ) == ServiceAccountOptions(
+        issuers=("https://a.example/x,y", "b"),
+        audiences=("one", "two", "three"),
+        key_files=("/k,1.pem", "/k2.pem"),
+        signing_key_file="/s.key",
+        jwks_uri="https://keys.example/jwks",
+        lookup=False,
+        extend=False,
+        max_token=timedelta(hours=48),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [("--service-account-lookup",), ("--service-account-lookup", "true")], ids=" ".join)
+def test_a_switch_may_stand_alone(said: tuple[str, ...]) -> None:
+    assert read(*said).lookup is True
+
+
+def test_the_environment_counts_and_the_command_line_wins() -> None:
+    said = {"MOORING_SERVICE_ACCOUNT_LOOKUP": "false", "MOORING_SERVICE_ACCOUNT_ISSUER": "a b"}
+    assert read(**said).lookup is False
+    assert read(**said).issuers == ("a", "b")
+    assert read("--service-account-lookup=true", "--service-account-issuer", "c", **said).issuers == ("c",)
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    with pytest.raises(ConfigError, match="service-account-jwks-uri: nothing leads to it"):
+        read("--service-account-issuer", "a", "--service-account-jwks-uri", "https://keys.example")
