@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from mooring.authn.anonymous import AnonymousAccess
 from mooring.authn.authenticationconfig import (
     MAX_BYTES,
-    MAX_ENTRIES,
     MAX_ISSUERS,
     VERSIONS,
     AuthenticationConfiguration,
@@ -24,6 +23,7 @@ from mooring.authn.authenticationconfig import (
 from mooring.authn.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
 from mooring.authn.claims import Claim, Identification, Required, Rule
 from mooring.authn.jwtissuer import IssuerConfig
+from mooring.authn.mappingconfig import MAX_ENTRIES
 from mooring.config.authentication import SIGNING_ALGORITHMS, OidcFlags
 from mooring.errors import MAX_TOLD, ConfigError
 from tests.support.testca import ThrowawayCA
@@ -166,6 +166,10 @@ WHERE = "jwt[0].claimMappings."
         ),
         pytest.param(
             "issuer.audiences", ["a", "a"], 'jwt[0].issuer.audiences[1]: Duplicate value: "a"', id="an audience twice"
+        ),
+        pytest.param(
+            "issuer", {**LEAST["issuer"], "audiences": [f"a{n}" for n in range(65)], "audienceMatchPolicy": "MatchAny"},
+            "jwt[0].issuer.audiences: Too many: 65: must have at most 64 items", id="too many audiences",
         ),
         pytest.param(
             "issuer.audiences", ["a", "b"],

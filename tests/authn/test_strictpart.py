@@ -17,7 +17,7 @@ def read(value: Any, path: str = "jwt[0]") -> tuple[Part, list[str]]:
 def test_what_is_said_is_read() -> None:
     part, mistakes = read({"name": "n", "list": ["a", "b"], "inner": {"x": "y"}, "on": True, "discoveryURL": ""})
     assert part.text("name") == "n"
-    assert part.texts("list") == [("jwt[0].list[0]", "a"), ("jwt[0].list[1]", "b")]
+    assert part.texts("list", most=9) == [("jwt[0].list[0]", "a"), ("jwt[0].list[1]", "b")]
     assert part.part("inner", "x").text("x") == "y"
     assert part.truth("on")
     assert part.said("discoveryURL")
@@ -27,7 +27,12 @@ def test_what_is_said_is_read() -> None:
 @pytest.mark.parametrize("value", [{}, None, {"name": None, "list": None, "inner": None, "on": None}], ids=repr)
 def test_what_is_not_said_is_empty(value: Any) -> None:
     part, mistakes = read(value)
-    assert (part.text("name"), part.texts("list"), part.parts("list"), part.truth("on")) == ("", [], [], False)
+    assert (part.text("name"), part.texts("list", most=9), part.parts("list", most=9), part.truth("on")) == (
+        "",
+        [],
+        [],
+        False,
+    )
     assert part.part("inner", "x").text("x") == ""
     assert not part.said("name")
     assert mistakes == []
@@ -57,14 +62,20 @@ def test_what_is_not_said_is_empty(value: Any) -> None:
 def test_mistakes(value: Any, mistake: str) -> None:
     part, mistakes = read(value)
     part.text("name")
-    part.texts("list")
+    part.texts("list", most=9)
     part.part("inner", "x")
     part.truth("on")
     assert mistakes == [mistake]
 
 
+def test_of_a_list_that_is_too_long_the_first_are_read() -> None:
+    part, mistakes = read({"list": ["a", "b", "c"]})
+    assert [value for _, value in part.texts("list", most=2)] == ["a", "b"]
+    assert mistakes == ["jwt[0].list: Too many: 3: must have at most 2 items"]
+
+
 def test_objects_of_a_list_have_their_paths() -> None:
     mistakes: list[str] = []
     top = Part({"list": [{"a": 1}, 5, {"b": "x"}]}, "", mistakes, "list")
-    assert [part.path for part in top.parts("list", "b")] == ["list[0]", "list[1]", "list[2]"]
+    assert [part.path for part in top.parts("list", "b", most=3)] == ["list[0]", "list[1]", "list[2]"]
     assert mistakes == ["list[0].a: unknown field", "list[1]: Invalid value: 5: it must be an object"]

@@ -7,11 +7,7 @@ Rules kept here (reference/kubernetes.md 5.9; KEP-3331, KEP-4633):
   once. An issuer of this server's own tokens cannot be one. At least one audience, none twice; `audienceMatchPolicy`
   is MatchAny, which must be said when there are several. `egressSelectorType` is checked and means nothing here: this server
   always connects itself.
-* A mapping is a claim or an expression. A claim of `username` needs a `prefix`, "" if none is wanted, and so does one of
-  `groups`; an expression has none. An extra key is lower case, a domain and a path, used once, and not one of Kubernetes's.
-* A rule about claims is a claim with its value or an expression with a message, not both; no claim is required twice.
-* If the expression of the user name uses `claims.email`, then it, an extra's expression or a rule about claims must use
-  `claims.email_verified`.
+* How claims become a user is read by `mooring.authn.mappingconfig`.
 * `anonymous` takes the place of the flag --anonymous-auth, so that both cannot be said; `conditions` want `enabled: true`.
 """
 
@@ -21,9 +17,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mooring.authn.anonymous import AnonymousAccess
-from mooring.authn.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, CelError, Expression, compile_expression
-from mooring.authn.claims import EMAIL, EMAIL_VERIFIED, Claim, Identification, Required, Rule
+from mooring.authn.claims import EMAIL, Claim, Identification, Required
 from mooring.authn.jwtissuer import IssuerConfig
+from mooring.authn.mappingconfig import MAX_ENTRIES, read_identification
 from mooring.authn.oidcprovider import https_problem
 from mooring.authn.strictpart import Part
 from mooring.config.authentication import OidcFlags
@@ -31,19 +27,15 @@ from mooring.errors import MAX_TOLD, ConfigError, FieldError, MooringError, dupl
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
-from mooring.wire.names import dns1123_subdomain_errors
 from mooring.wire.yamltext import decode_yaml
 
 GROUP = "apiserver.config.k8s.io"
 VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 KIND = "AuthenticationConfiguration"
 MAX_ISSUERS = 64
-MAX_ENTRIES = 64
-"""Rules, extra keys, audiences, or paths of one list: each is looked at for every token or request."""
 MAX_BYTES = 1 << 20
 MATCH_ANY = "MatchAny"
 EGRESS = ("controlplane", "cluster")
-RESERVED = ("k8s.io", "kubernetes.io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +55,8 @@ def parse(
     """
     mistakes: list[str] = []
     top = _document(data, source, mistakes)
-    listed = top.parts("jwt", "issuer", "claimValidationRules", "claimMappings", "userValidationRules")
-    if len(listed) > MAX_ISSUERS:
-        mistakes.append(f"jwt: Too many: {len(listed)}: must have at most {MAX_ISSUERS} items")
-    issuers = [_issuer(part, own_issuers) for part in listed[:MAX_ISSUERS]]
+    known = ("issuer", "claimValidationRules", "claimMappings", "userValidationRules")
+    issuers = [_issuer(part, own_issuers) for part in top.parts("jwt", *known, most=MAX_ISSUERS)]
     for name, urls in (("url", [one.url for one in issuers]), ("discoveryURL", [one.discovery_url for one in issuers])):
         for place, url in enumerate(urls):
             if url and url in urls[:place]:
@@ -142,7 +132,7 @@ def _issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
     return IssuerConfig(
         url=url,
         audiences=_audiences(issuer),
-        identification=_identification(part),
+        identification=read_identification(part),
         discovery_url=discovery,
         ca_pem=_authority(issuer),
     )
@@ -158,7 +148,7 @@ def _url(part: Part, name: str) -> str:
 
 def _audiences(issuer: Part) -> tuple[str, ...]:
     found: list[str] = []
-    for path, audience in issuer.texts("audiences")[: MAX_ENTRIES + 1]:
+    for path, audience in issuer.texts("audiences", most=MAX_ENTRIES):
         if not audience:
             issuer.say(missing(path, "give the name of an audience"))
         elif audience in found:
@@ -167,7 +157,6 @@ def _audiences(issuer: Part) -> tuple[str, ...]:
             found.append(audience)
     if not found:
         issuer.say(missing(issuer.at("audiences"), "give at least one"))
-    _bound(issuer, "audiences", len(found))
     policy = issuer.text("audienceMatchPolicy")
     if policy not in ("", MATCH_ANY):
         issuer.say(not_supported(issuer.at("audienceMatchPolicy"), policy, (MATCH_ANY,)))
@@ -186,143 +175,9 @@ def _authority(issuer: Part) -> bytes:
     return text
 
 
-def _identification(part: Part) -> Identification:
-    rules: list[Required | Rule] = []
-    for one in _several(part, "claimValidationRules", "claim", "requiredValue", "expression", "message"):
-        rule = _claim_rule(one)
-        if isinstance(rule, Required) and any(isinstance(r, Required) and r.claim == rule.claim for r in rules):
-            one.say(duplicate(one.at("claim"), rule.claim))
-        elif rule is not None:
-            rules.append(rule)
-    mappings = part.part("claimMappings", "username", "groups", "uid", "extra")
-    username = _source(mappings, "username", TEXT, prefixed=True)
-    groups = _source(mappings, "groups", TEXTS, prefixed=True) if mappings.said("groups") else None
-    uid = _source(mappings, "uid", TEXT, prefixed=False) if mappings.said("uid") else None
-    extra = _extra(mappings)
-    if not mappings.said("username"):
-        mappings.say(missing(mappings.at("username"), "give a claim or an expression"))
-    if isinstance(username, Expression) and EMAIL in username.names:
-        others = [username, *(one for _, one in extra), *(one.expression for one in rules if isinstance(one, Rule))]
-        if not any(EMAIL_VERIFIED in one.names for one in others):
-            detail = (
-                "claims.email can be trusted only together with claims.email_verified: "
-                "use it here, in claimMappings.extra, or in claimValidationRules"
-            )
-            mappings.say(invalid(mappings.at("username.expression"), username.text, detail))
-    return Identification(
-        username=username or Claim(""),
-        groups=groups,
-        uid=uid,
-        extra=tuple(extra),
-        claim_rules=tuple(rules),
-        user_rules=tuple(
-            rule
-            for one in _several(part, "userValidationRules", "expression", "message")
-            if (rule := _expression_rule(one, USER)) is not None
-        ),
-    )
-
-
-def _several(part: Part, name: str, *known: str) -> list[Part]:
-    found = part.parts(name, *known)
-    _bound(part, name, len(found))
-    return found[:MAX_ENTRIES]
-
-
-def _bound(part: Part, name: str, count: int) -> None:
-    if count > MAX_ENTRIES:
-        part.mistakes.append(f"{part.at(name)}: Too many: {count}: must have at most {MAX_ENTRIES} items")
-
-
-def _claim_rule(rule: Part) -> Required | Rule | None:
-    claim, expression = rule.text("claim"), rule.text("expression")
-    if claim and expression:
-        rule.say(invalid(rule.path, claim, "give a claim or an expression, not both"))
-    elif claim:
-        if rule.said("message"):
-            rule.say(invalid(rule.at("message"), rule.text("message"), "it goes with an expression"))
-        return Required(claim, rule.text("requiredValue"))
-    elif expression:
-        if rule.said("requiredValue"):
-            rule.say(invalid(rule.at("requiredValue"), rule.text("requiredValue"), "it goes with a claim"))
-        return _expression_rule(rule, CLAIMS)
-    else:
-        rule.say(missing(rule.path, "give a claim or an expression"))
-    return None
-
-
-def _expression_rule(rule: Part, variable: str) -> Rule | None:
-    expression = _expression(rule, "expression", variable, TRUTH)
-    message = rule.text("message")
-    return None if expression is None else Rule(expression, message)
-
-
-def _source(mappings: Part, name: str, wanted: frozenset[str], *, prefixed: bool) -> Claim | Expression | None:
-    source = mappings.part(name, "claim", "expression", *(("prefix",) if prefixed else ()))
-    claim, expression = source.text("claim"), source.text("expression")
-    prefix = source.text("prefix")
-    if claim and expression:
-        source.say(invalid(source.path, claim, "give a claim or an expression, not both"))
-    elif claim:
-        if prefixed and not source.said("prefix"):
-            source.say(missing(source.at("prefix"), 'it goes with a claim; "" puts nothing before it'))
-        return Claim(claim, prefix)
-    elif expression:
-        if source.said("prefix"):
-            source.say(
-                invalid(source.at("prefix"), prefix, "it goes with a claim; an expression can put it there itself")
-            )
-        return _expression(source, "expression", CLAIMS, wanted)
-    elif mappings.said(name):
-        source.say(missing(source.path, "give a claim or an expression"))
-    return None
-
-
-def _expression(part: Part, name: str, variable: str, wanted: frozenset[str]) -> Expression | None:
-    text = part.text(name)
-    if not text:
-        part.say(missing(part.at(name), "give an expression"))
-        return None
-    try:
-        return compile_expression(text, variable, wanted)
-    except CelError as error:
-        part.say(invalid(part.at(name), text, str(error)))
-        return None
-
-
-def _extra(mappings: Part) -> list[tuple[str, Expression]]:
-    found: list[tuple[str, Expression]] = []
-    keys: list[str] = []
-    for part in _several(mappings, "extra", "key", "valueExpression"):
-        key = part.text("key")
-        problem = _key_problem(key)
-        if not key:
-            part.say(missing(part.at("key"), "a domain and a path, such as example.com/department"))
-        elif problem:
-            part.say(invalid(part.at("key"), key, problem))
-        elif key in keys:
-            part.say(duplicate(part.at("key"), key))
-        keys.append(key)
-        expression = _expression(part, "valueExpression", CLAIMS, TEXTS)
-        if expression is not None:
-            found.append((key, expression))
-    return found
-
-
-def _key_problem(key: str) -> str:
-    domain, slash, path = key.partition("/")
-    if key != key.lower():
-        return "it must be in lower case"
-    if not slash or not path or dns1123_subdomain_errors(domain) or not path.isascii() or not path.isprintable():
-        return "it must be a domain and a path, such as example.com/department"
-    if any(domain == one or domain.endswith(f".{one}") for one in RESERVED):
-        return f"{' and '.join(RESERVED)} and what is below them are Kubernetes's own"
-    return ""
-
-
 def _anonymous(part: Part) -> AnonymousAccess:
     enabled = part.truth("enabled")
-    conditions = _several(part, "conditions", "path")
+    conditions = part.parts("conditions", "path", most=MAX_ENTRIES)
     if conditions and not enabled:
         part.say(forbidden(part.at("conditions"), "they want enabled: true"))
     paths: list[str] = []

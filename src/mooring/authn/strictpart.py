@@ -48,9 +48,9 @@ class Part:
         """The object in a field; an empty one when nothing was said."""
         return Part(self._value.get(name), self.at(name), self.mistakes, *known)
 
-    def parts(self, name: str, *known: str) -> list[Part]:
-        """The objects of a list in a field."""
-        return [Part(one, path, self.mistakes, *known) for path, one in self._items(name)]
+    def parts(self, name: str, *known: str, most: int) -> list[Part]:
+        """The objects of a list in a field, at most so many."""
+        return [Part(one, path, self.mistakes, *known) for path, one in self._items(name, most)]
 
     def text(self, name: str) -> str:
         """The text in a field, "" when nothing was said."""
@@ -61,10 +61,10 @@ class Part:
             self.say(invalid(self.at(name), value, "it must be a text"))
         return ""
 
-    def texts(self, name: str) -> list[tuple[str, str]]:
-        """Path and value of each text of a list in a field."""
+    def texts(self, name: str, *, most: int) -> list[tuple[str, str]]:
+        """Path and value of each text of a list in a field, at most so many."""
         found = []
-        for path, one in self._items(name):
+        for path, one in self._items(name, most):
             if isinstance(one, str):
                 found.append((path, one))
             else:
@@ -78,11 +78,13 @@ class Part:
             self.say(invalid(self.at(name), value, "it must be true or false"))
         return value is True
 
-    def _items(self, name: str) -> Iterator[tuple[str, Any]]:
+    def _items(self, name: str, most: int) -> Iterator[tuple[str, Any]]:
         value = self._value.get(name)
         if not isinstance(value, list):
             if value is not None:
                 self.say(invalid(self.at(name), value, "it must be a list"))
             return
-        for index, one in enumerate(value):
+        if len(value) > most:
+            self.mistakes.append(f"{self.at(name)}: Too many: {len(value)}: must have at most {most} items")
+        for index, one in enumerate(value[:most]):
             yield f"{self.at(name)}[{index}]", one
