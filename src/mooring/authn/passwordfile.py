@@ -119,7 +119,7 @@ class PasswordFileAuthenticator:
         return _verdict(entry, plain if entry.hashed is None else right)
 
     def _digest(self, password: Secret) -> bytes:
-        return hmac.digest(self._key, password.reveal(), hashlib.sha256)
+        return hmac.digest(self._key, password.reveal(), "sha256")
 
     def _entry(self, row: Row) -> _Entry:
         if not row.secret.reveal().startswith(PREFIX.encode()):

@@ -73,4 +73,4 @@ class TokenFileAuthenticator:
         return Accepted(holder.user, tuple(audiences))
 
     def _digest(self, token: Secret) -> bytes:
-        return hmac.digest(self._key, token.reveal(), hashlib.sha256)
+        return hmac.digest(self._key, token.reveal(), "sha256")

@@ -31,7 +31,7 @@ FAILED = "failed"
 TOO_BUSY = "too-busy"
 GUESSING = "too-many-guesses"
 THREADS = 2
-"""scrypt takes a core for tens of milliseconds and 16 MiB: two at a time leave the other requests their share."""
+"""scrypt takes a core for a tenth of a second, and 32 MiB: two at a time leave the other requests their share."""
 MAX_COMPUTING = 64
 """Computations waiting for a thread: some seconds of work. Whoever comes later is told at once."""
 MAX_ASKING = 256
