@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.credentials import EXTRA_SPACE, Credentials, PeerMemo, read_credentials
+from mooring.authn.credentials import EXTRA_SPACE, Basic, Credentials, PeerMemo, read_credentials
 from mooring.secret import Secret
 
 
@@ -57,6 +59,33 @@ def test_no_header_text_ever_fails_or_yields_an_empty_or_spaced_token(text: str)
         token = found.bearer.reveal().decode("utf-8", "surrogatepass")
         assert token
         assert " " not in token
+
+
+basic_headers = (
+    st.text()
+    | st.binary().map(lambda raw: "Basic " + base64.b64encode(raw).decode())
+    | st.text(st.characters(max_codepoint=0xFF)).map("Basic {}".format)
+)
+
+
+@given(basic_headers)
+def test_no_header_text_ever_fails_or_yields_half_a_password(text: str) -> None:
+    found = read_credentials(lambda name: [text], passwords=True)
+    if found.basic is not None:
+        assert found.bearer is None
+        assert ":" not in found.basic.user
+        found.basic.user.encode()
+        found.basic.password.reveal().decode()
+
+
+@given(
+    st.text(st.characters(exclude_characters=":", exclude_categories=["Cs"])),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+def test_every_user_with_a_password_can_be_said(user: str, password: str) -> None:
+    header = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    found = read_credentials(lambda name: [header], passwords=True)
+    assert found.basic == Basic(user, Secret(password))
 
 
 def test_the_token_does_not_print() -> None:
