@@ -42,7 +42,7 @@ def check(file: str) -> int:
     path = file or default_path()
     if not path:
         raise click.UsageError("give the file to check: there is none in the default place")
-    found = read(path, _server.params, named=bool(file))
+    found = read(path, _server().params, named=bool(file))
     problems = list(found.problems)
     with _warnings() as warned:
         config, names = _rehearsed(found, problems)
@@ -58,12 +58,14 @@ def check(file: str) -> int:
     return 0
 
 
-@server_options
-def _flags(**flags: Any) -> None:
-    """Carries the flags of a server."""
+def _server() -> click.Command:
+    """A command with the flags of a server, which does nothing."""
 
+    @server_options
+    def nothing(**flags: Any) -> None:
+        """Carries the flags."""
 
-_server = click.command("server")(_flags)
+    return click.command("server")(nothing)
 
 
 def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, tuple[str, ...]]:
@@ -86,9 +88,10 @@ def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig
 
 def _configured(found: ConfigFile) -> ServerConfig:
     """The configuration that the file and the environment mean. Raises ConfigError."""
-    with click.Context(_server, default_map=dict(found.values)) as ctx:
+    server = _server()
+    with click.Context(server, default_map=dict(found.values)) as ctx:
         try:
-            _server.parse_args(ctx, ["--config", ""])
+            server.parse_args(ctx, ["--config", ""])
         except click.UsageError as error:
             raise ConfigError(error.format_message()) from None  # a variable of the environment
         return server_configuration(**{**ctx.params, "config": found})
