@@ -121,7 +121,7 @@ def test_whatever_a_file_holds_it_is_rows_or_one_error(data: bytes) -> None:
 
 
 def test_a_hostile_file_takes_linear_time() -> None:
-    size = 1 << 20
+    size = 1 << 17
     for text in ('"' * (size + 1), '"' + '""' * size + "a", '"a""' * size):
         with pytest.raises(ConfigError):
             read(text)

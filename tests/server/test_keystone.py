@@ -175,6 +175,13 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
         await server.clock.advance(60)
         await settle()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
+        imitation.ca_file.write_bytes(good + good)
+        server.plane._authentication.reloading.look()
+        server.plane._authentication.reloading.look()
+        assert server.plane._authentication.keystone is not None
+        await server.plane._authentication.keystone.close()
+        assert not server.plane._authentication.keystone._retiring, "what was about to be closed is"
+        assert (await user(server, "jane", "hunter2"))["username"] == "jane"
 
     in_server_of(imitation, test)
 

@@ -18,9 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.authn.passwordhash import PasswordHash
+from mooring.authn.tokenfile import TokenFileAuthenticator
 from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
-from mooring.plane.userfiles import MAX_WARNINGS
+from mooring.plane.reloading import Reloading
+from mooring.plane.userfiles import MAX_WARNINGS, _follow
 from mooring.secret import Secret
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
@@ -246,6 +248,21 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
         f"{where}: 2 more warnings",
         f"{where} can be read by every user of this machine: chmod 600 {files.tokens}",
     ]
+
+
+@with_files
+async def test_a_file_that_is_replaced_at_the_moment_it_is_looked_at_is_no_fault(server: Server, files: Files) -> None:
+    taken = server.plane._authentication.authenticators
+    (tokens,) = (one for one in taken if isinstance(one, TokenFileAuthenticator))
+    read = tokens.replace
+    reloading, path = Reloading(), files.tokens
+
+    def replace(data: bytes) -> tuple[str, ...]:
+        path.unlink()
+        return read(data)
+
+    _follow("token-auth-file", str(path), replace, reloading)
+    assert await user(server, "Bearer tok-1") == JANE
 
 
 @pytest.mark.parametrize(
