@@ -1,4 +1,4 @@
-"""The table of reason codes is closed: every code that the program gives has a row."""
+"""The table of reason codes is closed: every code that the program gives has a row, and no row is without a code."""
 
 from __future__ import annotations
 
@@ -64,6 +64,10 @@ def every_code() -> dict[str, str]:
 
 def test_every_code_has_a_row() -> None:
     assert {code: place for code, place in every_code().items() if code not in REASONS} == {}
+
+
+def test_no_row_is_without_a_code() -> None:
+    assert set(REASONS) - set(every_code()) == set()
 
 
 @pytest.mark.parametrize("code", REASONS)

@@ -22,13 +22,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.authn.oidcprovider import Published
 from mooring.authn.reasons import REASONS
-from mooring.authn.verdict import Call, CallFailed
+from mooring.authn.verdict import Answer, Call, CallFailed
 from mooring.config.authentication import authentication_options
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.pki import names
 from mooring.pki.jwt import Bound, TokenSigner, bound_claims
 from mooring.pki.keys import generate_key
 from mooring.pki.keyset import parse_key_set
+from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, connection, open_server
@@ -241,6 +242,101 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
     return Case(drive, options)
 
 
+# ── services that are asked, files of passwords ──────────────────────────────────────────────────────────────────
+
+
+class Answering:
+    """A service that says the same to everybody."""
+
+    def __init__(self, answer: Answer | CallFailed) -> None:
+        self._answer = answer
+
+    async def exchange(self, call: Call) -> Answer | CallFailed:
+        return self._answer
+
+
+def answered(status: int, body: Any = None, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(status, named, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+DOWN = CallFailed("nobody listens there")
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "https://hook.example/review"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+"""
+
+
+def hooked(answer: Answer | CallFailed, bearer: bytes = b"theirs") -> Case:
+    """A bearer that a webhook is asked about, which answers so."""
+
+    async def drive(server: Server) -> Reply:
+        server.plane._authentication._targets["webhook"] = Answering(answer)
+        offered = [("Authorization", f"Bearer {bearer.decode('latin-1')}")]
+        return await server.get(SECRETS, via=connection(), headers=offered)
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        (directory / "hook.kubeconfig").write_text(KUBECONFIG)
+        return {"authentication_token_webhook_config_file": str(directory / "hook.kubeconfig")}
+
+    return Case(drive, options)
+
+
+def reviewed(**status: Any) -> Answer:
+    return answered(200, {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1beta1", "status": status})
+
+
+def basic(user: str, password: str) -> list[tuple[str, str]]:
+    return [("Authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}")]
+
+
+def keystone(answer: Answer | CallFailed, user: str = "jane") -> Case:
+    """A password that a Keystone is asked about, which answers so."""
+
+    async def drive(server: Server) -> Reply:
+        server.plane._authentication._targets["keystone"] = Answering(answer)
+        return await server.get(SECRETS, via=connection(), headers=basic(user, "hunter2"))
+
+    return Case(drive, lambda directory: {"keystone_url": "https://keystone.example"})
+
+
+def named(name: str) -> Answer:
+    return answered(201, {"token": {"user": {"id": "1", "name": name, "domain": {"name": "Default"}}}})
+
+
+def password(user: str) -> Case:
+    """A wrong password, or a user whom the file does not name."""
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        file = directory / "passwords.csv"
+        file.write_text("secret,jane,1\n")
+        file.chmod(0o600)
+        return {"basic_auth_file": str(file)}
+
+    return Case(lambda server: server.get(SECRETS, via=connection(), headers=basic(user, "hunter2")), options)
+
+
+async def long_unused(server: Server) -> Reply:
+    """The token of a Secret that was marked invalid."""
+    account = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
+    uid = account.obj["metadata"]["uid"]
+    text = TokenSigner(server.plane._material.token_key, LEGACY_ISSUER).sign(
+        LegacyToken("default", "old", "robot", uid).claims()
+    )
+    metadata = {
+        "name": "old",
+        "labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"},
+        "annotations": {"kubernetes.io/service-account.name": "robot", "kubernetes.io/service-account.uid": uid},
+    }
+    data = {"token": base64.b64encode(text.encode()).decode()}
+    await server.create("secrets", {"metadata": metadata, "type": "kubernetes.io/service-account-token", "data": data})
+    return await server.get(SECRETS, token=text)
+
+
 # ── proxies and WebSockets ───────────────────────────────────────────────────────────────────────────────────────
 
 PROXIES = ThrowawayCA("proxies", ManualClock().now())
@@ -335,6 +431,26 @@ CASES: Mapping[str, Case] = {
     "token-not-base64url": subprotocols(f"{BEARER}Y", "x"),
     "token-not-utf8": subprotocols(f"{BEARER}_w", "x"),
     "no-other-subprotocol": subprotocols(f"{BEARER}YQ"),
+    "invalidated": Case(long_unused),
+    "unknown-user": password("john"),
+    "unknown-password": password("john"),
+    "wrong-password": password("jane"),
+    "webhook-unreachable": hooked(DOWN),
+    "webhook-error": hooked(answered(403)),
+    "webhook-bad-answer": hooked(answered(200, b"junk")),
+    "refused-by-webhook": hooked(reviewed(authenticated=False, error="no such session")),
+    "token-too-long": hooked(DOWN, b"x" * 70_000),
+    "no-keystone-name": keystone(DOWN, "jane@"),
+    "wrong-user-or-password": keystone(answered(401)),
+    "needs-more-than-a-password": keystone(answered(401, openstack_auth_receipt="r")),
+    "keystone-forbids": keystone(answered(403)),
+    "keystone-not-found": keystone(answered(404)),
+    "keystone-busy": keystone(answered(429)),
+    "keystone-failed": keystone(answered(500)),
+    "keystone-unexpected-status": keystone(answered(302)),
+    "keystone-unreachable": keystone(DOWN),
+    "keystone-answer-unreadable": keystone(answered(201, b"junk")),
+    "reserved-name": keystone(named("system:admin")),
 }
 
 ELSEWHERE: Mapping[str, str] = {
@@ -345,38 +461,8 @@ ELSEWHERE: Mapping[str, str] = {
     "too-busy": "tests/server/test_secondstage.py",
     "too-many-guesses": "tests/server/test_secondstage.py",
     "wrong-issuer": "tests/pki/test_jwt.py: a token of another issuer is nobody's here, which is unknown-token",
-    "unknown-password": "tests/server/test_refusals.py, by a dry run: no server without passwords reads one",
     "bound-object-unknown-kind": "tests/authn/test_serviceaccount.py: every kind that a claim can name is kept here",
-    "invalidated": "tests/authn/test_legacyserviceaccount.py",
-    "unknown-user": "tests/authn/test_passwordfile.py",
-    "wrong-password": "tests/authn/test_passwordfile.py",
-    **dict.fromkeys(
-        (
-            "no-keystone-name",
-            "wrong-user-or-password",
-            "needs-more-than-a-password",
-            "keystone-forbids",
-            "keystone-not-found",
-            "keystone-busy",
-            "keystone-failed",
-            "keystone-unexpected-status",
-            "keystone-unreachable",
-            "keystone-answer-unreadable",
-            "reserved-name",
-        ),
-        "tests/authn/test_keystone.py",
-    ),
-    **dict.fromkeys(
-        (
-            "webhook-unreachable",
-            "webhook-error",
-            "webhook-bad-answer",
-            "refused-by-webhook",
-            "token-too-long",
-            "token-not-text",
-        ),
-        "tests/authn/test_webhook.py",
-    ),
+    "token-not-text": "tests/authn/test_webhook.py: what a header holds is read as text in any case",
     "path-not-anonymous": "tests/authn/test_anonymous.py: nothing was offered, so no step is kept",
 }
 
