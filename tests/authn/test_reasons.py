@@ -21,7 +21,7 @@ PLACES = (
     ROOT / "server/secondstage.py",
     ROOT / "server/pipeline.py",
 )
-GIVERS = frozenset({"NotMine", "Rejected", "ClaimsRefusedError", "TokenRefusedError"})
+GIVERS = frozenset({"NotMine", "Rejected", "ClaimsRefusedError", "TokenRefusedError", "Offered"})
 """What is called with a code, in the modules whose constants are looked at."""
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 NOT_CODES = frozenset({"may-speak", "impersonate-user", "impersonate-group", "impersonate-uid"})
@@ -32,12 +32,13 @@ def given(path: Path) -> Iterator[str]:
     """The codes that a file gives: what `GIVERS` are called with, and every constant of the form of a code."""
     tree = ast.parse(path.read_text())
     constants = dict(_constants(tree))
-    arguments = [
-        node.args[0]
+    calls = [
+        node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in GIVERS and node.args
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in GIVERS
     ]
-    if arguments:
+    arguments = [call.args[0] for call in calls if call.args]
+    if calls:
         yield from (value for value in constants.values() if CODE.fullmatch(value))
     for argument in arguments:
         if isinstance(argument, ast.Constant):
