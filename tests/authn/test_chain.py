@@ -89,6 +89,15 @@ def test_who_is_it(
     assert [refusal.reason for refusal in outcome.refusals] == told
 
 
+def test_what_an_acceptance_says_beside_the_name_comes_with_the_outcome() -> None:
+    said = Says("old", Accepted(ALICE, (), ("it will not do for long",), (("stale", "by an hour"),)))
+    outcome = authenticate(BEARER, (BAD, said, OTHER), {}, NOW, ())
+    assert outcome.warnings == ("it will not do for long",)
+    assert outcome.annotations == (("stale", "by an hour"),)
+    assert authenticate(BEARER, (OTHER, said), {}, NOW, ()).warnings == ()
+    assert authenticate(BEARER, (BAD,), {}, NOW, ()).annotations == ()
+
+
 def test_the_operator_gets_every_refusal_with_its_authenticator() -> None:
     outcome = authenticate(BEARER, (BAD, Says("worse", Rejected("wrong-secret"))), {}, NOW, ())
     assert outcome.refusals == (Refusal("bad", "expired", "why"), Refusal("worse", "wrong-secret"))

@@ -236,6 +236,13 @@ def test_the_use_of_a_token_that_is_marked_invalid_is_noted_and_that_of_a_wrong_
     assert uses.take() == ()
 
 
+def test_of_a_dry_run_nothing_is_noted() -> None:
+    uses = LastUses()
+    asked = Credentials(bearer=Secret(TOKEN), dry_run=True)
+    assert isinstance(authenticator(uses).authenticate(asked, cluster(), NOW, ()), Accepted)
+    assert uses.take() == ()
+
+
 def test_notes_are_bounded_and_known_ones_are_renewed() -> None:
     uses = LastUses(most=1)
     uses.note({"metadata": {"name": "a", "namespace": "ns", "uid": "1"}}, NOW)

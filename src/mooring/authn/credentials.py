@@ -69,6 +69,7 @@ class Credentials:
 
     `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths.
     `second`: a bearer to judge when `bearer` or `basic` is refused. `refused`: why a token among WebSocket subprotocols is none.
+    `dry_run`: somebody asks what would become of them; nothing is noted of it.
     """
 
     peer: tuple[bytes, ...] = ()
@@ -81,6 +82,7 @@ class Credentials:
     path: str = ""
     second: Secret | None = None
     refused: str = ""
+    dry_run: bool = False
 
 
 def bearer(token: str) -> Secret:

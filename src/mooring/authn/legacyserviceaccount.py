@@ -93,7 +93,9 @@ class LegacyServiceAccountAuthenticator:
         user = UserInfo(token.username, token.uid, service_account_groups(token.namespace))
         if not self._lookup:
             return Accepted(user, valid_for)
-        return self._looked_up(token, credentials.bearer, views, now) or self._accepted(user, token, views, valid_for)
+        uses = None if credentials.dry_run else self._uses
+        refused = self._looked_up(token, credentials.bearer, views, now, uses)
+        return refused or self._accepted(user, token, views, valid_for)
 
     def _judge(self, raw: bytes, now: datetime) -> LegacyToken | Verdict:
         text = raw.decode("utf-8", "replace")
@@ -115,7 +117,9 @@ class LegacyServiceAccountAuthenticator:
             self._verified.put(raw, token, now)
         return token
 
-    def _looked_up(self, token: LegacyToken, shown: Secret, views: Views, now: datetime) -> Rejected | None:
+    def _looked_up(
+        self, token: LegacyToken, shown: Secret, views: Views, now: datetime, uses: LastUses | None
+    ) -> Rejected | None:
         """Why the token is refused by what is stored; rules 3, 4 and 6."""
         kept = views["secrets"].get(token.secret, token.namespace)
         uid = kept["metadata"].get("uid", "") if kept else ""
@@ -128,7 +132,8 @@ class LegacyServiceAccountAuthenticator:
         if refused is not None:
             return Rejected(refused.reason, f"{token.username}: {refused.detail}")
         assert kept is not None  # it was looked at
-        self._uses.note(kept, now)
+        if uses is not None:
+            uses.note(kept, now)
         since = (kept["metadata"].get("labels") or {}).get(INVALID_SINCE)
         if not since:
             return None

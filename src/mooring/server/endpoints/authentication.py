@@ -93,7 +93,7 @@ async def _object(context: Context) -> Obj:
 def _credentials(given: Obj) -> Credentials:
     offered = {key: _text(given, key) for key in given}
     if set(offered) == {"token"}:
-        return Credentials(bearer=bearer(offered["token"]))
+        return Credentials(bearer=bearer(offered["token"]), dry_run=True)
     if set(offered) == {"user", "password"}:
         return Credentials(basic=Basic(offered["user"], Secret(offered["password"])))
     if set(offered) == {"certificate"}:

@@ -37,6 +37,8 @@ async def _token(context: Context, services: Services, review: Obj) -> Obj:
         context.annotations["authentication.mooring.dev/reviewed"] = "; ".join(
             f"{refusal.authenticator}: {refusal.reason}" for refusal in reviewed.outcome.refusals
         )
+    context.annotations.update(reviewed.outcome.annotations)
+    context.warnings.extend(reviewed.outcome.warnings)
     return reviewed.review
 
 
