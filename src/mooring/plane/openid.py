@@ -3,8 +3,9 @@
 Rules kept here (reference/kubernetes.md 5.8, 5.9):
 * At start the configuration is in force at once; each provider is asked every RETRY_SECONDS until it gives its keys, and then
   again when what it gave has lived its time.
-* A configuration that comes later takes over when every one of its issuers has given its keys, within HEALTHY_SECONDS; until
-  then the old one judges, and if it does not come to that, for good. One that comes while another waits takes its place.
+* A configuration that comes later takes over when every one of its issuers has given its keys; until then the old one judges,
+  and after HEALTHY_SECONDS the log says who is late. Like kube-apiserver, which tries a file again that did not work within a
+  minute, this goes on until it works. A configuration that comes while another waits takes its place.
 * Connections of the old one stay for LINGER_SECONDS: requests that wait for an answer get it.
 * Every provider is asked under its own trust: the CA that is named, or the machine's roots.
 """
@@ -153,26 +154,25 @@ class OpenIdIssuers:
             issuer.fail(str(error))
 
     async def _take_over(self, configs: tuple[IssuerConfig, ...], keepers: list[_Keeper]) -> None:
-        everyone = asyncio.ensure_future(_all_ready(keepers))
-        timer = asyncio.ensure_future(self._clock.sleep(HEALTHY_SECONDS))
+        late = asyncio.create_task(self._tell_who_is_late(keepers))
         try:
-            await asyncio.wait((everyone, timer), return_when=asyncio.FIRST_COMPLETED)
+            for keeper in keepers:
+                await keeper.ready.wait()
         finally:
-            everyone.cancel()
-            timer.cancel()
+            late.cancel()
         self._changing = None
-        if not all(keeper.ready.is_set() for keeper in keepers):
-            sick = "; ".join(f"{one.issuer.config.url}: {one.issuer.problem}" for one in keepers if one.issuer.problem)
-            log.error(
-                "the changed authentication configuration is not used, the old one stays in force: not every issuer gave its "
-                "keys within %d s: %s", HEALTHY_SECONDS, sick,
-            )  # fmt: skip
-            await self._end(keepers)
-            return
         old, self._keepers, self._configs = self._keepers, keepers, configs
         self._authenticator.replace(keeper.issuer for keeper in keepers)
         log.info("the changed authentication configuration is in force: %d issuers", len(keepers))
         self._begun(self._lingering(old), "oidc-linger")
+
+    async def _tell_who_is_late(self, keepers: Sequence[_Keeper]) -> None:
+        await self._clock.sleep(HEALTHY_SECONDS)
+        late = [keeper.issuer for keeper in keepers if not keeper.ready.is_set()]
+        log.error(
+            "the changed authentication configuration is not used and the old one stays in force, until every issuer has given "
+            "its keys: %s", "; ".join(f"{issuer.config.url}: {issuer.problem}" for issuer in late),
+        )  # fmt: skip
 
     async def _lingering(self, keepers: Sequence[_Keeper]) -> None:
         for keeper in keepers:
@@ -187,11 +187,6 @@ class OpenIdIssuers:
                 keeper.task.cancel()
             await keeper.target.close()
             self._targets.pop(keeper.issuer.provider.target, None)
-
-
-async def _all_ready(keepers: Sequence[_Keeper]) -> None:
-    for keeper in keepers:
-        await keeper.ready.wait()
 
 
 def configure(
