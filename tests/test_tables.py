@@ -25,12 +25,11 @@ from mooring.controllers import CONTROLLERS, ControllerSettings
 from mooring.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
 from mooring.kinds.kind import Kind
 from mooring.pki import signers
-from mooring.pki.jwt import VerificationKeys
-from mooring.pki.verify import ClientTrust
 from mooring.registry.admission import ADMISSION
 from mooring.server.endpoints import ENDPOINTS, Endpoint, find
 from mooring.server.endpoints.reviews import REVIEWS
 from mooring.storage import DRIVERS, open_storage
+from tests.authn.test_table import EVERYTHING
 from tests.support.testca import ThrowawayCA
 
 
@@ -61,14 +60,6 @@ def classes(room: str, method: str) -> set[type]:
 
 
 CA = ThrowawayCA()
-SETTINGS = authn.Settings(
-    client_trust=ClientTrust([CA.certificate]),
-    issuers=("https://issuer.example",),
-    service_account_keys=VerificationKeys([CA.key.public_key()]),
-    bootstrap_tokens=True,
-    user_token_keys=VerificationKeys([CA.key.public_key()]),
-    anonymous=True,
-)
 
 
 def test_every_kind_is_in_the_table() -> None:
@@ -93,7 +84,7 @@ def test_every_review_is_of_a_virtual_kind() -> None:
 
 
 def test_every_authenticator_is_in_the_table_under_its_name() -> None:
-    built = authn.build(SETTINGS)
+    built = authn.build(EVERYTHING)
     assert [authenticator.name for authenticator in built] == [name for name, _ in authn.AUTHENTICATORS]
     assert {type(authenticator) for authenticator in built} == classes("mooring.authn", "authenticate")
 
