@@ -19,6 +19,10 @@ def test_testing_ssr_in_different_api_groups(dynamic: Client, version: str) -> N
         pytest.skip("upstream skips a version that is not served")
     resources = dynamic.call("GET", f"/apis/{AUTHENTICATION}/{version}")["resources"]
     assert "selfsubjectreviews" in [resource["name"] for resource in resources]
+    asked = {"kind": "SelfSubjectReview", "apiVersion": f"{AUTHENTICATION}/{version}"}
+    answer = dynamic.call("POST", f"/apis/{AUTHENTICATION}/{version}/selfsubjectreviews", asked)
+    assert answer["apiVersion"] == f"{AUTHENTICATION}/{version}"
+    assert answer["status"]["userInfo"]["username"]
 
 
 def test_should_support_self_subject_review_api_operations(client: Client) -> None:

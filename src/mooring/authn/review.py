@@ -49,11 +49,11 @@ def review_token(
 
 
 def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
-    """The answered SelfSubjectReview."""
+    """The answered SelfSubjectReview, in the version it was asked in."""
     metadata = {**(review.get("metadata") or {}), "creationTimestamp": rfc3339(now)}
     return {
         "kind": "SelfSubjectReview",
-        "apiVersion": API_VERSION,
+        "apiVersion": review.get("apiVersion", API_VERSION),
         "metadata": metadata,
         "status": {"userInfo": user_info(user)},
     }

@@ -44,7 +44,7 @@ _ROWS: tuple[Kind, ...] = (
     secret.KIND,
     serviceaccount.KIND,
     service.KIND,
-    selfsubjectreview.KIND,
+    *selfsubjectreview.KINDS,
     *tokenreview.KINDS,
     *accessreview.KINDS,
     certificatesigningrequest.KIND,

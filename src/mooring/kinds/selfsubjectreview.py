@@ -53,4 +53,5 @@ def self_subject_review(version: str) -> Kind:
     )
 
 
-KIND = self_subject_review("v1")
+KINDS = tuple(self_subject_review(version) for version in ("v1", "v1beta1"))
+"""v1beta1 because TokenReview is served in it (`mooring.kinds.tokenreview`): who finds the version looks for this kind too."""
