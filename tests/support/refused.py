@@ -1,0 +1,373 @@
+"""Ways to be refused by a real server, each with the reason it is made for (tests/server/test_reasons.py says which).
+
+Rules kept here: a `Case` drives a whole server (`tests.support.serverroom`) and returns the refusal; whom a server asks outside is
+replaced by somebody who says always the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+
+from mooring.authn.oidcprovider import Published
+from mooring.authn.verdict import Answer, Call, CallFailed
+from mooring.config.serviceaccounts import DEFAULT_ISSUER
+from mooring.pki import names
+from mooring.pki.jwt import Bound, TokenSigner, bound_claims
+from mooring.pki.keys import generate_key
+from mooring.pki.keyset import parse_key_set
+from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken
+from tests.support.jwtsigner import key_for, key_set, public, signed
+from tests.support.manualclock import ManualClock
+from tests.support.serverroom import Reply, Server, connection
+from tests.support.testca import Pair, ThrowawayCA
+
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+TOKEN = "abcdef.0123456789abcdef"
+IDP = "https://idp.example"
+Drive = Callable[[Server], Awaitable[Reply]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes the server refuse, and what it must have been told before."""
+
+    drive: Drive
+    options: Callable[[Path], Mapping[str, Any]] = lambda directory: {}
+    """Keywords of `authentication_options`, given a directory for files."""
+    status: int = 401
+
+
+def token(text: str) -> Case:
+    """A bearer as it is."""
+    return Case(lambda server: server.get(SECRETS, token=text))
+
+
+# ── bootstrap tokens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bootstrap(bearer: str = TOKEN, later: int = 0, **data: str) -> Case:
+    """A bearer against a token's Secret with its data changed, `later` seconds on."""
+
+    async def drive(server: Server) -> Reply:
+        await server.bootstrap_token(TOKEN)
+        if data:
+            encoded = {key.replace("_", "-"): base64.b64encode(value.encode()).decode() for key, value in data.items()}
+            patched = await server.call(
+                "PATCH",
+                f"{SECRETS}/bootstrap-token-abcdef",
+                body={"data": encoded},
+                content_type="application/merge-patch+json",
+            )
+            assert patched.status == 200, patched.text
+        await server.clock.advance(later)
+        return await server.get(SECRETS, token=bearer)
+
+    return Case(drive)
+
+
+async def on_its_way_out(server: Server) -> Reply:
+    await server.bootstrap_token(TOKEN)
+    held = {"metadata": {"finalizers": ["example.com/hold"]}}
+    path = f"{SECRETS}/bootstrap-token-abcdef"
+    await server.call("PATCH", path, body=held, content_type="application/merge-patch+json")
+    assert (await server.call("DELETE", path)).status == 200
+    return await server.get(SECRETS, token=TOKEN)
+
+
+async def an_ordinary_secret(server: Server) -> Reply:
+    obj = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "Opaque", "stringData": {"token-id": "abcdef"}}
+    assert (await server.post(SECRETS, obj)).status == 201
+    return await server.get(SECRETS, token=TOKEN)
+
+
+# ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+CA_BIT = (x509.BasicConstraints(True, None), True)
+CLIENT = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
+SERVER = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+STRANGE = (x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0"), True)
+LIMITS = (x509.NameConstraints([x509.DirectoryName(names.subject("jane"))], None), True)
+ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
+"""The OID ecdsa-with-SHA256 in DER."""
+
+
+def presented(make: Callable[[ThrowawayCA], list[Pair | bytes]]) -> Case:
+    """A chain that the server's own CA, or somebody else, made."""
+
+    async def drive(server: Server) -> Reply:
+        chain = [one if isinstance(one, bytes) else one.der for one in make(server.ca)]
+        return await server.get(SECRETS, via=connection(chain))
+
+    return Case(drive)
+
+
+def below(make: Callable[[ThrowawayCA], Pair]) -> Case:
+    """A client's certificate issued by an intermediate."""
+
+    def chain(ca: ThrowawayCA) -> list[Pair | bytes]:
+        issuer = make(ca)
+        return [ca.custom("jane", issuer=issuer), issuer]
+
+    return presented(chain)
+
+
+def deep(ca: ThrowawayCA) -> list[Pair | bytes]:
+    upper = ca.intermediate("upper", path_length=0)
+    lower = ca.custom("lower", issuer=upper, extensions=[CA_BIT])
+    return [ca.custom("jane", issuer=lower), lower, upper]
+
+
+# ── tokens of service accounts ───────────────────────────────────────────────────────────────────────────────────
+
+
+def service_token(
+    header: Mapping[str, Any] | None = None, later: int = 0, stranger: bool = False, change: Any = None, **claims: Any
+) -> Case:
+    """A bound token of a ServiceAccount that is there, with claims changed (None leaves one out)."""
+
+    async def drive(server: Server) -> Reply:
+        found = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
+        made = bound_claims(
+            issuer=DEFAULT_ISSUER,
+            namespace="default",
+            service_account=Bound("robot", found.obj["metadata"]["uid"]),
+            audiences=[DEFAULT_ISSUER],
+            now=server.clock.now(),
+            lifetime=timedelta(hours=1),
+            jti="1",
+        )
+        if change is not None:
+            change(made["kubernetes.io"])
+        seconds = int(server.clock.now().timestamp())
+        said = {key: value + seconds if key in ("nbf", "iat") else value for key, value in claims.items()}
+        whole = {key: value for key, value in (made | said).items() if value is not None}
+        key = generate_key() if stranger else server.plane._material.token_key
+        text = TokenSigner(key, DEFAULT_ISSUER).sign(whole)
+        if header is not None:
+            real = json.loads(base64.urlsafe_b64decode(text.split(".")[0] + "=="))
+            encoded = base64.urlsafe_b64encode(json.dumps(real | header).encode()).rstrip(b"=").decode()
+            text = ".".join([encoded, *text.split(".")[1:]])
+        await server.clock.advance(later)
+        return await server.get(SECRETS, token=text)
+
+    return Case(drive)
+
+
+def bound_to(kind: str, uid: str = "1", deleted: bool = False) -> Case:
+    """A token bound to the object `held` of this kind."""
+
+    async def drive(server: Server) -> Reply:
+        if deleted:
+            obj = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
+            held = await server.create("secrets", obj)
+            await server.call("DELETE", "/api/v1/namespaces/default/secrets/held")
+            await server.clock.advance(120)
+            wanted = held.obj["metadata"]["uid"]
+        else:
+            wanted = uid
+
+        def change(private: dict[str, Any]) -> None:
+            private[kind] = {"name": "held", "uid": wanted}
+
+        return await service_token(change=change).drive(server)
+
+    return Case(drive)
+
+
+async def bound_to_another(server: Server) -> Reply:
+    await server.create("secrets", {"metadata": {"name": "held"}})
+    return await bound_to("secret", uid="another").drive(server)
+
+
+# ── OpenID providers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+OIDC = {"oidc_issuer_url": IDP, "oidc_client_id": "us"}
+RULES = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: https://idp.example, audiences: [us]}
+  claimMappings: {username: {expression: "string(claims.name)"}, groups: {claim: groups, prefix: ""}}
+  claimValidationRules: [{expression: "claims.good == true", message: be good}, {claim: team, requiredValue: blue}]
+  userValidationRules: [{expression: "user.username != 'mallory'", message: not mallory}]
+"""
+
+
+class Nobody:
+    """A provider that is down."""
+
+    async def exchange(self, call: Call) -> CallFailed:
+        return CallFailed("nobody listens there")
+
+
+def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: Any) -> Case:
+    """A token of the provider, whose keys are known unless it is not ready; claims changed (None leaves one out)."""
+
+    async def drive(server: Server) -> Reply:
+        authentication = server.plane._authentication
+        (issuer,) = authentication.openid._authenticator.issuers
+        authentication._targets[issuer.provider.target] = Nobody()
+        if ready:
+            keys = parse_key_set(key_set(public(key_for("RS256"))))
+            issuer.learn(Published(keys, f"{IDP}/keys", timedelta(hours=1)), server.clock.now())
+        seconds = int(server.clock.now().timestamp())
+        usual = {"iss": IDP, "aud": "us", "sub": "jane", "exp": seconds + 600}
+        usual |= {"good": True, "team": "blue", "name": "jane"} if rules else {}
+        said = {key: value for key, value in (usual | claims).items() if value is not None}
+        return await server.get(SECRETS, token=signed(said, key_for("RS256"), kid=kid))
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        if not rules:
+            email = {"oidc_username_claim": "email"} if "email" in claims else {}
+            return OIDC | email
+        file = directory / "authentication.yaml"
+        file.write_text(RULES)
+        return {"authentication_config": str(file)}
+
+    return Case(drive, options)
+
+
+# ── services that are asked, files of passwords ──────────────────────────────────────────────────────────────────
+
+
+class Answering:
+    """A service that says the same to everybody."""
+
+    def __init__(self, answer: Answer | CallFailed) -> None:
+        self._answer = answer
+
+    async def exchange(self, call: Call) -> Answer | CallFailed:
+        return self._answer
+
+
+def answered(status: int, body: Any = None, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(status, named, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+DOWN = CallFailed("nobody listens there")
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "https://hook.example/review"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+"""
+
+
+def hooked(answer: Answer | CallFailed, bearer: bytes = b"theirs") -> Case:
+    """A bearer that a webhook is asked about, which answers so."""
+
+    async def drive(server: Server) -> Reply:
+        server.plane._authentication._targets["webhook"] = Answering(answer)
+        offered = [("Authorization", f"Bearer {bearer.decode('latin-1')}")]
+        return await server.get(SECRETS, via=connection(), headers=offered)
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        (directory / "hook.kubeconfig").write_text(KUBECONFIG)
+        return {"authentication_token_webhook_config_file": str(directory / "hook.kubeconfig")}
+
+    return Case(drive, options)
+
+
+def reviewed(**status: Any) -> Answer:
+    return answered(200, {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1beta1", "status": status})
+
+
+def basic(user: str, password: str) -> list[tuple[str, str]]:
+    return [("Authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}")]
+
+
+def keystone(answer: Answer | CallFailed, user: str = "jane") -> Case:
+    """A password that a Keystone is asked about, which answers so."""
+
+    async def drive(server: Server) -> Reply:
+        server.plane._authentication._targets["keystone"] = Answering(answer)
+        return await server.get(SECRETS, via=connection(), headers=basic(user, "hunter2"))
+
+    return Case(drive, lambda directory: {"keystone_url": "https://keystone.example"})
+
+
+def named(name: str) -> Answer:
+    return answered(201, {"token": {"user": {"id": "1", "name": name, "domain": {"name": "Default"}}}})
+
+
+def password(user: str) -> Case:
+    """A wrong password, or a user whom the file does not name."""
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        file = directory / "passwords.csv"
+        file.write_text("secret,jane,1\n")
+        file.chmod(0o600)
+        return {"basic_auth_file": str(file)}
+
+    return Case(lambda server: server.get(SECRETS, via=connection(), headers=basic(user, "hunter2")), options)
+
+
+async def long_unused(server: Server) -> Reply:
+    """The token of a Secret that was marked invalid."""
+    account = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
+    uid = account.obj["metadata"]["uid"]
+    text = TokenSigner(server.plane._material.token_key, LEGACY_ISSUER).sign(
+        LegacyToken("default", "old", "robot", uid).claims()
+    )
+    metadata = {
+        "name": "old",
+        "labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"},
+        "annotations": {"kubernetes.io/service-account.name": "robot", "kubernetes.io/service-account.uid": uid},
+    }
+    data = {"token": base64.b64encode(text.encode()).decode()}
+    await server.create("secrets", {"metadata": metadata, "type": "kubernetes.io/service-account-token", "data": data})
+    return await server.get(SECRETS, token=text)
+
+
+# ── proxies and WebSockets ───────────────────────────────────────────────────────────────────────────────────────
+
+PROXIES = ThrowawayCA("proxies", ManualClock().now())
+
+
+def proxied(name: str, *headers: tuple[str, str]) -> Case:
+    """A proxy's certificate with this common name."""
+
+    async def drive(server: Server) -> Reply:
+        proxy = PROXIES.custom(
+            name,
+            not_before=server.clock.now() - timedelta(hours=1),
+            not_after=server.clock.now() + timedelta(hours=1),
+        )
+        return await server.get(SECRETS, via=connection([proxy.der]), headers=headers)
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        now_valid = directory / "proxies.crt"
+        now_valid.write_bytes(PROXIES.certificate_pem)
+        return {
+            "requestheader_client_ca_file": str(now_valid),
+            "requestheader_allowed_names": ("front",),
+            "requestheader_username_headers": ("X-Remote-User",),
+        }
+
+    return Case(drive, options)
+
+
+def subprotocols(*offered: str) -> Case:
+    """A request for a WebSocket that offers these."""
+    upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
+    headers = [
+        *upgrade,
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+        ("Sec-WebSocket-Protocol", ", ".join(offered)),
+    ]
+    return Case(lambda server: server.get(f"{SECRETS}?watch=1", via=connection(), headers=headers))
+
+
+BEARER = "base64url.bearer.authorization.k8s.io."
