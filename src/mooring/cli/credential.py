@@ -52,7 +52,7 @@ def _current(logins: Logins, login_id: str, asked: loginrecord.Asked, clock: Clo
         try:
             from mooring.cli.loginsources import renewed
 
-            login = renewed(login, clock, ask=interactive and not usable)
+            login = renewed(login, clock, logins.write, ask=interactive and not usable)
         except MooringError:
             if kept is not None and usable:
                 return kept

@@ -127,6 +127,8 @@ def login(
     """
     clock = SystemClock()
     source = _source(source_flags, server)
+    if password_stdin and source.kind not in (loginrecord.PASSWORD, loginrecord.KUBECONFIG):
+        raise click.UsageError("--password-stdin needs --username")
     given = _given(source, password_stdin)
     logins = Logins(directory())
     if server:
@@ -142,11 +144,13 @@ def login(
             source = _of_kubeconfig(kubeconfig, context_name)
             if (earlier := _earlier(chosen, logins)) is not None:
                 source, kind, name = earlier.source, earlier.kind, name or earlier.name
-    if password_stdin and source.kind != loginrecord.PASSWORD:
+    if (
+        password_stdin and source.kind != loginrecord.PASSWORD
+    ):  # found out late: an earlier login may have been one by password
         raise click.UsageError("--password-stdin needs --username")
     found = Login(name or _default_name(place), place, source, kind)
     with logins.locked(found.id):
-        found = renewed(found, clock, ask=True, given=given)
+        found = renewed(found, clock, logins.write, ask=True, given=given)
         logins.write(found)
     target = kubeconfig_target(kubeconfig_out or kubeconfig)
     put(target, entries(found), use=not keep_context)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -43,19 +44,24 @@ class LoginNeededError(ConfigError):
         super().__init__(f"the login at {login.place.server} has ended; run: mooring login --name {login.name}")
 
 
-def renewed(login: Login, clock: Clock, *, ask: bool, given: Secret | None = None) -> Login:
+Keep = Callable[[Login], None]
+
+
+def renewed(login: Login, clock: Clock, keep: Keep, *, ask: bool, given: Secret | None = None) -> Login:
     """`login` with a new credential. `given`: the password or token, when it came with the command.
 
-    Raises LoginNeededError, ApiError, PeerError, ConfigError.
+    `keep` gets the login as soon as a provider has replaced its refresh token: the old one is worth nothing from then on, whatever
+    becomes of the rest. Raises LoginNeededError, ApiError, PeerError, ConfigError.
     """
-    refresh_token: Secret | None = None
     if login.source.kind == loginrecord.OIDC:
         tokens = asyncio.run(_oidc(login, clock, ask))
-        user, refresh_token = User("", token=tokens.id_token), tokens.refresh_token
+        login, before = login.with_refresh_token(tokens.refresh_token), login
+        if login.source != before.source and before.credential is not None:
+            keep(login)
+        user = User("", token=tokens.id_token)
     else:
         user = _user(login, ask, given)
-    credential = asyncio.run(exchange(login.place, user, login.kind, clock))
-    return login.with_credential(credential, refresh_token)
+    return login.with_credential(asyncio.run(exchange(login.place, user, login.kind, clock)))
 
 
 def _user(login: Login, ask: bool, given: Secret | None) -> User:

@@ -102,10 +102,13 @@ class Login:
         """Sixteen hexadecimal digits: the same for the same name at the same server."""
         return hashlib.sha256(f"{self.place.server}\n{self.name}".encode()).hexdigest()[:16]
 
-    def with_credential(self, credential: Credential, refresh_token: Secret | None = None) -> Login:
-        """The same login after a renewal; a provider that gives no new refresh token means the old one to be kept."""
-        source = replace(self.source, refresh_token=refresh_token) if refresh_token else self.source
-        return replace(self, credential=credential, source=source)
+    def with_credential(self, credential: Credential) -> Login:
+        """The same login after a renewal."""
+        return replace(self, credential=credential)
+
+    def with_refresh_token(self, token: Secret | None) -> Login:
+        """The same login after its provider was asked; one that gives no new refresh token means the old one to be kept."""
+        return replace(self, source=replace(self.source, refresh_token=token)) if token else self
 
 
 def check_id(text: str) -> str:

@@ -1,0 +1,212 @@
+"""`mooring login` and `mooring credential` without a server: flags that contradict each other, and when a renewal is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mooring.cli import credential, loginkubeconfig, loginsources
+from mooring.cli.loginsources import LoginNeededError
+from mooring.client.logins import Logins
+from mooring.clock import Clock
+from mooring.errors import ConfigError, PeerError
+from mooring.secret import Secret
+from mooring.trust.loginrecord import Asked, Credential, Login, Place, Source
+from mooring.trust.oauth import Tokens
+from tests.support.commandline import CommandLine, mooring
+from tests.support.manualclock import EPOCH, ManualClock
+
+__all__ = ["mooring"]  # a fixture
+
+SERVER = ("--server", "https://192.0.2.1:6443")
+JANE = ("--username", "jane")
+OIDC = ("--oidc-issuer-url", "https://i.example", "--oidc-client-id", "kubernetes")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param((*SERVER,), "with --server say how to log in", id="a server and no way"),
+        pytest.param(
+            (*SERVER, *JANE, "--token-file", "x"), "--username and --token-file exclude each other", id="two ways"
+        ),
+        pytest.param(
+            (*SERVER, *JANE, *OIDC), "--username and --oidc-issuer-url exclude", id="a password and a provider"
+        ),
+        pytest.param((*SERVER, "--oidc-issuer-url", "https://i"), "needs --oidc-client-id", id="no client id"),
+        pytest.param(
+            (*SERVER, *JANE, "--oidc-client-id", "x"), "--oidc-client-id needs --oidc-issuer-url", id="no issuer"
+        ),
+        pytest.param((*SERVER, *JANE, "--oidc-scope", "x"), "--oidc-scope needs --oidc-issuer-url", id="scopes alone"),
+        pytest.param(
+            (*SERVER, "--oidc-issuer-url", "http://i", "--oidc-client-id", "x"), "is not an https URL", id="http"
+        ),
+        pytest.param(
+            ("--server", "http://a", *JANE), 'server: "http://a" is not an https URL', id="a server without TLS"
+        ),
+        pytest.param(
+            (*SERVER, "--token-file", "x", "--password-stdin"), "--password-stdin needs --username", id="no user"
+        ),
+        pytest.param((*SERVER, *JANE, "--kubeconfig", "x"), "--server cannot be combined", id="two servers"),
+        pytest.param((*SERVER, *JANE, "--context", "x"), "--server cannot be combined", id="a server and a context"),
+        pytest.param((*JANE, "--certificate-authority", "x"), "need --server", id="a CA without a server"),
+        pytest.param(
+            (*SERVER, *JANE, "--certificate-authority", "x", "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64),
+            "exclude each other",
+            id="a CA and a pin",
+        ),
+        pytest.param(
+            (*SERVER, *JANE, "--discovery-token-ca-cert-hash", "md5:1"), "only sha256 is known", id="a pin that is none"
+        ),
+        pytest.param(
+            (*SERVER, *JANE, "--certificate-authority", "/nowhere"), "cannot be read", id="a CA that is not there"
+        ),
+        pytest.param((*SERVER, *JANE, "--credential", "password"), "is not one of", id="a credential nobody gives"),
+        pytest.param(
+            (*JANE, "--kubeconfig", "/nowhere"), "/nowhere cannot be read", id="a kubeconfig that is not there"
+        ),
+    ],
+)
+def test_flags_that_cannot_be_meant(mooring: CommandLine, tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
+    done = mooring("login", *flags)
+    assert done.code in (1, 2)
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        pytest.param("{server: https://a, insecure-skip-tls-verify: true}", "skips verification", id="no verification"),
+        pytest.param("{server: http://a}", "is not an https URL", id="no TLS"),
+        pytest.param("{server: https://a, certificate-authority-data: eA==}", "the CA of the kubeconfig: ", id="no CA"),
+    ],
+)
+def test_a_kubeconfig_whose_server_nothing_would_prove(
+    mooring: CommandLine, tmp_path: Path, cluster: str, message: str
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        f"current-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+        f"clusters: [{{name: a, cluster: {cluster}}}]\nusers: [{{name: a, user: {{token: t}}}}]\n"
+    )
+    done = mooring("login", *JANE, "--kubeconfig", str(path))
+    assert done.code == 1
+    assert message in done.err
+
+
+# ── when it is renewed ───────────────────────────────────────────────────────────────────────────────────────────
+
+HOUR = timedelta(hours=1)
+OLD = Credential("jane", EPOCH, EPOCH + HOUR, token=Secret("old"))
+NEW = Credential("jane", EPOCH + HOUR, EPOCH + 2 * HOUR, token=Secret("new"))
+LOGIN = Login("work", Place("https://a"), Source("password", {"username": "jane"}), "token", OLD)
+Renew = Callable[[Login, Clock], Login]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "fails", "asks", "token"),
+    [
+        pytest.param(53, False, None, b"old", id="a fresh one is handed out and nobody is asked"),
+        pytest.param(55, False, False, b"new", id="in the last tenth it is renewed, without asking a person"),
+        pytest.param(55, True, False, b"old", id="when that fails the old one is good until its end"),
+        pytest.param(60, False, True, b"new", id="after its end a person is asked"),
+        pytest.param(60, True, True, None, id="and when that fails there is none"),
+    ],
+)
+def test_when_a_credential_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int, fails: bool, asks: bool | None, token: bytes | None
+) -> None:
+    asked: list[bool] = []
+
+    def renewed(login: Login, clock: Clock, keep: object, *, ask: bool) -> Login:
+        asked.append(ask)
+        if fails:
+            raise PeerError("the server cannot be reached")
+        return login.with_credential(NEW)
+
+    monkeypatch.setattr(loginsources, "renewed", renewed)
+    logins = Logins(tmp_path / "logins")
+    logins.write(LOGIN)
+    clock = ManualClock(EPOCH + timedelta(minutes=minutes))
+    if token is None:
+        with pytest.raises(PeerError):
+            credential._current(logins, LOGIN.id, Asked(), clock, True)
+    else:
+        found = credential._current(logins, LOGIN.id, Asked(), clock, True)
+        assert found.token == Secret(token)
+    assert asked == ([] if asks is None else [asks])
+    kept = logins.read(LOGIN.id)
+    assert kept is not None
+    assert kept.credential == (NEW if token == b"new" else OLD)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(Source("password", {"username": "jane"}), id="a password"),
+        pytest.param(Source("token-given"), id="a token that was given once"),
+    ],
+)
+def test_who_may_not_be_asked_is_told_what_to_run(source: Source) -> None:
+    with pytest.raises(LoginNeededError, match=r"run: mooring login --name work$"):
+        loginsources.renewed(replace(LOGIN, source=source), ManualClock(), print, ask=False)
+
+
+def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider takes each of them once: the old one would log nobody in again."""
+
+    async def granted(login: Login, clock: Clock, ask: bool) -> Tokens:
+        return Tokens(Secret("id"), Secret("second"))
+
+    async def unreachable(*asked: object) -> Credential:
+        raise PeerError("the server cannot be reached")
+
+    monkeypatch.setattr(loginsources, "_oidc", granted)
+    monkeypatch.setattr(loginsources, "exchange", unreachable)
+    logins = Logins(tmp_path / "logins")
+    logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
+    with pytest.raises(PeerError):
+        credential._current(logins, LOGIN.id, Asked(), ManualClock(EPOCH + HOUR), False)
+    kept = logins.read(LOGIN.id)
+    assert kept is not None
+    assert kept.source.refresh_token == Secret("second")
+    assert kept.credential == OLD
+
+
+# ── the kubeconfig ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_kubeconfig_that_is_written_is_the_one_that_kubectl_would_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert loginkubeconfig.kubeconfig_target("") == tmp_path / ".kube/config"
+    monkeypatch.setenv("KUBECONFIG", f"{first}::{second}")
+    assert loginkubeconfig.kubeconfig_target("") == second, "none is there: the last"
+    first.touch()
+    assert loginkubeconfig.kubeconfig_target("") == first
+    assert loginkubeconfig.kubeconfig_target("named") == Path("named")
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("")
+    (tmp_path / "link").symlink_to("real")
+    loginkubeconfig.put(tmp_path / "link", loginkubeconfig.entries(LOGIN), use=True)
+    assert (tmp_path / "link").is_symlink()
+    assert LOGIN.id in (tmp_path / "real").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"], "the lock is gone"
+
+
+def test_a_directory_in_which_no_lock_can_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError):
+        loginkubeconfig.put(tmp_path / "file" / "config", loginkubeconfig.entries(LOGIN), use=True)

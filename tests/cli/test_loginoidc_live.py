@@ -1,0 +1,122 @@
+"""`mooring login` at an OpenID provider: with a code, with a browser, and afterwards without anybody (RFC 8628, RFC 8252)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_login_live import Person
+from tests.support.deviceprovider import DeviceProvider, serving
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA("provider", datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceProvider]:
+    with serving(CA, tmp_path_factory.mktemp("provider")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(provider: DeviceProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    place = tmp_path_factory.mktemp("login")
+    (place / "ca.crt").write_bytes(CA.certificate_pem)
+    server = start_server(
+        place / "data",
+        *(
+            "--oidc-issuer-url",
+            provider.issuer,
+            "--oidc-client-id",
+            "kubernetes",
+            "--oidc-ca-file",
+            str(place / "ca.crt"),
+        ),
+        *("--oidc-groups-claim", "groups", "--oidc-signing-algs", "ES256", "--login-ttl", "1m"),
+        *("--oidc-username-prefix", "-"),
+    )
+    yield server
+    assert server.stop() == 0, server.log
+
+
+@pytest.fixture
+def jane(server: LiveServer, provider: DeviceProvider, tmp_path: Path) -> Person:
+    (tmp_path / "provider.crt").write_bytes(CA.certificate_pem)
+    provider.approve_after, provider.device = 1, {"interval": 1}
+    provider.asked.clear()
+    return Person(server, tmp_path)
+
+
+def command(jane: Person, provider: DeviceProvider, *more: str) -> tuple[str, ...]:
+    where = ("--server", jane.server.url, "--certificate-authority", str(jane.server.data_dir / "pki/ca.crt"))
+    how = ("--oidc-issuer-url", provider.issuer, "--oidc-client-id", "kubernetes")
+    return ("login", *where, *how, "--oidc-ca-file", str(jane.home / "provider.crt"), *more)
+
+
+def test_who_typed_the_code_somewhere_is_logged_in_and_stays_so(jane: Person, provider: DeviceProvider) -> None:
+    done = jane.mooring(*command(jane, provider))
+    assert done.code == 0, done.err
+    assert f"Open {provider.issuer}/activate with any browser and enter the code WDJB-MJHT\n" in done.err
+    assert done.out == ""
+    user = jane.whoami()
+    assert user["username"] == "jane"
+    assert set(user["groups"]) == {"dev", "system:authenticated"}
+    jane.age(timedelta(0))
+    before = jane.known().source.refresh_token
+    provider.asked.clear()
+    assert jane.whoami()["username"] == "jane"
+    assert [one for one in provider.asked if one == "refresh_token"] == ["refresh_token"]
+    after = jane.known().source.refresh_token
+    assert after is not None
+    assert before != after, "a refresh token that is used once is replaced"
+
+
+def test_when_the_provider_refreshes_no_more_a_person_is_needed(jane: Person, provider: DeviceProvider) -> None:
+    assert jane.mooring(*command(jane, provider, "--name", "work")).code == 0
+    provider.refresh_tokens.clear()
+    jane.age(timedelta(0))
+    done = jane.mooring("credential", "--login", jane.known().id)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"Error: the login at {jane.server.url} has ended; run: mooring login --name work\n"
+    again = jane.mooring("login")
+    assert again.code == 0, again.err
+    assert "enter the code" in again.err
+    assert jane.whoami()["username"] == "jane"
+
+
+def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Person, provider: DeviceProvider) -> None:
+    provider.errors.append("access_denied")
+    done = jane.mooring(*command(jane, provider))
+    assert done.code == 1
+    assert done.err.splitlines()[-1] == "Error: nobody was logged in: access_denied"
+    assert jane.logins.every() == []
+
+
+def test_a_browser_on_this_machine_logs_in(jane: Person, provider: DeviceProvider) -> None:
+    login = subprocess.Popen(
+        ["mooring", *command(jane, provider, "--oidc-grant", "code", "--credential", "token")],
+        env=jane.environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert login.stderr is not None
+        url = next(line for line in login.stderr if line.startswith(provider.issuer)).strip()
+        back = provider.log_in(url)
+        assert re.match(r"http://127\.0\.0\.1:\d+/callback\?code=", back)
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(back, timeout=20) as page:
+            assert b"You are logged in." in page.read()
+        rest = login.stderr.read()
+        assert login.wait(30) == 0, rest
+    finally:
+        login.kill()
+        login.communicate()
+    assert jane.whoami()["username"] == "jane"

@@ -1,0 +1,155 @@
+"""What a client believes of the answer to a login."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from mooring.client import loginexchange
+from mooring.client.loginexchange import exchange
+from mooring.clock import rfc3339
+from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
+from mooring.pki import profiles
+from mooring.pki.keys import generate_key
+from mooring.pki.requests import parse_request
+from mooring.secret import Secret
+from mooring.trust.failures import NotKubernetesError
+from mooring.trust.kubeconfig import User
+from mooring.trust.loginrecord import CERTIFICATE, TOKEN, Credential, Place
+from mooring.wire.schema import Obj
+from tests.support.manualclock import EPOCH, ManualClock
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=EPOCH)
+PLACE = Place("https://a", CA.certificate_pem)
+HOUR = timedelta(hours=1)
+USER = User("", username="jane", password=Secret("p"))
+
+
+class Client:
+    """A cluster that answers with what `answer` makes of the body, or raises it."""
+
+    answer: Callable[[Obj], Any]
+    sent: Obj
+
+    def __init__(self, cluster: Any, user: User, clock: Any) -> None:
+        assert cluster.server == PLACE.server
+        assert cluster.ca_pem == PLACE.ca_pem
+        assert user is USER
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    async def post_path(self, path: str, body: Obj) -> Any:
+        assert path == "/mooring/v1/login"
+        type(self).sent = body
+        return type(self).answer(body)
+
+
+@pytest.fixture(autouse=True)
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loginexchange, "ClusterClient", Client)
+
+
+def exchanged(answer: Callable[[Obj], Any], kind: str) -> Credential:
+    Client.answer = staticmethod(answer)
+    return asyncio.run(exchange(PLACE, USER, kind, ManualClock()))
+
+
+def certified(body: Obj, username: str = "jane", life: timedelta = HOUR) -> Obj:
+    key = parse_request(body["certificateRequest"].encode()).public_key
+    certificate = CA.authority.sign(profiles.client(key, EPOCH, username, ("dev",), life), EPOCH, 7)
+    pair = CA.client("x")
+    pem_text = type(pair)(certificate, pair.key).certificate_pem.decode()
+    return {"user": {"username": "jane"}, "expirationTimestamp": rfc3339(EPOCH + life), "certificate": pem_text}
+
+
+def token(**changed: Any) -> Obj:
+    return {"user": {"username": "jane"}, "expirationTimestamp": rfc3339(EPOCH + HOUR), "token": "t", **changed}
+
+
+def test_a_token_is_kept_with_its_end() -> None:
+    assert exchanged(lambda body: token(), TOKEN) == Credential("jane", EPOCH, EPOCH + HOUR, token=Secret("t"))
+    assert Client.sent == {}
+
+
+def test_a_certificate_is_kept_with_the_key_that_never_left() -> None:
+    credential = exchanged(certified, CERTIFICATE)
+    assert credential.expires == EPOCH + HOUR
+    assert credential.key is not None
+    assert b"PRIVATE KEY" in credential.key.reveal()
+    assert "PRIVATE" not in str(Client.sent)
+
+
+def another_key(body: Obj) -> Obj:
+    pair = CA.client("jane")
+    return {**certified(body), "certificate": pair.certificate_pem.decode()}
+
+
+def raises(error: MooringError) -> Callable[[Obj], Any]:
+    def answer(body: Obj) -> Any:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        pytest.param(another_key, CERTIFICATE, "certified another key", id="a certificate for another key"),
+        pytest.param(
+            lambda body: certified(body, "root"), CERTIFICATE, "of another user than it says", id="of another user"
+        ),
+        pytest.param(
+            lambda body: certified(body, life=timedelta(seconds=5)),
+            CERTIFICATE,
+            "compare the clocks",
+            id="that has ended",
+        ),
+        pytest.param(lambda body: {**certified(body), "certificate": "x"}, CERTIFICATE, "something else", id="no PEM"),
+        pytest.param(lambda body: token(), CERTIFICATE, "something else", id="a token for a certificate"),
+        pytest.param(lambda body: token(token=None), TOKEN, "something else", id="no token"),
+        pytest.param(lambda body: token(user=[]), TOKEN, "something else", id="a user that is none"),
+        pytest.param(lambda body: token(expirationTimestamp="soon"), TOKEN, "something else", id="no end"),
+        pytest.param(
+            lambda body: token(expirationTimestamp=rfc3339(EPOCH)),
+            TOKEN,
+            "compare the clocks",
+            id="a token that has ended",
+        ),
+        pytest.param(raises(UnauthorizedError()), TOKEN, "does not accept what was shown", id="401"),
+        pytest.param(raises(NotFoundError("x")), TOKEN, "offers no login", id="404 of a Kubernetes server"),
+        pytest.param(
+            raises(NotKubernetesError("asking", "status 404 without a Kubernetes Status")),
+            TOKEN,
+            "offers no login",
+            id="404 of anybody",
+        ),
+        pytest.param(raises(NotKubernetesError("asking", "not JSON")), TOKEN, "not one of a Kubernetes", id="no JSON"),
+    ],
+)
+def test_what_is_not_kept(answer: Callable[[Obj], Any], kind: str, message: str) -> None:
+    with pytest.raises(PeerError, match=message):
+        exchanged(answer, kind)
+
+
+def test_the_reason_of_the_server_is_told_as_it_is() -> None:
+    with pytest.raises(ForbiddenError, match=r"^no login: because$"):
+        exchanged(raises(ForbiddenError("no login: because")), TOKEN)
+
+
+def test_another_kind_of_key_than_was_made_is_another_key() -> None:
+    other = generate_key("RSA-2048")
+    certificate = CA.sign(profiles.client(other.public_key(), EPOCH, "jane"), other)
+    with pytest.raises(PeerError, match="certified another key"):
+        exchanged(lambda body: {**certified(body), "certificate": certificate.certificate_pem.decode()}, CERTIFICATE)
