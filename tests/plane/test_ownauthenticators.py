@@ -265,6 +265,21 @@ def test_a_token_review_asks_too(write: Write) -> None:
     in_server_with(test, {"name": "company", "class": f"{write(DIRECTORY)}:Remote", "options": {"users": ["jane"]}})
 
 
+def test_those_who_offer_the_same_at_once_share_one_answer(write: Write) -> None:
+    async def test(server: Server) -> None:
+        offered = [("jane", "hunter2")] * 10 + [("joe", "hunter2"), ("jane", "wrong")] * 5
+        replies = await asyncio.gather(*(who(server, user, password) for user, password in offered))
+        assert [reply.status for reply in replies] == [201] * 10 + [401, 401] * 5
+        guest: Any = server.plane._authentication.own._running[0]._guest
+        assert guest.asked == 3
+
+    module = write(DIRECTORY)
+    options = {"users": ["jane"]}
+    in_server_with(
+        test, {"name": "company", "class": f"{module}:Remote", "options": options, "cache-ttl": timedelta(0)}
+    )
+
+
 def test_the_first_that_fails_does_not_keep_the_second_from_being_asked(write: Write) -> None:
     failing = write("class Guest:\n    def __init__(self, options): ...\n    def authenticate(self, offered): 1 / 0")
 
