@@ -154,12 +154,16 @@ class BadRequestError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """Authentication failed. The message is always the same word: the caller learns nothing (law 11)."""
+    """Authentication failed. The message is always the same word: the caller learns nothing (law 11).
+
+    `audit_id`: under what the server's operator finds the reason; "" when it is not known.
+    """
 
     reason = "Unauthorized"
 
-    def __init__(self) -> None:
+    def __init__(self, audit_id: str = "") -> None:
         super().__init__("Unauthorized")
+        self.audit_id = audit_id
 
 
 class ForbiddenError(ApiError):

@@ -214,8 +214,11 @@ def test_a_token_of_a_stranger_is_refused_by_the_server(
     file = tmp_path / "stranger.conf"
     file.write_text(yaml.safe_dump(config))
     outcome = tokens("token", "list", "--kubeconfig", str(file))
-    assert (outcome.code, outcome.err) == (
+    told, _, audit_id = outcome.err.rstrip("\n").rpartition(" ")
+    assert (outcome.code, told) == (
         1,
         f'Error: {live_server.url} does not accept the credentials of user "{config["users"][0]["name"]}" in the kubeconfig: '
-        "they may have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one\n",
+        "they may have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one; "
+        "whoever runs a Mooring server learns the reason with: mooring auth explain",
     )
+    assert "Because:  unknown-token" in tokens.done("auth", "explain", audit_id)

@@ -42,6 +42,7 @@ from tests.support.refused import (
     keystone,
     long_unused,
     named,
+    nothing,
     on_its_way_out,
     password,
     presented,
@@ -57,6 +58,7 @@ from tests.support.testca import ThrowawayCA, name_of, user_name
 EXPLAIN = "/debug/authentication/refusals"
 
 CASES: Mapping[str, Case] = {
+    "nothing-offered": nothing(),
     "unknown-token": token("what is this"),
     "unknown-id": token(TOKEN),
     "wrong-secret": bootstrap("abcdef.fedcba9876543210"),

@@ -51,6 +51,19 @@ def token(text: str) -> Case:
     return Case(lambda server: server.get(SECRETS, token=text))
 
 
+def nothing() -> Case:
+    """A request without a credential, where nobody is anonymous."""
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        file = directory / "authentication.yaml"
+        file.write_text(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n"
+        )
+        return {"authentication_config": str(file)}
+
+    return Case(lambda server: server.get(SECRETS, via=connection()), options)
+
+
 # ── bootstrap tokens ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -34,6 +34,8 @@ BASIC = "basic"
 UNKNOWN_TOKEN = "unknown-token"  # noqa: S105 - a reason code, not a password
 UNKNOWN_PASSWORD = "unknown-password"  # noqa: S105 - likewise
 WRONG_AUDIENCE = "wrong-audience"
+NOTHING_OFFERED = "nothing-offered"
+"""No credential, and nobody is let in without one: what the operator is told, for there is no refusal to tell of."""
 UNDECIDED = "undecided"
 """An authenticator did not decide even after it had been told what it asked for."""
 MAX_ASKING = 2

@@ -31,6 +31,10 @@ _ASK_ISSUER = "Ask who runs the issuer; what this server wants of its tokens is 
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         # of the chain
+        "nothing-offered": Reason(
+            "The request carried no credential, and nobody is let in without one here.",
+            "Send a credential, or let anonymous requests in (--anonymous-auth, AuthenticationConfiguration).",
+        ),
         "not-asked": Reason("It would have had to ask outside, and the credential was decided on before."),
         "unknown-token": Reason(
             "No authenticator knows a token of this form.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +41,8 @@ RETRY_EVERY = 0.5
 """Seconds: kubeadm's interval."""
 RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
+_AUDIT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+"""What is repeated of an id that a server made."""
 _LASTING = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError)
 """What asking again does not mend."""
 
@@ -72,11 +75,19 @@ def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitabl
 
     try:
         return asyncio.run(session())
-    except UnauthorizedError:
+    except UnauthorizedError as error:
         raise PeerError(
             f'{chosen.cluster.server} does not accept the credentials of user "{chosen.user.name}" in the kubeconfig: they may '
             "have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one"
+            + _where_the_reason_is(error.audit_id)
         ) from None
+
+
+def _where_the_reason_is(audit_id: str) -> str:
+    """For who may ask; "" when the server gave no id that can be repeated."""
+    if not _AUDIT_ID.fullmatch(audit_id):
+        return ""
+    return f"; whoever runs a Mooring server learns the reason with: mooring auth explain {audit_id}"
 
 
 def passing(error: MooringError) -> bool:

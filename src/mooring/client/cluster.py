@@ -30,7 +30,14 @@ from mooring.client.connection import Ask, Connection, Stream, environment_proxy
 from mooring.client.credentials import Credentials, Shown
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
-from mooring.errors import ApiError, ConfigError, PeerError, ServiceUnavailableError, TooManyRequestsError
+from mooring.errors import (
+    ApiError,
+    ConfigError,
+    PeerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from mooring.secret import Secret
 from mooring.trust.exchange import FetchFailed, failure
 from mooring.trust.failures import NotKubernetesError
@@ -342,7 +349,8 @@ class ClusterClient:
         after = answer.headers.get("retry-after", "")
         if after.isascii() and after.isdigit() and not (obj.get("details") or {}).get("retryAfterSeconds"):
             obj["details"] = (obj.get("details") or {}) | {"retryAfterSeconds": int(after[:6])}
-        return error_of(obj)
+        error = error_of(obj)
+        return UnauthorizedError(answer.headers.get("audit-id", "")) if isinstance(error, UnauthorizedError) else error
 
 
 def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:

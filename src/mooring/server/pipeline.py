@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import Outcome, Step, judge
+from mooring.authn.chain import NOTHING_OFFERED, Outcome, Step, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter, source_of
 from mooring.authn.impersonation import Grant, read_impersonation
@@ -308,7 +308,7 @@ class Pipeline:
             for refusal in outcome.refusals
         )
         context.annotations["authentication.mooring.dev/refused"] = reasons
-        context.why = outcome.refusals[-1].reason if outcome.refusals else "nothing was offered"
+        context.why = outcome.refusals[-1].reason if outcome.refusals else NOTHING_OFFERED
         source = source_of(context.request.connection.source)
         seconds = self._guesses.failed(source, self._clock.monotonic())
         if not seconds:
