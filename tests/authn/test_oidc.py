@@ -172,9 +172,14 @@ def test_keys_that_are_too_old_are_not_believed_and_neither_is_what_they_verifie
     room = Room()
     long = token(exp=(NOW + 3 * KEEP).timestamp())
     assert room.user(long) == "p:jane"
-    assert room.refusal(long, NOW + HOUR + KEEP + SECOND) == (
-        "provider-not-ready", f"issuer {ISSUER}: its keys are too old",
+    later = NOW + HOUR + KEEP + SECOND
+    room.world.pages[JWKS] = CallFailed("down")
+    assert room.refusal(long, later) == ("keys-not-fetched", f"issuer {ISSUER}: the key set: down")
+    assert room.refusal(long, later) == (
+        "unknown-key", f"issuer {ISSUER}: what it published last is too old to be believed",
     )  # fmt: skip
+    room.world.pages[JWKS] = key_set(public(KEY))
+    assert room.user(long, later + HOLD) == "p:jane", "they are asked for as soon as somebody comes"
 
 
 ROTATED = {JWKS: key_set(public(NEW_KEY, "new"))}

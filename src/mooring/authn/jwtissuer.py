@@ -2,7 +2,7 @@
 
 Rules kept here (reference/kubernetes.md 5.8, 5.9):
 * Before its keys are known for the first time every token of the issuer is refused, as `provider-not-ready`.
-* Keys are kept while the provider cannot be reached, but not for ever: after KEEP beyond their life it is not ready again.
+* Keys are kept while the provider cannot be reached, but not for ever: after KEEP beyond their life they are not believed.
 * A signature that no known key verifies is a reason to ask for the keys again: a rotation. At most once in HOLD per issuer,
   whoever sends how many tokens with whatever key ids. Who comes while somebody asks waits for the same answer; who comes
   after it is refused.

@@ -115,16 +115,18 @@ class OidcAuthenticator:
         audiences: tuple[str, ...],
     ) -> FirstVerdict:
         expires = check(header, claims, issuer.config.expected, now)
-        published = issuer.known(now)
-        if published is None:
-            return Rejected(NOT_READY, f"issuer {issuer.config.url}: {issuer.problem or 'its keys are too old'}")
+        if issuer.published is None:
+            return Rejected(NOT_READY, f"issuer {issuer.config.url}: {issuer.problem}")
         try:
+            published = issuer.known(now)
+            if published is None:  # the provider was down for long, or this machine slept
+                raise TokenRefusedError("unknown-key", "what it published last is too old to be believed")
             published.keys.verify(text, header)
         except TokenRefusedError:
             if not issuer.may_ask(now):
                 raise
             return Later(
-                talk=partial(_asked_again, issuer, published),
+                talk=partial(_asked_again, issuer, issuer.published),
                 key=issuer.config.url.encode(),
                 deadline=REFRESH_SECONDS,
             )

@@ -104,12 +104,13 @@ class OpenIdIssuers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _keepers_of(self, configs: Sequence[IssuerConfig]) -> list[_Keeper]:
-        contexts = [trusting(one.ca_pem) if one.ca_pem else trusting_system_roots() for one in configs]
+        bundles = dict.fromkeys(one.ca_pem for one in configs)  # the machine's roots are 2 MB: once is enough
+        contexts = {pem: trusting(pem) if pem else trusting_system_roots() for pem in bundles}
         keepers = []
-        for config, context in zip(configs, contexts, strict=True):
+        for config in configs:
             self._made += 1
             name = f"oidc/{self._made}"
-            target = HttpTarget(config.url, context, self._clock)
+            target = HttpTarget(config.url, contexts[config.ca_pem], self._clock)
             self._targets[name] = target
             keepers.append(_Keeper(JwtIssuer(config, name), target))
         return keepers
