@@ -113,6 +113,8 @@ def test_who_comes_in(peer: Keystone, offered: str, password: str, name: str, do
         pytest.param("nobody", "hunter2", "wrong-user-or-password", id="an unknown user"),
         pytest.param("jane@nowhere", "hunter2", "wrong-user-or-password", id="an unknown domain"),
         pytest.param("gone", "fifth", "wrong-user-or-password", id="a user who is disabled"),
+        pytest.param("careful", "sixth", "needs-more-than-a-password", id="a user with a second factor"),
+        pytest.param("careful", "wr0ng", "wrong-user-or-password", id="that user with a wrong password"),
         pytest.param("jane@", "hunter2", "no-keystone-name", id="an empty domain"),
     ],
 )

@@ -35,9 +35,11 @@ USERS: Mapping[tuple[str, str], str] = {
     ("žofie", "people"): 'pa:ss"wörd ',
     ("system:admin", "Default"): "fourth",
     ("gone", "Default"): "fifth",
+    ("careful", "Default"): "sixth",
 }
 """(name, domain) → password."""
 DISABLED = ("gone", "Default")
+TWO_FACTORS = ("careful", "Default")
 HOME = Path(os.environ.get("MOORING_TEST_KEYSTONE") or Path(__file__).parents[2] / ".keystone")
 """The real one's environment."""
 START_SECONDS = 90.0
@@ -86,6 +88,10 @@ class SimulatedKeystone:
             return self._refused(400, "Bad Request")
         if (name, domain) == DISABLED or USERS.get((name, domain)) != password:
             return self._refused(401, "Unauthorized")
+        if (name, domain) == TWO_FACTORS:
+            receipt = (b"openstack-auth-receipt", b"gAAAAAB" + secrets.token_urlsafe(100).encode())
+            rules = [["password", "totp"]]
+            return _answer(401, {"receipt": {"methods": ["password"]}, "required_auth_methods": rules}, receipt)
         return self._token(name, domain)
 
     def _token(self, name: str, domain: str) -> Response:
@@ -129,6 +135,8 @@ key_repository = {directory}/keys
 key_repository = {directory}/keys
 [cache]
 enabled = false
+[auth]
+methods = password,token,totp
 [identity]
 password_hash_rounds = 4
 """
@@ -192,6 +200,10 @@ class RealKeystone:
                 "domain_id": domains[domain],
                 "password": USERS[name, domain],
                 "enabled": (name, domain) != DISABLED,
+                "options": {
+                    "multi_factor_auth_enabled": (name, domain) == TWO_FACTORS,
+                    "multi_factor_auth_rules": [["password", "totp"]],
+                },
             }
             self.ids[name, domain] = self.call("POST", "/users", {"user": user})[0]["user"]["id"]
 
