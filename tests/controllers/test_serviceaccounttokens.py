@@ -10,7 +10,7 @@ import pytest
 
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
 from mooring.controllers.serviceaccounttokens import PATIENCE, ServiceAccountTokens
-from mooring.pki.jwt import TokenSigner, verify_jwt
+from mooring.pki.jwt import TokenSigner, peek, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.pki.legacytoken import LegacyToken, read_legacy
 from mooring.pki.tokenkeys import TokenKeys
@@ -54,6 +54,18 @@ def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
         data["token"].decode(), KEYS.verifying, NOW, issuers=("kubernetes/serviceaccount",), require_expiry=False
     )
     assert read_legacy(claims) == LegacyToken("a", "robot-token", "robot", "uid-of-robot")
+
+
+def test_a_token_that_was_taken_out_comes_back_signed_with_the_key_of_now() -> None:
+    keys = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
+    controller = ServiceAccountTokens(keys, b"CA\n")
+    new = TokenSigner(generate_key(), "https://mooring.example")
+    keys.replace(new, ())
+    found = secret({name: value for name, value in FULL.items() if name != "token"}, "uid-of-robot")
+    [action] = plan(controller, KEY, views(secrets=[found], serviceaccounts=[ROBOT]))
+    assert isinstance(action, Update)
+    header, _ = peek(base64.b64decode(action.obj["data"]["token"]).decode())
+    assert header["kid"] == new.key_id
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,14 @@ def test_the_first_issuer_signs_and_tokens_of_all_are_accepted() -> None:
     in_server_with(test, service_account_issuer=(NEW, OLD))
 
 
+def test_the_issuer_may_be_called_like_that_of_secrets_tokens() -> None:
+    async def test(server: Server) -> None:
+        both = await issued(server), await held(server)
+        assert [await who(server, token) for token in both] == [NAME, NAME]
+
+    in_server_with(test, service_account_issuer=("kubernetes/serviceaccount",))
+
+
 def test_the_api_has_the_audiences_that_are_said() -> None:
     async def test(server: Server) -> None:
         token = await issued(server)
