@@ -35,9 +35,10 @@ PEOPLE = {
 }
 JANE_ID = "11111111-2222-3333-4444-555555555555"
 _PLACES = (*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin", "/usr/local/libexec", "/usr/libexec")
-SLAPD = shutil.which("slapd", path=os.pathsep.join(_PLACES))
+_SCHEMA = Path("/etc/ldap/schema")
+SLAPD = shutil.which("slapd", path=os.pathsep.join(_PLACES)) if _SCHEMA.exists() else None
 SLAPADD = shutil.which("slapadd", path=os.pathsep.join(_PLACES))
-NO_SLAPD = "slapd is not installed on this machine"
+NO_SLAPD = "slapd, as Debian has it, is not installed on this machine"
 
 CONFIGURATION = """
 include /etc/ldap/schema/core.schema
