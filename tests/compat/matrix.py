@@ -62,11 +62,7 @@ ROWS = (
     Row("explain"),
     Row("auth can-i", others=(PYTHON,)),
     Row("create -f of a review", others=(PYTHON,)),
-    Row(
-        "auth whoami",
-        (1, 28),
-        "up to 1.27 it asks for alpha and beta versions of SelfSubjectReview that 1.36 no longer has",
-    ),
+    Row("auth whoami", (1, 27), "auth whoami came with 1.27"),
     Row("auth reconcile"),
     Row("create namespace, secret, configmap, serviceaccount"),
     Row("create role, clusterrole, rolebinding, clusterrolebinding"),

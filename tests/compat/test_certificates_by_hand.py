@@ -70,7 +70,7 @@ def test_the_commands_of_the_page_make_what_a_server_and_its_clients_use(way: st
         here = server.url.replace("127.0.0.1", "localhost")
         answer = run(curl.replace("https://localhost:6443", here), tmp_path)
         assert '"APIVersions"' in answer
-        if programs() and programs()[-1].release >= (1, 28):  # the first whose `auth whoami` is not alpha
+        if programs() and programs()[-1].release >= (1, 27):  # the first with `auth whoami`
             kubectl = Kubectl(programs()[-1], tmp_path / "empty", tmp_path)
             kubectl.kubeconfig.touch()
             _, *arguments = ask.replace("https://localhost:6443", here).split()
