@@ -60,7 +60,7 @@ def test_the_table_is_complete() -> None:
     assert list(table()) == [row.what for row in ROWS]
     assert all(list(cells) == list(CLIENTS) for cells in table().values())
     whoami = table()["auth whoami"]
-    assert not whoami["kubectl 1.26"].works
-    assert "came with 1.27" in whoami["kubectl 1.26"].why
+    assert not whoami["kubectl 1.20"].works
+    assert "came with 1.27" in whoami["kubectl 1.20"].why
     assert whoami["kubectl 1.27"].works
     assert not table()["join: trust cluster-info by token, ask for a certificate, use it"]["kubectl 1.33"].works
