@@ -249,7 +249,7 @@ def test_a_presented_token_is_refused_for(obj: Obj | None, reason: str) -> None:
     [
         pytest.param(None, ": there is no Secret kube-system/bootstrap-token-07401b", id="no Secret"),
         pytest.param(secret({"token-secret": "x"}), "", id="nothing is told of a secret"),
-        pytest.param(secret(**DELETING), "", id="on its way out"),
+        pytest.param(secret(None, **DELETING), "", id="on its way out"),
         pytest.param(
             secret(type=None),
             ": the Secret is of type none, or holds no data; it wants bootstrap.kubernetes.io/token",

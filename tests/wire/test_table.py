@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.clock import human_duration
 from mooring.errors import BadRequestError
 from mooring.wire.schema import Obj
-from mooring.clock import human_duration
 from mooring.wire.table import (
     age,
     parse_include,
