@@ -238,6 +238,12 @@ def test_the_operator_reads_every_step() -> None:
     )
 
 
+def test_who_was_asked_and_accepted_is_told_once() -> None:
+    _, outcome = driven(BEARER, (NOT_MINE, Says("asks", LATER), Says("webhook", LATER)), Accepted(BOB))
+    assert outcome.authenticator == "asks"
+    assert outcome.steps == (Step("silent", NotMine()), Step("asks", Accepted(BOB)), Step("webhook", NOT_ASKED))
+
+
 def test_the_last_step_of_an_acceptance_is_the_acceptance() -> None:
     outcome = authenticate(BEARER, (NOT_MINE, GOOD), {}, NOW, ())
     assert outcome.steps == (Step("silent", NotMine()), Step("good", Accepted(ALICE)))

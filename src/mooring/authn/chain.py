@@ -145,11 +145,11 @@ def _judged(
             steps.append(Step(authenticator.name, NOT_ASKED))
             continue
         verdict = _for_us(first, audiences)
+        steps.append(Step(authenticator.name, verdict))
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, steps)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.elsewhere:
             shown_to_strangers = False
-        steps.append(Step(authenticator.name, verdict))
     for place, authenticator, later in waiting if shown_to_strangers else ():
         then: FirstVerdict = later
         for _ in range(MAX_ASKING):
@@ -158,9 +158,9 @@ def _judged(
                 found = yield Pending(authenticator.name, later)
                 then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
         verdict = Rejected(UNDECIDED) if isinstance(then, Later) else _for_us(then, audiences)
+        steps[place] = Step(authenticator.name, verdict)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, steps)
-        steps[place] = Step(authenticator.name, verdict)
         if isinstance(verdict, Rejected) and later.compute is not None:
             break  # judged here: nobody was asked who might merely have been down
     return _nobody(credentials, fallbacks, steps, views, now, audiences)
@@ -191,12 +191,13 @@ def _for_us(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
 
 
 def _accepted(authenticator: Authenticator, verdict: Accepted, steps: list[Step]) -> Outcome:
+    """`steps` hold the acceptance already."""
     return Outcome(
         with_authenticated(verdict.user),
         authenticator.name,
         verdict.audiences,
-        _refusals(steps) if steps else (),
-        (*steps, Step(authenticator.name, verdict)),
+        _refusals(steps) if len(steps) > 1 else (),
+        tuple(steps),
         verdict.warnings,
         verdict.annotations,
     )
@@ -221,6 +222,7 @@ def _nobody(
         for authenticator in fallbacks:
             verdict = authenticator.authenticate(credentials, views, now, audiences)
             if isinstance(verdict, Accepted):
+                steps.append(Step(authenticator.name, verdict))
                 return _accepted(authenticator, verdict, steps)
     return Outcome(None, refusals=refusals, steps=tuple(steps))
 

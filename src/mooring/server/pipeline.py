@@ -90,6 +90,8 @@ class Context:
     """The constrained way in which the impersonator was allowed to act as `user`, for the audit record."""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
+    authenticator: str = ""
+    """Who told `user`."""
     steps: tuple[Step, ...] = ()
     """What each authenticator said."""
     why: str = ""
@@ -203,7 +205,7 @@ class Pipeline:
         outcome = await self._judged(context, credentials)
         if outcome.user is None and await self._saw_more():
             outcome = await self._judged(context, credentials)
-        context.steps = outcome.steps
+        context.authenticator, context.steps = outcome.authenticator, outcome.steps
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
