@@ -124,6 +124,14 @@ def test_init_and_up_take_the_same_file(mooring: CommandLine, write: Write) -> N
         assert outcome.err == f'Error: {file}: line 1: "secure-port": give a whole number\n'
 
 
+def test_init_says_how_to_serve_with_the_same_file(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+    file = write(f"data-dir: {tmp_path}/data")
+    assert f"  mooring server --config {file}\n" in mooring.done("init", "--config", str(file), "--token", "")
+    assert (tmp_path / "data/admin.conf").exists()
+    outcome = mooring.done("init", "--config", "", "--data-dir", str(tmp_path / "data"), "--token", "")
+    assert f"  mooring server --data-dir {tmp_path}/data\n" in outcome
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

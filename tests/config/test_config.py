@@ -125,6 +125,8 @@ def test_flags_become_values(flags: dict[str, Any], what: str, value: object) ->
         ({"audit_log_maxbackup": 0}, "audit-log-maxbackup: 0 is not a number from 1 to 1000"),
         ({"audit_log_maxage": -1}, "audit-log-maxage: -1 is not a number from 0 to"),
         ({"extra_sans": ["a b"]}, "apiserver-cert-extra-sans: "),
+        ({"tls_cert_file": "x"}, "tls-private-key-file: it is needed with tls-cert-file"),
+        ({"tls_private_key_file": "x"}, "tls-cert-file: it is needed with tls-private-key-file"),
     ],
     ids=str,
 )

@@ -124,20 +124,6 @@ def test_a_certificate_of_another_ca_is_warned_of(room: Room, caplog: pytest.Log
     assert "was not issued by this cluster's own CA but by CN=stranger" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        pytest.param({"tls_cert_file": "x"}, "tls-private-key-file: it is needed with tls-cert-file", id="no key"),
-        pytest.param(
-            {"tls_private_key_file": "x"}, "tls-cert-file: it is needed with tls-private-key-file", id="no cert"
-        ),
-    ],
-)
-def test_one_without_the_other_is_refused(flags: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        server_config(data_dir="/nowhere", **flags)  # type: ignore[arg-type] # two texts
-
-
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not holds():

@@ -19,6 +19,7 @@ from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize
 from mooring.authz.decision import Decision
+from mooring.cli.configfile import ConfigFile
 from mooring.cli.firsttoken import FirstToken, establish, print_how_to_go_on
 from mooring.cli.options import first_token_options, server_configuration, server_options
 from mooring.clock import Clock, SystemClock
@@ -60,7 +61,9 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
             click.echo(f"  {Path(path).relative_to(config.data_dir)}")
     else:
         click.echo(f"The keys and certificates in {config.data_dir} are kept as they are.")
-    click.echo(f"To serve, with the same flags:\n  mooring server --data-dir {config.data_dir}")
+    file: ConfigFile | None = flags["config"]
+    with_what = f"--config {file.path}" if file else f"--data-dir {config.data_dir}"
+    click.echo(f"To serve, with the same flags:\n  mooring server {with_what}")
     print_how_to_go_on(config, prepared.material.ca_pem, made, wish)
 
 
