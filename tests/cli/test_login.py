@@ -180,6 +180,28 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
     assert kept.credential == OLD
 
 
+def test_a_login_that_was_forgotten_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
+    logins = Logins(tmp_path / "logins")
+    with pytest.raises(ConfigError, match="no such login on this machine any more"):
+        credential._current(logins, LOGIN.id, Asked(), ManualClock(), True)
+
+
+def test_a_record_that_cannot_be_read_can_be_forgotten(
+    mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    logins = Logins(tmp_path / "cache/mooring/logins")
+    logins.write(LOGIN)
+    logins.path("0" * 16).write_text("{")
+    done = mooring("logout", "--all")
+    assert (done.code, done.out) == (0, "")
+    assert "Forgot the login 0000000000000000.\n" in done.err
+    assert "Forgot the login work; the credential would have been valid until 2026-01-02T04:04:05Z.\n" in done.err
+    assert logins.every() == []
+    assert mooring("logout", "--all", "--name", "x").code == 2
+
+
 # ── the kubeconfig ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -6,31 +6,24 @@ import base64
 import json
 import os
 import pty
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mooring.client.logins import Logins
 from mooring.clock import rfc3339
 from mooring.trust import kubeconfigtext
-from mooring.trust.loginrecord import Login
-from tests.compat.kubectl import Program, programs
-from tests.support.commandline import Outcome
+from tests.compat.kubectl import Program
 from tests.support.liveserver import LiveServer, start_server
+from tests.support.person import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Person
 
-PASSWORD = "correct horse battery staple"
-TOKEN = "robots-token-of-the-file"
-USED = tuple(one for one in programs() if one.release in ((1, 27), (1, 33)))
-NEWEST = USED[-1] if USED else Program(Path("kubectl"), "")
-pytestmark = pytest.mark.skipif(not USED, reason="no kubectl 1.27 or 1.33 is installed on this machine")
+pytestmark = NEEDS_KUBECTL
 
 
 @pytest.fixture(scope="module")
@@ -46,78 +39,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     )
     yield server
     assert server.stop() == 0, server.log
-
-
-@dataclass(frozen=True)
-class Person:
-    """Somebody at a machine, with a home of their own."""
-
-    server: LiveServer
-    home: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MOORING_", "KUBE", "XDG_"))}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-        return {**kept, "HOME": str(self.home), "PATH": path}
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self.home / ".kube" / "config"
-
-    @property
-    def logins(self) -> Logins:
-        return Logins(self.home / ".cache/mooring/logins")
-
-    def run(self, *command: str, stdin: str = "", **environment: str) -> Outcome:
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=60, env=self.environment | environment
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
-
-    def mooring(self, *arguments: str, stdin: str = "", **environment: str) -> Outcome:
-        return self.run("mooring", *arguments, stdin=stdin, **environment)
-
-    def login(self, *flags: str, stdin: str = PASSWORD) -> Outcome:
-        """At the server, with its CA, as jane unless the flags say otherwise."""
-        how = (
-            flags
-            if any(flag.startswith("--token-file") for flag in flags)
-            else ("--username", "jane", "--password-stdin", *flags)
-        )
-        ca = str(self.server.data_dir / "pki/ca.crt")
-        return self.mooring("login", "--server", self.server.url, "--certificate-authority", ca, *how, stdin=stdin)
-
-    def token_file(self, text: str = TOKEN) -> Path:
-        path = self.home / "token"
-        path.write_text(text)
-        return path
-
-    def kubectl(self, program: Program, *arguments: str, **environment: str) -> Outcome:
-        return self.run(str(program.path), *arguments, **environment)
-
-    def whoami(self, program: Program = NEWEST, **environment: str) -> Any:
-        """Who the server takes kubectl for; `kubectl auth whoami` asks the same, of 1.28 and later."""
-        review = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-        command = (str(program.path), "create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
-        done = self.run(*command, stdin=review, **environment)
-        assert done.code == 0, done.err
-        return json.loads(done.out)["status"]["userInfo"]
-
-    def known(self) -> Login:
-        """The only login."""
-        (login_id,) = self.logins.every()
-        login = self.logins.read(login_id)
-        assert login is not None
-        return login
-
-    def age(self, left: timedelta) -> None:
-        """Turn the clock of the kept credential, as if only `left` of its minute remained."""
-        login = self.known()
-        assert login.credential is not None
-        expires = datetime.now(UTC) + left
-        aged = replace(login.credential, issued=expires - timedelta(minutes=1), expires=expires)
-        self.logins.write(login.with_credential(aged))
 
 
 @pytest.fixture

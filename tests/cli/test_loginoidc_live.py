@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_login_live import Person
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.liveserver import LiveServer, start_server
+from tests.support.person import NEEDS_KUBECTL, Person
 from tests.support.testca import ThrowawayCA
 
+pytestmark = NEEDS_KUBECTL
 CA = ThrowawayCA("provider", datetime.now(UTC))
 
 

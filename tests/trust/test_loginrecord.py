@@ -240,6 +240,16 @@ def test_the_credential_is_for_no_other(cluster: Any, message: str) -> None:
         check_cluster(Asked(cluster=cluster), PLACE)
 
 
+@given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=3)))
+def test_whatever_is_asked_is_read_or_refused_and_nothing_is_handed_out_for_it(spec: Any) -> None:
+    try:
+        asked = read_asked(info(spec))
+        check_cluster(asked, PLACE)
+    except LoginRecordError:
+        return
+    raise AssertionError(f"it was taken for the cluster of the login: {spec}")
+
+
 def test_what_kubectl_reads_of_a_token() -> None:
     assert json.loads(exec_credential(TOKEN, loginrecord.API_VERSIONS[1])) == {
         "kind": "ExecCredential",

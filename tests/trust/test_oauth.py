@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
@@ -280,6 +280,14 @@ def test_a_provider_without_a_browser_is_told() -> None:
 def test_what_a_browser_comes_back_with(target: str, code: bytes | None) -> None:
     found = oauth.read_redirect(MADE, target)
     assert (found.reveal() if found else None) == code
+
+
+@given(st.text())
+@example("//[")
+@example("a=1&" * 30)
+def test_whatever_a_browser_sends_is_no_code_of_ours(target: str) -> None:
+    assert oauth.read_redirect(MADE, target) is None
+    assert oauth.read_redirect(MADE, f"/callback?{target}") is None
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,14 @@ class Logins:
         write_atomic(self.path(login.id), loginrecord.dump(login))
 
     def remove(self, login_id: str) -> bool:
-        """Forget a login; whether there was one."""
+        """Forget a login; whether there was one. Waits for who renews it: a renewal does not bring it back."""
         path = self.path(login_id)
-        there = path.exists()
-        with suppress(FileNotFoundError):
+        if not path.exists():
+            return False
+        with self.locked(login_id), suppress(FileNotFoundError):
             path.unlink()
             path.with_suffix(".lock").unlink()
-        return there
+        return True
 
     @contextmanager
     def locked(self, login_id: str) -> Iterator[None]:

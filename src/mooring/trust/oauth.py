@@ -209,10 +209,13 @@ def read_redirect(made: Attempt, target: str) -> Secret | None:
 
     Raises OauthError when the provider says in it that nobody was logged in.
     """
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+        query = parse_qs(parts.query, max_num_fields=20)
+    except ValueError:
+        return None
     if parts.path != urlsplit(made.redirect).path:
         return None
-    query = parse_qs(parts.query, max_num_fields=20)
     state, code, error = (query.get(key, [""])[0] for key in ("state", "code", "error"))
     if not hmac.compare_digest(state.encode("utf-8", "surrogatepass"), made.state.encode()):
         return None
