@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.agent.steps import Progress
-from mooring.cli import cluster, csrdecide, csrfacts, logs, options, output, progress, tokenlist
+from mooring.cli import cluster, csrdecide, csrfacts, flags, logs, options, output, progress, tokenlist
 from mooring.cli.csr import lines
 from mooring.cli.csrdecide import Decision, decide, decided_request
 from mooring.cli.initconfiguration import token_records
@@ -317,7 +317,7 @@ def test_patience_is_rewarded() -> None:
 
 
 def test_lists_may_be_repeated_or_have_commas() -> None:
-    assert options.listed(["a,b", " c ", ",", ""]) == ("a", "b", "c")
+    assert flags.listed(["a,b", " c ", ",", ""]) == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(

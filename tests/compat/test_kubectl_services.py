@@ -73,5 +73,7 @@ def test_services_and_their_endpoints(kubectl: Kubectl, namespace: str) -> None:
     taken = kubectl.fails(*here, "create", "service", "clusterip", "second", f"--clusterip={address}", "--tcp=80")
     assert "provided IP is already allocated" in taken
     kubectl.ok(*here, "delete", "svc", "web", "exposed", "made")
-    assert 'endpoints "web" not found' in kubectl.fails(*here, "get", "endpoints", "web"), "they went with their Service"
+    assert 'endpoints "web" not found' in kubectl.fails(*here, "get", "endpoints", "web"), (
+        "they went with their Service"
+    )
     kubectl.ok(*here, "delete", "pod/web", "endpointslice/web-1")

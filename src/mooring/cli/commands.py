@@ -50,9 +50,13 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "serviceaccount token": Entry(
             "mooring.cli.serviceaccounttoken:token", "Issue a token for a ServiceAccount, as kubectl create token."
         ),
-        "login": Entry("mooring.cli.login:login", "Log in with a password or a token of an identity provider, for kubectl."),
+        "login": Entry(
+            "mooring.cli.login:login", "Log in with a password or a token of an identity provider, for kubectl."
+        ),
         "logout": Entry("mooring.cli.logout:logout", "Forget a login."),
-        "credential": Entry("mooring.cli.credential:credential", "Print the credential of a login: what kubectl calls."),
+        "credential": Entry(
+            "mooring.cli.credential:credential", "Print the credential of a login: what kubectl calls."
+        ),
         "auth explain": Entry(
             "mooring.cli.authexplain:explain", "Tell why a request was refused, or what would become of a credential."
         ),

@@ -51,5 +51,7 @@ def configure(verbosity: int = 0) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING if verbosity < len(_LEVELS) else logging.DEBUG)
-    logging.getLogger("httpcore2").setLevel(logging.INFO)  # below, it writes headers of answers: Keystone's hold a token
+    logging.getLogger("httpcore2").setLevel(
+        logging.INFO
+    )  # below, it writes headers of answers: Keystone's hold a token
     logging.getLogger("mooring").setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])

@@ -1,7 +1,8 @@
 """Event of the group events.k8s.io: the same objects as those of the core group, under newer names.
 
 Rules kept here (k8s.io/api events/v1; KEP 383; reference/kubernetes.md 7.9):
-* Objects are stored in the form of the core group (docs/adr/0016). The two forms differ in the names of fields at the top, and in nothing else.
+* Objects are stored in the form of the core group (docs/adr/0016). The two forms differ in the names of fields at the top, and
+  in nothing else.
 * An Event created through this group is of the newer style: it has eventTime, is Normal or Warning, and leaves the deprecated
   fields unset. A series counts at least two and says when it was last observed.
 * Afterwards only metadata and the series change; an Event of the older style may stay as it is.

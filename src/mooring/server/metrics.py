@@ -47,9 +47,7 @@ class Metrics:
             "Failed authentications answered late and with 429, because their source had failed too often.",
             registry=self.registry,
         )
-        self.login = Counter(
-            "mooring_logins", "Logins by what was issued.", ["result"], registry=self.registry
-        ).labels
+        self.login = Counter("mooring_logins", "Logins by what was issued.", ["result"], registry=self.registry).labels
         # a child look-up hashes and checks every label; the hot path asks for the same few children
         self.request = lru_cache(maxsize=8192)(requests.labels)
         self.duration = lru_cache(maxsize=2048)(durations.labels)
