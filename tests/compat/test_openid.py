@@ -173,6 +173,24 @@ def test_attacks(attack: Attack, reason: str | None, provider: OpenIdProvider, s
     assert why.startswith(reason) if reason else not why
 
 
+def test_made_up_key_ids_do_not_make_the_server_flood_the_provider(ca: ThrowawayCA, tmp_path: Path) -> None:
+    with OpenIdProvider(ca, tmp_path, USERS) as provider:
+        server = start_server(tmp_path / "data", *flags(provider))
+        try:
+            until(lambda: "are known" in server.log, server)
+            claims = payload(provider.id_token("jane"))
+            tokens = [signed(claims, key_for("RS256"), kid=f"made-up-{number}") for number in range(24)]
+            before = provider.log.count("GET /jwks")
+            assert before
+            with ThreadPoolExecutor(8) as threads:
+                answers = {status for status, _ in threads.map(lambda token: asked(server, token), tokens)}
+            assert answers <= {401, 429}, "each is refused, and the guesser is slowed down"
+            assert provider.log.count("GET /jwks") - before <= 2, "one in ten seconds"
+            assert asked(server, provider.id_token("jane"))[0] == 201
+        finally:
+            assert server.stop() == 0
+
+
 def test_a_token_that_has_expired(short_lived: OpenIdProvider, tmp_path: Path) -> None:
     server = start_server(tmp_path / "data", *flags(short_lived))
     try:

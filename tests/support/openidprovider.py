@@ -60,6 +60,11 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
         path.write_bytes(self.ca.certificate_pem)
         return path
 
+    @property
+    def log(self) -> str:
+        """What it was asked."""
+        return (self.directory / "provider.log").read_text()
+
     def __enter__(self) -> OpenIdProvider:
         self.start()
         return self
