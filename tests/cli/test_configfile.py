@@ -322,6 +322,21 @@ authenticators: [{{name: Bad}}]
     assert len(told) == 9
 
 
+def test_what_was_left_out_for_a_mistake_is_not_missed(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+    ca = ThrowawayCA()
+    certificate, _ = ca.server("localhost").write(tmp_path, "tls")
+    _, key = ca.server("localhost").write(tmp_path, "other")
+    file = write(
+        f"oidc-issuer-url: 5\noidc-client-id: us\ntls-cert-file: {certificate}\ntls-private-key-file: {key}\n"
+        f"data-dir: {tmp_path}/data\n"
+    )
+    outcome = mooring("config", "check", str(file))
+    assert [line.partition("config.yaml: ")[2] for line in outcome.err.splitlines()[:-1]] == [
+        'line 1: "oidc-issuer-url": give a text; put quotes around one that looks like a number',
+        'line 4: "tls-private-key-file": it is not the key of the first certificate in tls-cert-file',
+    ]
+
+
 def test_the_environment_counts_for_a_check_as_for_a_server(
     mooring: CommandLine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,8 +69,12 @@ def _server() -> click.Command:
 
 
 def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, tuple[str, ...]]:
-    """What is left when the key behind each mistake is left out; adds the mistakes to `problems`."""
+    """What is left when the key behind each mistake is left out; adds the mistakes to `problems`.
+
+    That a key is missing which was left out before is no mistake of its own.
+    """
     values, own = dict(found.values), found.authenticators
+    left_out = {problem.key for problem in problems}
     while True:
         left = ConfigFile(found.path, values, own)
         try:
@@ -79,7 +83,10 @@ def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig
         except MooringError as error:
             text = str(error)
             keys = _behind(text, values, own)
-            problems.append(_problem(text, keys, found.lines))
+            problem = _problem(text, keys, found.lines)
+            if _begins_with(text) not in left_out:
+                problems.append(problem)
+            left_out |= keys
             if not keys:
                 return None, ()
             own = () if AUTHENTICATORS in keys else own
@@ -104,11 +111,16 @@ def _key(name: str) -> str:
 def _behind(text: str, values: dict[str, Any], own: tuple[Any, ...]) -> set[str]:
     """The keys of the file that an error is about: the one it begins with; else those that it names, by name or by value."""
     keys = {_key(name): value for name, value in values.items()} | ({AUTHENTICATORS: None} if own else {})
-    begins = _KEY.match(text)
-    if begins and begins[1] in keys:
-        return {begins[1]}
+    if (key := _begins_with(text)) in keys:
+        return {key}
     named = {key for key, value in keys.items() if isinstance(value, str) and value and value in text}
     return named or {key for key in keys if re.search(rf"(?<![a-z0-9-]){re.escape(key)}(?![a-z0-9-])", text)}
+
+
+def _begins_with(text: str) -> str:
+    """The key that an error begins with; "" when it begins otherwise."""
+    begins = _KEY.match(text)
+    return begins[1] if begins else ""
 
 
 def _problem(text: str, keys: set[str], lines: Mapping[str, int]) -> Problem:
