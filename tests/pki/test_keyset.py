@@ -18,7 +18,7 @@ from joserfc.jws import JWSRegistry
 from mooring.config.authentication import SIGNING_ALGORITHMS
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
 from mooring.pki.jwt import peek
-from mooring.pki.keyset import MAX_KEYS, KeySet, parse_key_set
+from mooring.pki.keyset import MAX_KEYS, MAX_TRIED, KeySet, parse_key_set
 from tests.support.jwtsigner import encoded, key_for, key_set, public, signed, signed_with_secret
 
 RSA, EC = key_for("RS256"), key_for("ES256")
@@ -101,6 +101,13 @@ def test_published_vectors(token: str, key: dict[str, str]) -> None:
 )
 def test_which_key_may_have_signed(listed: list[Any], header: dict[str, Any], code: str) -> None:
     assert judged(signed(CLAIMS, RSA, **header), parse_key_set(key_set(*listed))) == code
+
+
+@pytest.mark.parametrize(("before", "code"), [(MAX_TRIED - 1, ""), (MAX_TRIED, "bad-signature")])
+def test_a_token_without_a_key_id_makes_so_many_keys_tried_and_no_more(before: int, code: str) -> None:
+    others = [public(key_for("ES256", 1), f"other-{number}") for number in range(before)]
+    keys = parse_key_set(key_set(*others, public(EC)))
+    assert judged(signed(CLAIMS, EC, "ES256", kid=None), keys) == code
 
 
 def test_a_public_key_is_no_shared_secret() -> None:

@@ -6,7 +6,7 @@ Rules kept here (reference/kubernetes.md 5.8, 5.9):
 * A key verifies only what its type allows (an EC key: the one algorithm of its curve), what its `alg` says if it says one,
   and only if `use` is absent or `sig` and `key_ops` absent or with `verify`. Keys of other types and uses, and keys too
   short or too long to rely on, are passed over: key sets hold encryption keys as well.
-* A `kid` in the token chooses among keys that have it; without one, every key of that algorithm is tried.
+* A `kid` in the token chooses among keys that have it; without one, the keys of that algorithm are tried, the first MAX_TRIED.
 * The number of keys is bounded, and so are modulus and exponent: verifying must stay cheap whoever publishes the key.
 """
 
@@ -31,6 +31,8 @@ from mooring.pki.keys import accepted_public_key
 
 MAX_KEYS = 128
 """The largest public providers publish about thirty."""
+MAX_TRIED = 16
+"""Of keys that a token does not tell apart: each costs up to a tenth of a millisecond, and who sent the token is not known yet."""
 MAX_EXPONENT_BITS = 32
 """Everybody's is 65537; Go reads no more than this, and verifying takes longer with every bit."""
 
@@ -72,7 +74,7 @@ class KeySet:
             raise TokenRefusedError("unsupported-algorithm", f"no key of the issuer's is for {wanted}")
         signed, _, signature = token.rpartition(".")
         raw = _decoded(signature)
-        if not any(_verified(wanted, signed.encode(), raw, one.key) for one in candidates):
+        if not any(_verified(wanted, signed.encode(), raw, one.key) for one in candidates[:MAX_TRIED]):
             raise TokenRefusedError("bad-signature", "no key of the issuer's verifies the token's signature")
 
 
