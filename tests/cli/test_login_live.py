@@ -191,6 +191,12 @@ def test_who_does_not_get_in_leaves_nothing_behind(
     assert jane.logins.every() == []
 
 
+def test_a_server_that_takes_no_passwords_is_told(jane: Person, live_server: LiveServer) -> None:
+    done = replace(jane, server=live_server).login()
+    assert done.code == 1
+    assert "does not look at what was shown" in done.err
+
+
 def test_a_server_is_trusted_by_its_pin(jane: Person) -> None:
     where = ("login", "--server", jane.server.url, "--username", "jane", "--password-stdin")
     wrong = jane.mooring(*where, "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64, stdin=PASSWORD)

@@ -128,6 +128,12 @@ def raises(error: MooringError) -> Callable[[Obj], Any]:
             id="a token that has ended",
         ),
         pytest.param(raises(UnauthorizedError()), TOKEN, "does not accept what was shown", id="401"),
+        pytest.param(
+            raises(ForbiddenError('forbidden: User "system:anonymous" cannot post path "/mooring/v1/login"')),
+            TOKEN,
+            "does not look at what was shown",
+            id="a server that takes no passwords",
+        ),
         pytest.param(raises(NotFoundError("x")), TOKEN, "offers no login", id="404 of a Kubernetes server"),
         pytest.param(
             raises(NotKubernetesError("asking", "status 404 without a Kubernetes Status")),

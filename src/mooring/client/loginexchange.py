@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, parse_rfc3339, rfc3339
-from mooring.errors import NotFoundError, PeerError, UnauthorizedError
+from mooring.errors import ForbiddenError, NotFoundError, PeerError, UnauthorizedError
+from mooring.identity import ANONYMOUS
 from mooring.pki import names, pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_der
@@ -33,6 +34,12 @@ async def exchange(place: Place, user: User, kind: str, clock: Clock) -> Credent
         except UnauthorizedError:
             raise PeerError(
                 f"{place.server} does not accept what was shown: a wrong password, or a token that has expired"
+            ) from None
+        except ForbiddenError as error:
+            if f'"{ANONYMOUS}"' not in str(error):
+                raise
+            raise PeerError(
+                f"{place.server} does not look at what was shown: it is not set up for passwords, for example"
             ) from None
         except (NotFoundError, NotKubernetesError) as error:
             if isinstance(error, NotKubernetesError) and "404" not in str(error):
