@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import io
 import json
@@ -14,7 +15,10 @@ from typing import Any, cast
 import click
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mooring.cli.authexplain import ask, checked, print_explanation
 from mooring.cli.authwhoami import review, rows
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError, PeerError
@@ -45,7 +49,7 @@ def asked(server: LiveServer, token: str = "", path: str = "/api/v1/secrets") ->
         connection.close()
 
 
-def given(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """What is on standard input."""
     stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     monkeypatch.setattr("sys.stdin", stdin)
@@ -107,7 +111,7 @@ def test_a_token_that_would_be_accepted_is_0(live_server: LiveServer, auth: Comm
 def test_a_token_that_would_be_refused_is_1_and_is_not_repeated(
     auth: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given(monkeypatch, f"{UNKNOWN}\n")
+    typed(monkeypatch, f"{UNKNOWN}\n")
     outcome = auth("auth", "explain", "--token-file", "-")
     assert (outcome.code, outcome.err) == (1, "")
     assert outcome.out.startswith("Decision: refused: unknown-id\n\nAUTHENTICATOR ")
@@ -134,7 +138,7 @@ def test_a_certificate_of_the_cluster_is_its_user(live_server: LiveServer, auth:
 
 
 def test_a_password_comes_from_standard_input(auth: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch, "hunter2\n")
+    typed(monkeypatch, "hunter2\n")
     outcome = auth("auth", "explain", "--username", "jane")
     assert outcome.code == 1
     assert outcome.out.startswith("Decision: refused: unknown-password\n")
@@ -171,7 +175,7 @@ def test_on_a_terminal_the_password_is_asked_for_without_echo(
 def test_what_cannot_be_asked(
     auth: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, told: str
 ) -> None:
-    given(monkeypatch, "")
+    typed(monkeypatch, "")
     outcome = auth("auth", "explain", *arguments)
     assert (outcome.code, outcome.out) == (code, "")
     assert told in outcome.err
@@ -194,7 +198,7 @@ def test_a_file_that_holds_no_token(auth: CommandLine, tmp_path: Path, content: 
 
 
 def test_too_much_on_standard_input_is_not_read(auth: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch, "x" * 300_000)
+    typed(monkeypatch, "x" * 300_000)
     assert "standard input is longer than 262144 bytes" in auth("auth", "explain", "--token-file", "-").err
 
 
@@ -248,3 +252,52 @@ def test_every_attribute_that_is_there_is_printed() -> None:
         ("Extra: y", "[2]"),
     ]
     assert list(rows({})) == [("Username", "")]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+STEP = st.fixed_dictionaries({}, optional=dict.fromkeys(("name", "verdict", "reason", "detail"), JSON))
+TOLD = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["Refusal", "Explanation"]), "authenticators": st.lists(STEP | JSON, max_size=3)},
+    optional=dict.fromkeys(("user", "why", "code", "reason", "path", "time", "authenticated"), JSON),
+)
+
+
+@given(TOLD)
+def test_whatever_a_server_says_it_is_printed_or_refused_in_words(told: Any) -> None:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(PeerError):
+        print_explanation(checked(told))
+
+
+@given(JSON)
+def test_whoever_a_server_takes_us_for_it_is_printed(user: Any) -> None:
+    if isinstance(user, dict):
+        labels = [label for label, _ in rows(user)]
+        assert labels[0] == "Username"
+
+
+class AnotherServer:
+    """A Kubernetes API server that is not Mooring."""
+
+    async def get_path(self, path: str) -> Any:
+        raise NotFoundError("the server could not find the requested resource")
+
+    async def post_path(self, path: str, obj: Any) -> Any:
+        raise NotFoundError("the server could not find the requested resource")
+
+
+@pytest.mark.parametrize("audit_id", ["an-id", ""])
+def test_another_kind_of_server_is_told_apart(audit_id: str) -> None:
+    with pytest.raises(PeerError, match="is it a Mooring server"):
+        asyncio.run(ask(cast(ClusterClient, AnotherServer()), audit_id, {}))
+
+
+def test_an_address_that_guesses_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    step = {"name": "bootstrap-token", "verdict": "refused", "reason": "wrong-secret"}
+    print_explanation(checked({"kind": "Refusal", "code": 429, "why": "wrong-secret", "authenticators": [step, step]}))
+    told = capsys.readouterr().out
+    assert told.count("The id is known, and the secret part behind it is wrong.") == 1
+    assert "Find out who guesses there" in told

@@ -28,7 +28,7 @@ from mooring.cli.options import kubeconfig_option, output_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import SystemClock
-from mooring.errors import ConfigError, PeerError
+from mooring.errors import ConfigError, NotFoundError, PeerError
 from mooring.wire.schema import Obj
 
 PREFIX = "/debug/authentication"
@@ -36,12 +36,17 @@ STDIN = "-"
 MAX_CREDENTIAL = 256 << 10
 """Bytes: what the server reads at most."""
 HEADERS = ("AUTHENTICATOR", "VERDICT", "REASON", "DETAIL")
-FORBIDDEN = 403
+FORBIDDEN, TOO_MANY = 403, 429
 _WORDS = {"not-mine": "not mine"}
 _MAY = (
     "The caller is who it claims to be, and may not do this. What it may: kubectl auth can-i --list --as USER; to grant more, bind "
     "a role to the user or to one of its groups."
 )
+_LIMITED = (
+    "So many wrong credentials came from this address that it is answered late and with 429 for a while, whatever it sends that is "
+    "wrong. Find out who guesses there; a right credential is let in at once."
+)
+_ANOTHER = "the server does not explain refusals; is it a Mooring server?"
 
 
 @click.command("explain")
@@ -82,17 +87,24 @@ def explain(
     chosen = cluster.selected(kubeconfig, context_name)
     offered = {} if audit_id else _credential(token_file, certificate_file, username)
 
-    async def ask(client: ClusterClient) -> Obj:
+    async def patiently(client: ClusterClient) -> Obj:
+        return await cluster.patiently(lambda: ask(client, audit_id, offered), clock, timeout)
+
+    told = checked(cluster.run(chosen, clock, patiently))
+    _print(told, output)
+    return 0 if audit_id or told.get("authenticated") is True else 1
+
+
+async def ask(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
+    """The record under `audit_id`, or without one what would become of `offered`. Raises ApiError, PeerError."""
+    try:
         if audit_id:
             return await client.get_path(f"{PREFIX}/refusals/{quote(audit_id, safe='')}")
         return await client.post_path(f"{PREFIX}/explain", offered)
-
-    async def patiently(client: ClusterClient) -> Obj:
-        return await cluster.patiently(lambda: ask(client), clock, timeout)
-
-    told = _checked(cluster.run(chosen, clock, patiently))
-    _print(told, output)
-    return 0 if audit_id or told.get("authenticated") is True else 1
+    except NotFoundError as error:
+        if "refusal" in error.message:
+            raise
+        raise PeerError(_ANOTHER) from None
 
 
 def _credential(token_file: str, certificate_file: str, username: str) -> Obj:
@@ -132,11 +144,11 @@ def _password() -> str:
     return line
 
 
-def _checked(told: Obj) -> Obj:
+def checked(told: Obj) -> Obj:
     """What the server said, with what is known of the codes. Raises PeerError when it is nothing of the kind."""
-    steps = told.get("authenticators")
-    if told.get("kind") not in ("Refusal", "Explanation") or not isinstance(steps, list):
-        raise PeerError("the server does not explain refusals; is it a Mooring server?")
+    steps, user = told.get("authenticators"), told.get("user", {})
+    if told.get("kind") not in ("Refusal", "Explanation") or not isinstance(steps, list) or not isinstance(user, dict):
+        raise PeerError(_ANOTHER)
     known = [step | _row(step.get("reason")) for step in steps if isinstance(step, dict)]
     return told | {"authenticators": known} | _row(told.get("why"))
 
@@ -149,9 +161,14 @@ def _row(code: Any) -> Obj:
 
 
 def _print(told: Obj, form: str) -> None:
-    if form != "table":
+    if form == "table":
+        print_explanation(told)
+    else:
         output.print_document(told, form)
-        return
+
+
+def print_explanation(told: Obj) -> None:
+    """What was `checked`, for people."""
     for label, value in _lines(told):
         click.echo(f"{label + ':':<10}{output.clean(value)}")
     steps = told["authenticators"]
@@ -176,7 +193,8 @@ def _lines(told: Obj) -> Iterator[tuple[str, str]]:
         yield "Decision", f"refused: {told['why']}" if told.get("why") else "refused"
     if user.get("username"):
         yield "User", str(user["username"])
-        yield "Groups", ", ".join(map(str, user.get("groups") or ())) or "none"
+        groups = user.get("groups")
+        yield "Groups", ", ".join(map(str, groups if isinstance(groups, list) else ())) or "none"
 
 
 def _cells(step: Obj) -> tuple[str, ...]:
@@ -198,8 +216,10 @@ def _hints(told: Obj) -> Iterator[tuple[str, list[str]]]:
         return
     refused = [step for step in told["authenticators"] if step.get("verdict") == "refused"]
     told_already = set()
-    for step in (*refused, {"reason": told.get("why"), **_row(told.get("why"))}):
-        code = step.get("reason")
-        if "meaning" in step and code not in told_already:
+    for code in (*(step.get("reason") for step in refused), told.get("why")):
+        row = reason_of(code) if isinstance(code, str) else None
+        if row is not None and code not in told_already:
             told_already.add(code)
-            yield str(code), [step["meaning"], *([step["remedy"]] if "remedy" in step else [])]
+            yield code, [line for line in (row.meaning, row.remedy) if line]
+    if told.get("code") == TOO_MANY:
+        yield "What to do", [_LIMITED]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import click
 
@@ -51,9 +52,18 @@ async def review(client: ClusterClient) -> Obj:
 
 def _print(found: Obj, form: str) -> None:
     if form == "table":
-        output.print_table(("ATTRIBUTE", "VALUE"), rows((found.get("status") or {}).get("userInfo") or {}))
+        output.print_table(("ATTRIBUTE", "VALUE"), rows(_user(found)))
     else:
         output.print_document(found, form)
+
+
+def _user(found: Obj) -> Obj:
+    """Raises PeerError when nobody is told."""
+    status = found.get("status")
+    user = status.get("userInfo") if isinstance(status, dict) else None
+    if not isinstance(user, dict):
+        raise PeerError("the server did not say who the caller is")
+    return user
 
 
 def rows(user: Obj) -> Iterator[tuple[str, str]]:
@@ -63,9 +73,10 @@ def rows(user: Obj) -> Iterator[tuple[str, str]]:
         yield "UID", str(user["uid"])
     if user.get("groups"):
         yield "Groups", _several(user["groups"])
-    for key in sorted(user.get("extra") or {}):
-        yield f"Extra: {key}", _several(user["extra"][key])
+    extra = user.get("extra")
+    for key, values in sorted(extra.items()) if isinstance(extra, dict) else ():
+        yield f"Extra: {key}", _several(values)
 
 
-def _several(values: list[str]) -> str:
-    return f"[{' '.join(map(str, values))}]"
+def _several(values: Any) -> str:
+    return f"[{' '.join(map(str, values))}]" if isinstance(values, list) else str(values)
