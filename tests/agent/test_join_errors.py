@@ -1,4 +1,4 @@
-"""Every way a join can fail for the one who joins, each with the exact message: step, reason, remedy (issue 7.5)."""
+"""Every way a join can fail for the one who joins, each with the exact message: step, reason, remedy."""
 
 from __future__ import annotations
 

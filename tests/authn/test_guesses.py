@@ -1,4 +1,4 @@
-"""Laws of the limiter of failed authentications (issue 2, part 4)."""
+"""Laws of the limiter of failed authentications."""
 
 from __future__ import annotations
 

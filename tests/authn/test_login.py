@@ -1,4 +1,4 @@
-"""Who may trade a credential for one of the cluster, and what of their name goes with it (issue 4 point 13)."""
+"""Who may trade a credential for one of the cluster, and what of their name goes with it (docs/adr/0020)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of the server at random moments while machines join (issue 2 part 7.4).
+"""`kill -9` of the server at random moments while machines join.
 
 What must hold afterwards: every join that was told it succeeded is there with the certificate it was given; the others retried
 and succeeded; revisions never went back, not even across a restart; no request was answered by two certificates; cluster-info

@@ -1,4 +1,4 @@
-"""The exchange at the server: who gets what, for how long, and what is written down about it (issue 4 point 13)."""
+"""The exchange at the server: who gets what, for how long, and what is written down about it (docs/adr/0020)."""
 
 from __future__ import annotations
 

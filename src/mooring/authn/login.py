@@ -1,6 +1,6 @@
 """The exchange: may this caller trade what it came with for a short-lived credential of the cluster, and for which user?
 
-Rules kept here (seed 004, plugin development; issue 4 point 13):
+Rules kept here (docs/adr/0020):
 1. A login begins at the provider each time. Who came with something that a cluster gave out (a client certificate, the token of
    a service account, a bootstrap token, an earlier login) or with nothing is refused: else a stolen hour renews itself for ever.
 2. Who acts as somebody else is refused: impersonation is allowed for a request, not for the hour after it.

@@ -1,6 +1,6 @@
 """`mooring login`: trade a password or a token of an identity provider for a short-lived credential of a cluster, for kubectl.
 
-Rules kept here (issue 4 point 13):
+Rules kept here (docs/adr/0020):
 * Flags that contradict each other are refused before anything is sent. The server is trusted before anything is shown to it: by a
   CA file, by a pin, by the kubeconfig, or by the machine's roots.
 * The first credential is got here, so that what is wrong is told here and not by kubectl. Only then anything is written: the

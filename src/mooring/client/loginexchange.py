@@ -1,6 +1,6 @@
 """The client's half of the exchange: a credential of the user's provider goes up, a short-lived one of the cluster comes down.
 
-Rules kept here (issue 4 point 13): the key of a certificate is made here and never sent; what comes back is looked at before it
+Rules kept here (docs/adr/0020): the key of a certificate is made here and never sent; what comes back is looked at before it
 is kept: it is for that key and that user, and valid by this machine's clock. The server's reasons are told as they are.
 """
 

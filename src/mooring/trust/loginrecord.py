@@ -1,6 +1,6 @@
 """What a login leaves on the user's machine: where, how it is renewed, and the credential it got; and what kubectl is told of it.
 
-Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1; issue 4 point 13):
+Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1; docs/adr/0020):
 * A record is one JSON text of a version of its own. What is in it was written by ourselves, but may have been cut or edited:
   whatever is wrong with it is one error, which never repeats what is in it.
 * A password is never part of it. A refresh token of an OpenID provider is, because that is what it is for.

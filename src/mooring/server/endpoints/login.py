@@ -3,7 +3,7 @@
     {"certificateRequest": "<PEM PKCS#10>"}  →  a client certificate for the key of the request
     {}                                       →  a token
 
-Rules kept here (issue 4 point 13):
+Rules kept here (docs/adr/0020):
 * Who may is `mooring.authn.login`'s to say, and RBAC's (ClusterRole `mooring:login`). With a life of zero there is no such path.
 * Of the request only the key counts, and that its sender has it. Names come from who was authenticated, and from nothing else.
 * The credential lives as long as the operator says, whatever is asked for; its id goes into the audit record.
