@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.cli.authexplain import ask, checked, print_explanation
-from mooring.cli.authwhoami import review, rows
+from mooring.cli.authwhoami import review, rows, user_of
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError, PeerError
 from tests.support.commandline import CommandLine, mooring
@@ -301,3 +301,9 @@ def test_an_address_that_guesses_is_told_as_such(capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().out
     assert told.count("The id is known, and the secret part behind it is wrong.") == 1
     assert "Find out who guesses there" in told
+
+
+@pytest.mark.parametrize("said", [{}, {"status": 5}, {"status": {"userInfo": []}}], ids=str)
+def test_a_server_that_does_not_say_who_the_caller_is(said: Any) -> None:
+    with pytest.raises(PeerError, match="did not say who the caller is"):
+        user_of(said)

@@ -52,13 +52,13 @@ async def review(client: ClusterClient) -> Obj:
 
 def _print(found: Obj, form: str) -> None:
     if form == "table":
-        output.print_table(("ATTRIBUTE", "VALUE"), rows(_user(found)))
+        output.print_table(("ATTRIBUTE", "VALUE"), rows(user_of(found)))
     else:
         output.print_document(found, form)
 
 
-def _user(found: Obj) -> Obj:
-    """Raises PeerError when nobody is told."""
+def user_of(found: Obj) -> Obj:
+    """Who the review says the caller is. Raises PeerError when it says nobody."""
     status = found.get("status")
     user = status.get("userInfo") if isinstance(status, dict) else None
     if not isinstance(user, dict):
