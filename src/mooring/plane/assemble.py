@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from OpenSSL import SSL
 
 from mooring.authn.guesses import GuessLimiter
+from mooring.authn.stripping import Stripping
 from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize
@@ -188,6 +189,7 @@ class Plane:
             second_stage=authentication.second_stage,
             refusals=refusals,
             passwords=authentication.passwords,
+            stripping=Stripping(authentication.bundles.names),
             authorize=decide,
             dispatch=Router(services, Resources(self.registry, self._watches, clock, decide)),
             registry=self.registry,

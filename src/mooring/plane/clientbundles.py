@@ -60,18 +60,25 @@ class ClientBundles:
         return tuple(dict.fromkeys((*self.clients, *self.proxies)))
 
     @property
-    def request_header(self) -> tuple[ClientTrust, HeaderNames, tuple[str, ...]] | None:
-        """What the authenticator of proxies is made of."""
+    def names(self) -> HeaderNames | None:
+        """The headers a proxy speaks in, where there is one."""
         headers = self.headers
         if headers is None:
             return None
-        names = HeaderNames(
+        return HeaderNames(
             username=headers.username_headers,
             uid=headers.uid_headers,
             groups=headers.group_headers,
             extra_prefixes=headers.extra_headers_prefixes,
         )
-        return ClientTrust(self.proxies), names, headers.allowed_names
+
+    @property
+    def request_header(self) -> tuple[ClientTrust, HeaderNames, tuple[str, ...]] | None:
+        """What the authenticator of proxies is made of."""
+        names = self.names
+        if self.headers is None or names is None:
+            return None
+        return ClientTrust(self.proxies), names, self.headers.allowed_names
 
     def follow_with(self, authenticators: Iterable[Authenticator]) -> None:
         """These judge under what changes from now on."""

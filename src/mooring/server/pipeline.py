@@ -12,6 +12,7 @@ Rules kept here:
   or for a seat, is authorized again on the views of that moment.
 * The caller learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of ours says `InternalError` and
   the Audit-Id. The operator finds everything under the same id (law 11).
+* Whoever serves a request knows who sent it and not how that was proved (`mooring.authn.stripping`).
 * Failed authentications are limited per source: beyond the budget each one is answered late and with 429. Whoever proves
   who they are is never slowed, whatever their neighbours do; but a password costs too much to judge for such a source.
 """
@@ -29,6 +30,7 @@ from mooring.authn.chain import NOTHING_OFFERED, Outcome, Step, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter, source_of
 from mooring.authn.impersonation import Grant, read_impersonation
+from mooring.authn.stripping import Stripping
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.clock import Clock
@@ -119,6 +121,7 @@ class Pipeline:
         second_stage: SecondStage,
         refusals: Refusals,
         passwords: bool,
+        stripping: Stripping,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
         registry: Registry,
@@ -134,6 +137,7 @@ class Pipeline:
         self._second_stage = second_stage
         self._refusals = refusals
         self._passwords = passwords
+        self._stripping = stripping
         self._authorize = authorize
         self._dispatch = dispatch
         self._registry = registry
@@ -209,6 +213,7 @@ class Pipeline:
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
+        request.headers = self._stripping.left(request.headers)
         context.warnings += (*credentials.warnings, *outcome.warnings)
         context.annotations.update(outcome.annotations)
         self._metrics.attempt(outcome.authenticator).inc()
