@@ -46,6 +46,7 @@ WARNING = (
 TOKEN_KEY = "token"  # noqa: S105 - the name of a key of a Secret
 
 _NOT_MINE = NotMine()
+_NO_SECRET: Obj = {"data": {TOKEN_KEY: ""}}
 
 
 class LegacyServiceAccountAuthenticator:
@@ -126,9 +127,11 @@ class LegacyServiceAccountAuthenticator:
         secret = Live("secrets", token.namespace, token.secret, uid)
         account = Live("serviceaccounts", token.namespace, token.account, token.uid)
         refused = problem(views, secret, now, NO_GRACE)
-        if refused is None and not shown.matches(_held(kept or {})):
+        same = shown.matches(_held(kept or _NO_SECRET))  # whatever else is wrong: what a refusal costs tells nothing
+        if refused is None and not same:
             refused = Rejected(REPLACED, f"{secret} holds another token now")
-        refused = refused or problem(views, account, now, NO_GRACE)
+        no_account = problem(views, account, now, NO_GRACE)
+        refused = refused or no_account
         if refused is not None:
             return Rejected(refused.reason, f"{token.username}: {refused.detail}")
         assert kept is not None  # it was looked at

@@ -141,6 +141,8 @@ ID_MISMATCH = "id-mismatch"
 EXPIRED = "expired"
 USAGE_MISSING = "usage-missing"
 BAD_GROUPS = "bad-groups"
+_NO_TOKEN: Obj = {"data": {KEY_SECRET: base64.b64encode(bytes(16)).decode()}}
+"""In place of a Secret that is not there: as long as a token's secret, and equal to none."""
 REASONS = (OK, UNKNOWN_ID, DELETING, WRONG_TYPE, WRONG_SECRET, ID_MISMATCH, EXPIRED, USAGE_MISSING, BAD_GROUPS)
 
 
@@ -149,15 +151,17 @@ def authenticate_secret(
 ) -> tuple[str, tuple[str, ...]]:
     """(reason, groups) for a presented token and the Secret of its name: the steps 2 to 10 of 1.3, in that order.
 
-    Groups are empty unless the reason is `ok`. Reasons are for the operator: the caller learns nothing from them.
+    Groups are empty unless the reason is `ok`. Reasons are for the operator: the caller learns nothing from them, nor from what a
+    refusal costs: an id that nobody knows is decoded and compared like one that somebody knows.
     """
+    right = presented.secret.matches(data_bytes(secret_obj or _NO_TOKEN, KEY_SECRET))
     if secret_obj is None:
         return UNKNOWN_ID, ()
     if secret_obj["metadata"].get("deletionTimestamp"):
         return DELETING, ()
     if secret_obj.get("type") != SECRET_TYPE or not secret_obj.get("data"):
         return WRONG_TYPE, ()
-    if not presented.secret.matches(data_bytes(secret_obj, KEY_SECRET)):
+    if not right:
         return WRONG_SECRET, ()
     if data_value(secret_obj, KEY_ID) != presented.id:
         return ID_MISMATCH, ()
