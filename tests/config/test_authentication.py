@@ -111,6 +111,7 @@ def test_nothing_said_is_nothing_wanted() -> None:
             'keystone-user-domain: "a@b" holds an @, behind which users name their domain',
             id="a domain that no user could name",
         ),
+        pytest.param({"keystone_url": "https://[::1"}, "is not an https URL", id="half an address"),
         pytest.param({"keystone_url": "ldap://k"}, 'keystone-url: "ldap://k" is not an https URL', id="not a Keystone"),
         pytest.param(
             {"keystone_url": "https://k", "keystone_user_domain": ""},
