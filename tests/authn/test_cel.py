@@ -123,6 +123,7 @@ def test_expressions_that_cannot_be_used(text: str, variable: str, wanted: froze
         pytest.param("[1][claims.n] == 1 ? 'a' : 'b'", {"n": 5}, "it cannot be evaluated", id="beyond the list"),
         pytest.param("string(10 / claims.n)", {"n": 0}, "it cannot be evaluated for this token", id="division by zero"),
         pytest.param("claims.a", {"a": "\udc80"}, "it cannot be evaluated for this token", id="a text that is none"),
+        pytest.param("claims.a", {"a": 10**400}, "it cannot be evaluated", id="a number that no float holds"),
         pytest.param("dyn(optional.of(claims.a))", {"a": "secret"}, "it cannot be evaluated", id="what JSON has not"),
         pytest.param(
             "claims.l.map(a, claims.l.map(b, claims.l.map(c, claims.l.map(d, 'x').join()).join()).join()).join()",

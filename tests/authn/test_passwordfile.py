@@ -77,6 +77,7 @@ def judged(authenticator: PasswordFileAuthenticator, user: str, password: str, n
         pytest.param("jane", "", Rejected(WRONG_PASSWORD, "user jane"), id="no password"),
         pytest.param("jane", "hunter2 ", Rejected(WRONG_PASSWORD, "user jane"), id="a space behind"),
         pytest.param("jane", "x" * 9000, Rejected(WRONG_PASSWORD, "user jane"), id="a long password"),
+        pytest.param("jane", "hunter2\0", Rejected(WRONG_PASSWORD, "user jane"), id="what scrypt takes for the same"),
         pytest.param("joe", "hunter2", Rejected(WRONG_PASSWORD, "user joe"), id="somebody else's password"),
         pytest.param("jim", "hunter2", NotMine(UNKNOWN_USER), id="a user nobody knows"),
         pytest.param("Jane", "hunter2", NotMine(UNKNOWN_USER), id="a name in other letters"),

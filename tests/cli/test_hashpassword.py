@@ -61,6 +61,11 @@ def test_two_hashes_of_one_password_differ(mooring: CommandLine, monkeypatch: py
         pytest.param(b"", "the password is empty; nobody can have that", id="nothing"),
         pytest.param(b"\n", "the password is empty; nobody can have that", id="an empty line"),
         pytest.param(b"x" * 4097, "the password is longer than 4096 bytes; is it the right file?", id="too much"),
+        pytest.param(
+            b"a\0\n",
+            "the password holds a zero byte, which scrypt does not tell from none; choose another",
+            id="a zero byte",
+        ),
         pytest.param(b"a\nb\n", "the password has more than one line; give it alone", id="two lines"),
         pytest.param(
             b"\xff\n", "the password is not UTF-8; who sends it would have to send exactly these bytes", id="no text"

@@ -205,6 +205,7 @@ MINUTE = 60
         pytest.param(without("exp"), "missing-expiry", id="no expiry"),
         pytest.param({**CLAIMS, "exp": "soon"}, "malformed", id="an expiry in words"),
         pytest.param({**CLAIMS, "exp": True}, "malformed", id="an expiry that is true"),
+        pytest.param({**CLAIMS, "exp": 10**400}, "malformed", id="an expiry that no float holds"),
         pytest.param({**CLAIMS, "exp": 1e30}, "malformed", id="an expiry beyond all time"),
         pytest.param({**CLAIMS, "nbf": -1e30}, "malformed", id="a beginning before all time"),
     ],

@@ -78,7 +78,7 @@ class Expression:
         try:
             found = self._compiled.eval(data={self.variable: _fitting(value)})
             kind, given = found.type().name(), found.plain_value()
-        except (RuntimeError, TypeError, ValueError):  # a budget spent, or a value that JSON has not
+        except (RuntimeError, TypeError, ValueError, OverflowError):  # a budget spent, or a value that CEL has not
             raise CelFailedError("it cannot be evaluated for this token") from None
         if kind == "ERROR":
             told = _WITHOUT_VALUES.search(str(given))

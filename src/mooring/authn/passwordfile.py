@@ -115,6 +115,7 @@ class PasswordFileAuthenticator:
     def _derived(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:
         """Rule 4, in a thread."""
         right = hmac.compare_digest(hashed.derive(password), hashed.expected)
+        right &= b"\0" not in password.reveal()  # scrypt fills passwords up with zero bytes: it takes "a\0" for "a"
         plain = hmac.compare_digest(self._digest(password), entry.digest)
         return _verdict(entry, plain if entry.hashed is None else right)
 

@@ -38,6 +38,8 @@ def _password() -> Secret:
         raise ConfigError("the password is empty; nobody can have that")
     if len(data) > MAX_PASSWORD:
         raise ConfigError(f"the password is longer than {MAX_PASSWORD} bytes; is it the right file?")
+    if b"\0" in data:
+        raise ConfigError("the password holds a zero byte, which scrypt does not tell from none; choose another")
     if b"\n" in data:
         raise ConfigError("the password has more than one line; give it alone")
     try:

@@ -16,7 +16,6 @@ import base64
 import binascii
 import hashlib
 import json
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -202,7 +201,7 @@ def time_claim(claims: Claims, name: str) -> datetime | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefusedError("malformed", f"the token's {name} is not a number of seconds")
     try:
         return datetime.fromtimestamp(value, UTC)

@@ -1,0 +1,152 @@
+"""A whole server with every way of authenticating turned on, and one good credential for each (tests/attack).
+
+Rules kept here: whom a server asks outside says no to everybody, one of the two with an error; the good credentials are real, so
+that what is made by damaging them is as near to good as can be.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from mooring.authn import own, usertoken
+from mooring.authn.oidcprovider import Published
+from mooring.authn.passwordhash import PasswordHash
+from mooring.config.authentication import authentication_options
+from mooring.config.serviceaccounts import DEFAULT_ISSUER
+from mooring.identity import UserInfo
+from mooring.pki.jwt import Bound, TokenSigner, bound_claims
+from mooring.pki.keyset import parse_key_set
+from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken
+from mooring.secret import Secret
+from tests.support.jwtsigner import key_for, key_set, public, signed
+from tests.support.refused import IDP, KUBECONFIG, OIDC, PROXIES, Answering, answered, reviewed
+from tests.support.serverroom import Server, open_server
+from tests.support.testca import Pair
+
+FILE_TOKEN = "31ada4fd-adec-460c-809a-9e56ceb75269"
+PASSWORD = "correct-horse-battery-staple"
+HASHED = "tr0ub4dor-and-three"
+_SALT = bytes(16)
+
+
+class Guest:
+    """An authenticator of the operator's own, who knows nobody."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    def authenticate(self, offered: own.Offered) -> own.NotMine:
+        return own.NotMine("no-such-user")
+
+
+@dataclass(frozen=True)
+class EveryWay:
+    """The server, and what is good there."""
+
+    server: Server
+    tokens: Mapping[str, str]
+    passwords: Mapping[str, str]
+    client: Pair
+    proxy: Pair
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What nobody may ever see: the parts that prove something."""
+        parts = [text.rpartition(".")[2] for text in self.tokens.values()]
+        return (*parts, *self.passwords.values())
+
+
+def _options(directory: Path) -> Any:
+    cheap = PasswordHash(10, 1, 1, _SALT, bytes(32))  # ten thousand attempts would make dear ones the whole test
+    hashed = PasswordHash(10, 1, 1, _SALT, cheap.derive(Secret(HASHED))).text()
+    files = {
+        "tokens.csv": f'{FILE_TOKEN},filed,1,"a,b"\n',
+        "passwords.csv": f'{PASSWORD},plain,1\n"{hashed}",slow,2\n',
+        "hook.kubeconfig": KUBECONFIG,
+        "proxies.crt": PROXIES.certificate_pem.decode(),
+    }
+    for name, text in files.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o600)
+    return authentication_options(
+        token_auth_file=str(directory / "tokens.csv"),
+        basic_auth_file=str(directory / "passwords.csv"),
+        requestheader_client_ca_file=str(directory / "proxies.crt"),
+        requestheader_allowed_names=("front",),
+        requestheader_username_headers=("X-Remote-User",),
+        requestheader_group_headers=("X-Remote-Group",),
+        requestheader_extra_headers_prefix=("X-Remote-Extra-",),
+        authentication_token_webhook_config_file=str(directory / "hook.kubeconfig"),
+        authentication_token_webhook_version="v1beta1",
+        keystone_url="https://keystone.example",
+        authenticators=[{"name": "guest", "class": f"{__name__}:Guest"}],
+        oidc_issuer_url=OIDC["oidc_issuer_url"],
+        oidc_client_id=OIDC["oidc_client_id"],
+    )
+
+
+@asynccontextmanager
+async def every_way(directory: Path, **flags: Any) -> AsyncIterator[EveryWay]:
+    async with open_server(authentication=_options(directory), **flags) as server:
+        authentication = server.plane._authentication
+        authentication._targets["webhook"] = Answering(reviewed(authenticated=False))
+        authentication._targets["keystone"] = Answering(answered(401))
+        (issuer,) = authentication.openid._authenticator.issuers
+        authentication._targets[issuer.provider.target] = Answering(answered(500))
+        keys = parse_key_set(key_set(public(key_for("RS256"))))
+        issuer.learn(Published(keys, f"{IDP}/keys", timedelta(hours=1)), server.clock.now())
+        yield EveryWay(
+            server,
+            await _tokens(server),
+            {"plain": PASSWORD, "slow": HASHED},
+            server.ca.client("jane", "team"),
+            PROXIES.custom(
+                "front",
+                not_before=server.clock.now() - timedelta(hours=1),
+                not_after=server.clock.now() + timedelta(days=2),
+            ),
+        )
+
+
+async def _tokens(server: Server) -> dict[str, str]:
+    now = server.clock.now()
+    account = (await server.create("serviceaccounts", {"metadata": {"name": "robot"}})).obj["metadata"]["uid"]
+    key = server.plane._material.token_key
+    bound = bound_claims(
+        issuer=DEFAULT_ISSUER,
+        namespace="default",
+        service_account=Bound("robot", account),
+        audiences=[DEFAULT_ISSUER],
+        now=now,
+        lifetime=timedelta(hours=1),
+        jti="1",
+    )
+    legacy = TokenSigner(key, LEGACY_ISSUER).sign(LegacyToken("default", "old", "robot", account).claims())
+    metadata = {
+        "name": "old",
+        "annotations": {"kubernetes.io/service-account.name": "robot", "kubernetes.io/service-account.uid": account},
+    }
+    data = {"token": base64.b64encode(legacy.encode()).decode()}
+    await server.create("secrets", {"metadata": metadata, "type": "kubernetes.io/service-account-token", "data": data})
+    login = usertoken.claims_of(
+        UserInfo("jane", "7", ("team",)),
+        audiences=[DEFAULT_ISSUER],
+        now=now,
+        lifetime=timedelta(hours=1),
+        token_id="8",
+    )
+    seconds = int(now.timestamp())
+    return {
+        "token file": FILE_TOKEN,
+        "bootstrap token": await server.bootstrap_token(),
+        "bound service account token": TokenSigner(key, DEFAULT_ISSUER).sign(bound),
+        "legacy service account token": legacy,
+        "login token": TokenSigner(key, usertoken.ISSUER).sign(login),
+        "ID token": signed({"iss": IDP, "aud": "us", "sub": "jane", "exp": seconds + 3600}, key_for("RS256")),
+    }
