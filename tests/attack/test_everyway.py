@@ -1,0 +1,281 @@
+"""Every way of authenticating at one server: each is let in, in order, and none lends itself to another (5.1 to 5.15).
+
+Rules kept here: one server has all of them turned on; what is asked is who the server takes one for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.config.authentication import authentication_options
+from mooring.config.serviceaccounts import DEFAULT_ISSUER
+from mooring.server.http import Request
+from tests.support.everyway import FILE_TOKEN, PASSWORD, EveryWay, every_way
+from tests.support.refused import KUBECONFIG, Answering, reviewed
+from tests.support.serverroom import Reply, Server, connection, open_server
+
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+SELF = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+ROBOT = "system:serviceaccount:default:robot"
+SPOOFED = (("X-Remote-User", "root"), ("X-Remote-Group", "system:masters"), ("X-Remote-Extra-Team", "all"))
+USERS = {
+    "token file": "filed",
+    "bootstrap token": "system:bootstrap:abcdef",
+    "bound service account token": ROBOT,
+    "legacy service account token": ROBOT,
+    "login token": "jane",
+    "ID token": "https://idp.example#jane",
+}
+BOUND = ("bound service account token", "legacy service account token", "login token")
+"""Tokens that are good for some audiences only."""
+Test = Callable[[EveryWay], Awaitable[None]]
+
+
+def at_every_way(test: Test, directory: Path) -> None:
+    async def body() -> None:
+        async with every_way(directory) as way:
+            await test(way)
+
+    asyncio.run(body())
+
+
+def basic(user: str, password: str) -> tuple[str, str]:
+    return "Authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+async def who(server: Server, **how: Any) -> Any:
+    """User info, or the status."""
+    via = how.pop("via", None) or connection()
+    reply: Reply = await server.post(WHO, SELF, via=via, **how)
+    return reply.obj["status"]["userInfo"] if reply.status == 201 else reply.status
+
+
+@pytest.mark.parametrize("kind", USERS)
+def test_every_kind_of_token_comes_in_as_its_user(kind: str, tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        found = await who(way.server, token=way.tokens[kind])
+        assert found["username"] == USERS[kind]
+        assert found["groups"].count("system:authenticated") == 1
+
+    at_every_way(test, tmp_path)
+
+
+@pytest.mark.parametrize("kind", USERS)
+def test_a_token_review_runs_the_chain_for_every_kind_of_token(kind: str, tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        spec = {"token": way.tokens[kind]}
+        review = {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": spec}
+        reply = await way.server.post(REVIEWS, review)
+        status = reply.obj["status"]
+        assert (reply.status, status["authenticated"], status["user"]["username"]) == (201, True, USERS[kind])
+        assert status["user"]["groups"].count("system:authenticated") == 1
+        assert status["audiences"] == [DEFAULT_ISSUER]
+        elsewhere = {**review, "spec": {**spec, "audiences": ["elsewhere"]}}
+        status = (await way.server.post(REVIEWS, elsewhere)).obj["status"]
+        assert status["authenticated"] is (kind not in BOUND)
+
+    at_every_way(test, tmp_path)
+
+
+@pytest.mark.parametrize(("user", "password"), [("plain", PASSWORD), ("slow", "tr0ub4dor-and-three")])
+def test_every_kind_of_password_comes_in(user: str, password: str, tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        assert (await who(way.server, headers=[basic(user, password)]))["username"] == user
+
+    at_every_way(test, tmp_path)
+
+
+def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        names = [one.name for one in way.server.plane._authentication.authenticators]
+        assert names == [
+            "request-header", "client-certificate", "token-file", "legacy-service-account", "service-account",
+            "bootstrap-token", "user-token", "oidc", "webhook", "password-file", "keystone", "guest", "anonymous",
+        ]  # fmt: skip
+        certificate = connection([way.client.der])
+        assert (await who(way.server, via=certificate, token=FILE_TOKEN))["username"] == "jane", (
+            "a certificate is before"
+        )
+        proxied = connection([way.proxy.der])
+        found = await who(way.server, via=proxied, token=FILE_TOKEN, headers=[("X-Remote-User", "ann")])
+        assert found["username"] == "ann", "a proxy is before tokens"
+        for kind in ("bound service account token", "bootstrap token", "ID token"):
+            token_file = next(
+                one for one in way.server.plane._authentication.authenticators if one.name == "token-file"
+            )
+            token_file.replace(f"{way.tokens[kind]},first,1\n".encode())  # type: ignore[attr-defined] # the token file
+            assert (await who(way.server, token=way.tokens[kind]))["username"] == "first", (
+                "the file is before the others"
+            )
+
+    at_every_way(test, tmp_path)
+
+
+def test_headers_of_a_proxy_name_nobody_unless_the_proxy_sends_them(tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        server = way.server
+        assert await who(server, headers=SPOOFED) == 403, "nobody is anonymous, who may not ask"
+        found = await who(server, via=connection([way.client.der]), headers=SPOOFED)
+        assert (found["username"], "system:masters" in found["groups"]) == ("jane", False)
+        assert (await who(server, token=FILE_TOKEN, headers=SPOOFED))["username"] == "filed"
+        other = server.ca.client("front")
+        found = await who(server, via=connection([other.der]), headers=SPOOFED)
+        assert found["username"] == "front", "the name is right, the authority is not"
+        found = await who(server, via=connection([way.proxy.der]), headers=SPOOFED)
+        assert (found["username"], found["extra"]) == ("root", {"team": ["all"]})
+
+    at_every_way(test, tmp_path)
+
+
+def test_whoever_serves_a_request_sees_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(way: EveryWay) -> None:
+        seen: list[tuple[bytes, bytes]] = []
+        real = Request.load
+
+        async def load(request: Request) -> bool:
+            seen.extend(request.headers)
+            return await real(request)
+
+        monkeypatch.setattr(Request, "load", load)
+        attempts: list[dict[str, Any]] = [{"token": token} for token in way.tokens.values()]
+        attempts += [{"headers": [basic("plain", PASSWORD)]}, {"via": connection([way.proxy.der]), "headers": SPOOFED}]
+        for attempt in attempts:
+            attempt["headers"] = [*attempt.get("headers", ()), *SPOOFED, ("User-Agent", "me")]
+            assert isinstance(await who(way.server, **attempt), dict)
+        assert {name for name, _ in seen} == {b"user-agent", b"content-type"}
+
+    at_every_way(test, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "namespace", "name"),
+    [
+        pytest.param("bootstrap token", "secrets", "kube-system", "bootstrap-token-abcdef", id="a bootstrap token"),
+        pytest.param(
+            "legacy service account token", "secrets", "default", "old", id="the Secret of a service account token"
+        ),
+        pytest.param(
+            "legacy service account token", "serviceaccounts", "default", "robot", id="the account of such a token"
+        ),
+        pytest.param(
+            "bound service account token", "serviceaccounts", "default", "robot", id="the account of a bound token"
+        ),
+    ],
+)
+def test_what_is_deleted_is_refused_at_once_on_an_open_connection(
+    kind: str, plural: str, namespace: str, name: str, tmp_path: Path
+) -> None:
+    async def test(way: EveryWay) -> None:
+        kept = connection(source="192.0.2.77")
+        assert (await who(way.server, via=kept, token=way.tokens[kind]))["username"] == USERS[kind]
+        gone = await way.server.call("DELETE", f"/api/v1/namespaces/{namespace}/{plural}/{name}")
+        assert gone.status == 200
+        assert await who(way.server, via=kept, token=way.tokens[kind]) == 401
+
+    at_every_way(test, tmp_path)
+
+
+class Counting(Answering):
+    """A webhook that counts how often it is asked."""
+
+    asked = 0
+
+    async def exchange(self, call: Any) -> Any:
+        self.asked += 1
+        return await super().exchange(call)
+
+
+@pytest.mark.parametrize(("ttl", "asked"), [(0, 3), (120, 1)], ids=["remembered for no time", "remembered"])
+def test_what_is_remembered_for_no_time_is_asked_each_time(ttl: int, asked: int, tmp_path: Path) -> None:
+    (tmp_path / "hook").write_text(KUBECONFIG)
+    options = authentication_options(
+        authentication_token_webhook_config_file=str(tmp_path / "hook"),
+        authentication_token_webhook_cache_ttl=timedelta(seconds=ttl),
+    )
+
+    async def body() -> None:
+        async with open_server(authentication=options) as server:
+            hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
+            server.plane._authentication._targets["webhook"] = hook
+            for _ in range(3):
+                assert (await who(server, token="theirs"))["username"] == "hooked"
+            assert hook.asked == asked
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        pytest.param("/livez", 200, id="a path that is named"),
+        pytest.param("/livez?verbose", 200, id="the same with a query"),
+        pytest.param("/livez/", 401, id="the same with a slash"),
+        pytest.param("/livez/ping", 401, id="what is below it"),
+        pytest.param("/readyz", 401, id="another path"),
+        pytest.param("/%6civez", 401, id="the same in other letters"),
+        pytest.param("/version", 401, id="what anonymous may otherwise read"),
+    ],
+)
+def test_anonymous_where_paths_are_named(path: str, status: int, tmp_path: Path) -> None:
+    file = tmp_path / "authentication.yaml"
+    file.write_text(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+        "anonymous: {enabled: true, conditions: [{path: /livez}]}\n"
+    )
+
+    async def body() -> None:
+        async with open_server(authentication=authentication_options(authentication_config=str(file))) as server:
+            assert (await server.get(path, via=connection())).status == status
+            assert (await server.get("/livez", token="bad", via=connection())).status == 401
+
+    asyncio.run(body())
+
+
+def test_who_is_impersonated_with_uid_and_extra_is_told_so(tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        headers = [("Impersonate-User", "ann"), ("Impersonate-Uid", "7"), ("Impersonate-Group", "dev"),
+                   ("Impersonate-Extra-Example.com%2fTeam", "a"), ("Impersonate-Extra-Example.com%2fTeam", "b")]  # fmt: skip
+        found = await who(way.server, via=way.server.admin, headers=headers)
+        assert found == {
+            "username": "ann",
+            "uid": "7",
+            "groups": ["dev", "system:authenticated"],
+            "extra": {"example.com/team": ["a", "b"]},
+        }
+        assert await who(way.server, via=way.server.admin, headers=headers[1:]) == 400
+
+    at_every_way(test, tmp_path)
+
+
+def test_where_everything_is_allowed_nobody_is_anonymous() -> None:
+    async def body() -> None:
+        async with open_server(authorization_mode="AlwaysAllow") as server:
+            assert (await server.get("/version", via=connection())).status == 401
+            assert (await server.get("/api/v1/secrets", via=server.user("bob"))).status == 200
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "value", ["Bearer  ", "Bearer   ", "Bearer", "Negotiate YWJj", "Digest username=jane", "bearer:x"]
+)
+def test_what_offers_no_credential_is_anonymous_and_never_a_refusal(value: str, tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        assert (await way.server.get("/version", via=connection(), headers=[("Authorization", value)])).status == 200
+        assert await who(way.server, headers=[("Authorization", f"Bearer  {FILE_TOKEN}")]) == 403, "two spaces"
+        after = [("Authorization", f"Bearer {FILE_TOKEN} and more")]
+        assert (await who(way.server, headers=after))["username"] == "filed", (
+            "what follows a second space is not looked at"
+        )
+        second = [("Authorization", "Negotiate x"), ("Authorization", f"Bearer {FILE_TOKEN}")]
+        assert await who(way.server, headers=second) == 403, "only the first header counts"
+
+    at_every_way(test, tmp_path)
