@@ -45,6 +45,9 @@ NOT_ASKED = NotMine("not-asked")
 """It would have to ask outside, and the credential was refused or accepted before."""
 
 
+Said = tuple[str, Verdict]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one authenticator said in the end."""
@@ -66,17 +69,21 @@ class Refusal:
 class Outcome:
     """Either `user` as told by `authenticator`, or nobody (401). `refusals` may accompany an acceptance (rule 1).
 
-    `steps`: what each who was asked said, in order; the operator reads them. `warnings` and `annotations` are those of the
-    acceptance.
+    `said`: what each who was asked said, by name and in order; `steps` are the same for the operator to read, made when somebody
+    wants them, because every request has an outcome. `warnings` and `annotations` are those of the acceptance.
     """
 
     user: UserInfo | None
     authenticator: str = ""
     audiences: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    steps: tuple[Step, ...] = ()
+    said: tuple[Said, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(Step(*one) for one in self.said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ def judge(
         return outcome
     rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, refused="")
     then = yield from _judged(rest, authenticators, views, now, audiences)
-    return replace(then, refusals=(*outcome.refusals, *then.refusals), steps=(*outcome.steps, *then.steps))
+    return replace(then, refusals=(*outcome.refusals, *then.refusals), said=(*outcome.said, *then.said))
 
 
 def _judged(
@@ -132,7 +139,7 @@ def _judged(
     audiences: Sequence[str],
 ) -> Chain:
     fallbacks: list[Authenticator] = []
-    steps: list[Step] = []
+    said: list[Said] = []
     waiting: list[tuple[int, Authenticator, Later]] = []
     shown_to_strangers = True
     for authenticator in authenticators:
@@ -141,13 +148,13 @@ def _judged(
             continue
         first = authenticator.authenticate(credentials, views, now, audiences)
         if isinstance(first, Later):
-            waiting.append((len(steps), authenticator, first))
-            steps.append(Step(authenticator.name, NOT_ASKED))
+            waiting.append((len(said), authenticator, first))
+            said.append((authenticator.name, NOT_ASKED))
             continue
-        verdict = _for_us(first, audiences)
-        steps.append(Step(authenticator.name, verdict))
+        verdict = first if isinstance(first, NotMine) else _for_us(first, audiences)
+        said.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
-            return _accepted(authenticator, verdict, steps)
+            return _accepted(authenticator, verdict, said)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.elsewhere:
             shown_to_strangers = False
     for place, authenticator, later in waiting if shown_to_strangers else ():
@@ -158,12 +165,12 @@ def _judged(
                 found = yield Pending(authenticator.name, later)
                 then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
         verdict = Rejected(UNDECIDED) if isinstance(then, Later) else _for_us(then, audiences)
-        steps[place] = Step(authenticator.name, verdict)
+        said[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
-            return _accepted(authenticator, verdict, steps)
+            return _accepted(authenticator, verdict, said)
         if isinstance(verdict, Rejected) and later.compute is not None:
             break  # judged here: nobody was asked who might merely have been down
-    return _nobody(credentials, fallbacks, steps, views, now, audiences)
+    return _nobody(credentials, fallbacks, said, views, now, audiences)
 
 
 def authenticate(
@@ -190,14 +197,14 @@ def _for_us(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
     return verdict
 
 
-def _accepted(authenticator: Authenticator, verdict: Accepted, steps: list[Step]) -> Outcome:
-    """`steps` hold the acceptance already."""
+def _accepted(authenticator: Authenticator, verdict: Accepted, said: list[Said]) -> Outcome:
+    """`said` holds the acceptance already."""
     return Outcome(
         with_authenticated(verdict.user),
         authenticator.name,
         verdict.audiences,
-        _refusals(steps) if len(steps) > 1 else (),
-        tuple(steps),
+        _refusals(said) if len(said) > 1 else (),
+        tuple(said),
         verdict.warnings,
         verdict.annotations,
     )
@@ -206,14 +213,14 @@ def _accepted(authenticator: Authenticator, verdict: Accepted, steps: list[Step]
 def _nobody(
     credentials: Credentials,
     fallbacks: Iterable[Authenticator],
-    steps: list[Step],
+    said: list[Said],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
 ) -> Outcome:
     if credentials.refused:
-        steps.append(Step(WEBSOCKET, Rejected(credentials.refused)))
-    refusals = _refusals(steps)
+        said.append((WEBSOCKET, Rejected(credentials.refused)))
+    refusals = _refusals(said)
     if not refusals and credentials.bearer is not None:
         refusals = (Refusal(BEARER, UNKNOWN_TOKEN),)
     if not refusals and credentials.basic is not None:
@@ -222,16 +229,14 @@ def _nobody(
         for authenticator in fallbacks:
             verdict = authenticator.authenticate(credentials, views, now, audiences)
             if isinstance(verdict, Accepted):
-                steps.append(Step(authenticator.name, verdict))
-                return _accepted(authenticator, verdict, steps)
-    return Outcome(None, refusals=refusals, steps=tuple(steps))
+                said.append((authenticator.name, verdict))
+                return _accepted(authenticator, verdict, said)
+    return Outcome(None, refusals=refusals, said=tuple(said))
 
 
-def _refusals(steps: Iterable[Step]) -> tuple[Refusal, ...]:
+def _refusals(said: Iterable[Said]) -> tuple[Refusal, ...]:
     return tuple(
-        Refusal(step.authenticator, step.verdict.reason, step.verdict.detail)
-        for step in steps
-        if isinstance(step.verdict, Rejected)
+        Refusal(name, verdict.reason, verdict.detail) for name, verdict in said if isinstance(verdict, Rejected)
     )
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import NOTHING_OFFERED, Outcome, Step, judge
+from mooring.authn.chain import NOTHING_OFFERED, Outcome, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter, source_of
 from mooring.authn.impersonation import Grant, read_impersonation
@@ -78,6 +78,9 @@ MAX_CUT_WARNING = 256
 """Characters left of each warning when all are too long together."""
 
 
+_NOT_JUDGED = Outcome(None)
+
+
 @dataclass(slots=True)
 class Context:
     """One request on its way."""
@@ -92,10 +95,8 @@ class Context:
     """The constrained way in which the impersonator was allowed to act as `user`, for the audit record."""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
-    authenticator: str = ""
-    """Who told `user`."""
-    steps: tuple[Step, ...] = ()
-    """What each authenticator said."""
+    outcome: Outcome = _NOT_JUDGED
+    """What the authenticators said."""
     why: str = ""
     """What decided that the request is refused, for the operator."""
     created: str = ""
@@ -209,7 +210,7 @@ class Pipeline:
         outcome = await self._judged(context, credentials)
         if outcome.user is None and await self._saw_more():
             outcome = await self._judged(context, credentials)
-        context.authenticator, context.steps = outcome.authenticator, outcome.steps
+        context.outcome = outcome
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
@@ -402,7 +403,7 @@ def _refused(context: Context, code: int, reason: str) -> Refusal:
         method=context.request.method,
         path=context.request.path,
         source=context.request.connection.source,
-        steps=context.steps,
+        steps=context.outcome.steps,
         why=context.why,
         user=user.username,
         groups=user.groups,

@@ -59,7 +59,7 @@ async def login(context: Context, services: Services) -> Response:
 
 def _trader(context: Context) -> UserInfo:
     """Who the credential is for. Raises ForbiddenError."""
-    accepted_by = context.authenticator
+    accepted_by = context.outcome.authenticator
     impersonating = context.impersonator is not None
     _refuse(context, rules.refusal(context.user, accepted_by, impersonating=impersonating))
     return rules.traded(context.user)
