@@ -67,8 +67,6 @@ TARPIT_PLACES = 512
 """Connections that may be kept waiting so; beyond it the refusal is immediate, because held connections cost memory too."""
 MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
-
-
 CHALLENGE: Header = (b"www-authenticate", b'Basic realm="kubernetes-master"')
 """With 401 where passwords are judged, as kube-apiserver did. Not to browsers (they send Sec-Fetch-Site): they would keep the
 password, and send it for every page that asks them to."""
