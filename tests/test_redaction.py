@@ -1,7 +1,8 @@
 """No minted secret comes out anywhere but where it was asked for (law 9).
 
 A real server with everything logged and audited is used rightly and wrongly; then everything that came out is searched:
-log, audit file, metrics, every reply, the command line in /proc.
+log, audit file, metrics, every reply, the command line in /proc. A second one has every way of authenticating turned on; there what
+`mooring config check` and `mooring auth explain` print is searched, too.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import Any
 
 import pytest
 
+from bench.ways import Ways, ways
 from mooring.trust.kubeconfigtext import parse
 from tests.support.liveserver import LiveServer, _await_ready, free_port
 
 PASSWORD = "correct-horse-battery-staple-42"
+ROOT = Path(__file__).parents[1]
 TOKEN_ID, TOKEN_SECRET = "a1b2c3", "s3cr3tpartoftok0"
 WRONG_SECRET = "wr0ngpartoftok3n"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -81,13 +84,16 @@ def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def started(root: Path) -> LiveServer:
+def started(root: Path, *more: str) -> LiveServer:
     port = free_port()
     data, log = root / "data", (root / "data.log").open("ab")
     command = [sys.executable, "-m", "mooring", "server", "-v", "-v", "--data-dir", str(data)]
     command += ["--bind-address", "127.0.0.1", "--secure-port", str(port), "--audit-log-path", str(root / "audit.log")]
+    command += more
     with log:
-        server = LiveServer(data, port, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        server = LiveServer(
+            data, port, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+        )
     try:
         _await_ready(server)
     except BaseException:
@@ -244,3 +250,136 @@ def test_the_search_would_find_a_secret_that_came_out(story: Story) -> None:
     assert len(story.minted) >= 15
     assert b"bootstrap-token-a1b2c3" in body, "names, the public half of a token among them, are told"
     assert b"authentication.mooring.dev/refused" in body, "refusals are told with their reason"
+
+
+# ── every way of authenticating ──────────────────────────────────────────────────────────────────────────────────
+
+LOGIN = "/mooring/v1/login"
+OPTION = "bind-passw0rd-of-the-directory"
+GUEST = f"""
+authenticators:
+- name: guest
+  class: tests.support.everyway:Guest
+  options: {{url: "ldaps://directory.example", bind-password: {OPTION}}}
+"""
+
+
+def mooring(*arguments: str, given: str = "") -> bytes:
+    """What a command prints, wherever it does."""
+    command = [sys.executable, "-m", "mooring", *arguments]
+    done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=ROOT, timeout=60, check=False)
+    assert b"Traceback" not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+def explained(story: Story, path: str, authorization: str) -> None:
+    """A refusal, and everything that can be asked about it."""
+    connection = http.client.HTTPSConnection("127.0.0.1", story.server.port, context=story.context(False), timeout=30)
+    connection.request("GET", path, headers={"Authorization": authorization})
+    answer = connection.getresponse()
+    story.replies.append(str(answer.getheaders()).encode() + answer.read())
+    name = answer.headers["audit-id"]
+    connection.close()
+    assert answer.status == 401, answer.status
+    story.replies.append(mooring("auth", "explain", name, "--kubeconfig", str(story.server.kubeconfig), "-o", "json"))
+    assert name.encode() in story.replies[-1]
+
+
+def use_every_way(story: Story, sent: Ways, root: Path) -> None:
+    tokens = {name: given[1] for name, given in sent.sent.items() if given[0] == "-token"}
+    for name, token in tokens.items():
+        story.mint(name, token.rpartition(".")[2][:60])
+        assert story.call("GET", "/version", admin=False, Authorization=bearer(token))[0] == 200, name
+        review = {"spec": {"token": token}, "kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1"}
+        status, _ = story.call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review, kept=False)
+        assert status == 201
+        file = root / "token"
+        file.write_text(token)
+        file.chmod(0o600)
+        told = mooring("auth", "explain", "--token-file", str(file), "--kubeconfig", str(story.server.kubeconfig))
+        assert b"accepted" in told, told
+        story.replies.append(told)
+    passwords = {"plain": "plain-password", "slow": "slow-password", "stone": "keyst0ne-passw0rd"}
+    for user, password in passwords.items():
+        story.mint(f"password of {user}", password)
+        story.mint(f"password of {user} as it is sent", b64(f"{user}:{password}").rstrip("="))
+        assert story.call("GET", "/version", admin=False, Authorization=f"Basic {b64(f'{user}:{password}')}")[0] == 200
+        kubeconfig = ("--kubeconfig", str(story.server.kubeconfig))
+        story.replies.append(mooring("auth", "explain", "--username", user, *kubeconfig, given=f"{password}\n"))
+    for user in ("plain", "slow"):
+        wrong = story.mint(f"wrong password of {user}", f"wr0ng-passw0rd-of-{user}")
+        explained(story, "/version", f"Basic {b64(f'{user}:{wrong}')}")
+    head, claims, signature = tokens["OpenID Connect"].split(".")
+    story.mint("claims of an ID token", claims[:60])
+    story.mint("signature of a forged ID token", signature[::-1][:60])
+    forged = bearer(f"{head}.{claims}.{signature[::-1]}")  # the webhook is asked about it, and accepts everybody
+    story.call("GET", "/version", admin=False, Authorization=forged)
+    explained(story, "/version", f"Basic {b64('no colon, but ' + passwords['plain'])}")
+
+
+def use_logins(story: Story, sent: Ways) -> None:
+    subject = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}
+    role = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "mooring:login"}
+    binding = {"metadata": {"name": "logins"}, "roleRef": role, "subjects": [subject]}
+    story.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    proof = bearer(sent.sent["OpenID Connect"][1])
+    status, body = story.call("POST", LOGIN, {}, admin=False, kept=False, Authorization=proof)
+    assert status in (200, 201), body
+    token = json.loads(body)["token"]
+    story.mint("token of a login", token.rpartition(".")[2][:60])
+    assert story.call("GET", "/version", admin=False, Authorization=bearer(token))[0] == 200
+    assert story.call("POST", LOGIN, {}, admin=False, Authorization=bearer(token))[0] == 403
+    story.call("POST", LOGIN, token.encode(), admin=False, Authorization=proof)
+
+
+def check_configurations(story: Story, sent: Ways, root: Path) -> None:
+    story.mint("an option of an authenticator of one's own", OPTION)
+    flags = iter(sent.flags)
+    lines = [f"{name.removeprefix('--')}: {value}" for name, value in zip(flags, flags, strict=True)]
+    whole, broken = root / "whole.yaml", root / "broken.yaml"
+    whole.write_text("\n".join([f"data-dir: {root / 'unused'}", *lines, GUEST]))
+    story.replies.append(mooring("config", "check", str(whole)))
+    for text in (
+        GUEST.replace("bind-password: ", "bind-password: ["),
+        GUEST.replace("everyway:Guest", "nowhere:Guest"),
+        GUEST.replace("name: guest", f"name: {OPTION}"),
+        GUEST.replace("options:", f"{OPTION}: 1\n  options:"),
+        f"oidc-client-id: [{OPTION}",
+        f"token-auth-file: {{a: {OPTION}}}",
+    ):
+        broken.write_text(text)
+        printed = mooring("config", "check", str(broken))
+        if f"name: {OPTION}" not in text and f"{OPTION}: 1" not in text:  # names of keys, and names, are told
+            story.replies.append(printed)
+    for name in ("tokens.csv", "passwords.csv"):
+        (root / name).write_text(f'{OPTION}\n{OPTION},"')
+    story.replies.append(mooring("config", "check", str(whole)))
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    root = tmp_path_factory.mktemp("everyway")
+    (root / "guest.yaml").write_text(GUEST)
+    with ways(root) as sent:
+        server = started(root, "--config", str(root / "guest.yaml"), *sent.flags)
+        try:
+            told = Story(server)
+            mint_keys(told)
+            use_every_way(told, sent, root)
+            use_logins(told, sent)
+            told.call("GET", "/metrics")
+            told.call("GET", "/debug/authentication/refusals")
+            told.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())
+            assert server.stop() == 0
+            check_configurations(told, sent, root)
+            yield told
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("outlet", ["the log", "the audit file", "the replies"])
+def test_no_secret_of_any_way_in_comes_out(every: Story, outlet: str) -> None:
+    came_out = outlets(every)[outlet]
+    assert came_out, f"{outlet} must not be empty, or nothing was shown"
+    assert [name for name, secret in every.minted.items() if secret.encode() in came_out] == []
+    assert len(every.minted) >= 20
