@@ -243,11 +243,14 @@ class Bench:
         self.row("idle memory", "422 MiB", "≤ 90 MiB", f"{statistics.median(memory):.0f} MiB")
 
     def watching(self, data: Path) -> None:
-        memory = []
+        memory, over_http2 = [], []
         for _ in range(self.runs):
             with server(data) as running:
                 memory.append(idlewatches.measure(running, self.say))
+            with server(data) as running:
+                over_http2.append(idlewatches.measure_http2(self.binary, running, self.say))
         self.row(*idlewatches.row(statistics.median(memory)))
+        self.row(*idlewatches.row_http2(statistics.median(over_http2)))
 
     def idle_watches(self) -> None:
         """The measurement of idle watches alone."""
@@ -292,6 +295,7 @@ class Bench:
         self.rate(
             running, "Secret GET, client certificate, kept alive", "2 400 /s", "≥ 7 000 /s", "-n", "20000", *secret
         )
+        self.rate(running, "Secret GET, client certificate, HTTP/2", "", "≥ 2 400 /s", "-http2", "-n", "20000", *secret)
         self.rate(
             running,
             "Secret GET, client certificate, new connection each",
@@ -360,6 +364,10 @@ class Bench:
                 str(writes),
                 *admin,
             )
+        self.rate(
+            running, "watch fan-out, 1,000 watchers over HTTP/2", "", "",
+            "-http2", "-mode", "watch", "-c", "1000", "-n", "10", *admin,
+        )  # fmt: skip
         self.resign(running, cluster_info)
         self.row(*fairness.row(fairness.measure(self.binary, running, self.runs, self.say)))
 

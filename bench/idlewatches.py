@@ -4,7 +4,8 @@ Rules kept here: every watch is a TLS 1.3 connection of its own with a client ce
 another by Python's `ssl`; none asks for anything else. A first few are opened and closed before, so that what a server makes once
 is not counted. What a client brings matters (docs/adr/0017): a post-quantum key share costs the server 7 kB for as long as the
 connection lasts, each further certificate 4 kB. Kubelets send their leaf alone; OpenSSL's client adds an authority that it finds
-in its store, so there is none in it here.
+in its store, so there is none in it here. Over HTTP/2 (docs/adr/0018) the watches are those of one process, opened by Go's client,
+which shares connections as client-go does.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import contextlib
 import resource
 import socket
 import ssl
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -75,6 +78,42 @@ def row(mib: float) -> tuple[str, str, str, str]:
     each = mib * (1 << 20) / WATCHES / 1000
     return (
         f"memory of {WATCHES:,} idle watches, TLS with client certificates",
+        "",
+        f"≤ {WANTED_MIB} MiB",
+        f"{mib:.1f} MiB, {each:.1f} kB each",
+    )
+
+
+@contextlib.contextmanager
+def _held(binary: Path, running: Server, watches: int) -> Iterator[None]:
+    command = [str(binary), "-server", running.url, "-mode", "hold", "-http2", "-c", str(watches)]
+    identity = ["-cert", str(running.data / "admin.crt"), "-key", str(running.data / "admin.key")]
+    with subprocess.Popen([*command, *identity], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        if not client.stdout.readline():
+            raise SystemExit("the watches of one HTTP/2 client did not open")
+        time.sleep(SETTLE_SECONDS)
+        yield
+        client.stdin.close()
+
+
+def measure_http2(binary: Path, running: Server, say: Callable[[str], None]) -> float:
+    """MiB that `WATCHES` idle watches of one HTTP/2 client add to a fresh server."""
+    say(f"{WATCHES:,} idle watches of one HTTP/2 client")
+    with _held(binary, running, WARM):
+        pass
+    time.sleep(SETTLE_SECONDS)
+    before = running.rss_mib
+    with _held(binary, running, WATCHES):
+        return running.rss_mib - before
+
+
+def row_http2(mib: float) -> tuple[str, str, str, str]:
+    """The line of the table."""
+    each = mib * (1 << 20) / WATCHES / 1000
+    return (
+        f"memory of {WATCHES:,} idle watches of one HTTP/2 client",
         "",
         f"≤ {WANTED_MIB} MiB",
         f"{mib:.1f} MiB, {each:.1f} kB each",

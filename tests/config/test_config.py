@@ -102,6 +102,8 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ({"authorization_mode": "AlwaysAllow", "anonymous_auth": False}, "anonymous_auth", False),
         ({"anonymous_auth": False}, "anonymous_auth", False),
         ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay", 3.0),
+        ({}, "http2_serving", True),
+        ({"disable_http2_serving": True}, "http2_serving", False),
         ({"anonymous_requests_per_second": 2.5}, "anonymous_per_second", 2.5),
     ],
     ids=str,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from OpenSSL import SSL
 
 from mooring.server import pipeline
 from tests.support.manualclock import settle
@@ -467,3 +469,41 @@ async def test_a_rule_for_one_name_is_no_rule_for_the_collection(server: Server)
     watch = await server.follow("/api/v1/watch/namespaces/default/secrets/mine", via=bob)
     assert watch.told == ["ADDED mine"]
     await watch.end()
+
+
+@pytest.mark.parametrize(
+    ("how", "farewell"),
+    [
+        pytest.param({"via": connection()}, True, id="anonymous"),
+        pytest.param({"token": "wrong"}, True, id="a bad token"),
+        pytest.param({}, False, id="the administrator"),
+        pytest.param(
+            {"headers": [("impersonate-user", "system:anonymous")]}, False, id="the administrator as anonymous"
+        ),
+    ],
+)
+@in_server
+async def test_an_http2_connection_ends_after_a_reply_to_nobody_in_particular(
+    server: Server, how: dict[str, Any], farewell: bool
+) -> None:
+    assert (await server.response("GET", "/version", **how)).farewell == farewell
+
+
+@pytest.mark.parametrize(("flags", "agreed"), [({}, b"h2"), ({"disable_http2_serving": True}, b"http/1.1")], ids=str)
+def test_http2_is_offered_unless_it_is_disabled(flags: dict[str, Any], agreed: bytes) -> None:
+    async def look() -> None:
+        async with open_server(**flags) as server:
+            tls, client = SSL.Connection(server.plane._context()), SSL.Context(SSL.TLS_CLIENT_METHOD)
+            client.set_alpn_protos([b"h2", b"http/1.1"])
+            peer = SSL.Connection(client)
+            tls.set_accept_state()
+            peer.set_connect_state()
+            for _ in range(4):
+                for one, other in ((peer, tls), (tls, peer)):
+                    with contextlib.suppress(SSL.WantReadError):
+                        one.do_handshake()
+                    with contextlib.suppress(SSL.WantReadError):
+                        other.bio_write(one.bio_read(1 << 16))
+            assert peer.get_alpn_proto_negotiated() == agreed
+
+    asyncio.run(look())

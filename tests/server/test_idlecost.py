@@ -14,8 +14,8 @@ from OpenSSL import SSL
 
 from mooring.server import http
 from mooring.server.http import Request, Response
-from mooring.server.listener import KEPT_BUFFER, renew_bios
-from mooring.server.tls import server_context
+from mooring.server.listener import KEPT_BUFFER
+from mooring.server.tls import renew_bios, server_context
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import reply, request, serving
 

@@ -180,8 +180,19 @@ def test_protocols_older_than_tls_1_2_are_refused(server: Served, tmp_path: Path
         server.client(tmp_path, context=context)
 
 
-@pytest.mark.parametrize(("offered", "chosen"), [(["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)], ids=str)
-def test_http_1_1_is_agreed_where_it_is_offered(
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        (["h2", "http/1.1"], "h2"),
+        (["http/1.1", "h2"], "h2"),
+        (["h2"], "h2"),
+        (["http/1.1"], "http/1.1"),
+        (["h3"], None),
+        ([], None),
+    ],
+    ids=str,
+)
+def test_the_protocol_is_agreed_on_by_alpn(
     server: Served, tmp_path: Path, offered: list[str], chosen: str | None
 ) -> None:
     context = server.context(tmp_path)
@@ -503,7 +514,7 @@ def test_one_source_holds_at_most_half_of_the_connections() -> None:
 
     def connected(source: str) -> tuple[TlsProtocol, bool]:
         protocol = TlsProtocol.__new__(TlsProtocol)
-        protocol.connection, protocol._waiting = Connection(source), 0
+        protocol.connection, protocol.waiting = Connection(source), 0
         return protocol, listening.admit(protocol)
 
     first, _ = connected("192.0.2.1")
@@ -518,7 +529,7 @@ def test_all_slow_readers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(listener, "MAX_UNSENT_IN_ALL", 100)
     listening = Listener(cast(Any, None), cast(Any, None))
     protocol = TlsProtocol.__new__(TlsProtocol)
-    protocol.connection, protocol._waiting = Connection("192.0.2.1"), 0
+    protocol.connection, protocol.waiting, protocol._above = Connection("192.0.2.1"), 0, 0
     protocol.tcp = cast(Any, SimpleNamespace(get_write_buffer_size=lambda: 101))
     listening.admit(protocol)
     listening.unsent = 101

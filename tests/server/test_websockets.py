@@ -392,7 +392,7 @@ def test_a_token_s_watch_leaves_a_record_of_101_without_the_token(house: House) 
 def test_the_request_s_headers_are_forgotten_while_the_watch_runs(house: House) -> None:
     token_house(house)
     with house.open(protocols=[protocol(TOKEN), PLAIN]):
-        connections: Any = house.served.application._state.connections
+        connections: Any = house.served.application.state.connections
         scopes = house.served.ask(lambda: [one.scope for one in connections])
         names = {name for scope in scopes for name, _ in scope["headers"]}
     assert names <= {b"user-agent"}

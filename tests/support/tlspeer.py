@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.server.http import Application, Finish, Handler, as_it_is
+from mooring.server.http2 import Http2
 from mooring.server.listener import Listener
 from mooring.server.tls import server_context
 from tests.support.testca import Pair, ThrowawayCA
@@ -31,8 +32,9 @@ class Served:
         self.ca = ca
         serving = ca.server()
         self.application = Application(handler, finish)
-        context = server_context([serving.certificate], serving.key, [ca.certificate])
-        self.listener = Listener(context, self.application.protocol, **limits)
+        context = server_context([serving.certificate], serving.key, [ca.certificate], http2=True)
+        self.http2 = Http2(self.application)
+        self.listener = Listener(context, self.application.protocol, make_http2=self.http2.protocol, **limits)
         self.loop = asyncio.new_event_loop()
         self.port = 0
 

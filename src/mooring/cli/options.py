@@ -214,6 +214,15 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
         default="0s",
         show_default=True,
     ),
+    flag(
+        "--disable-http2-serving",
+        "Speak HTTP/1.1 only, also with clients that offer HTTP/2.",
+        type=bool,
+        is_flag=False,
+        flag_value="true",
+        default=False,
+        show_default=True,
+    ),
 )
 
 
@@ -247,6 +256,7 @@ def server_configuration(
     audit_log_maxbackup: int,
     audit_log_maxage: int,
     shutdown_delay_duration: timedelta,
+    disable_http2_serving: bool,
     **authentication: Any,
 ) -> ServerConfig:
     """The checked configuration that server flags mean; `authentication` are those of `authoptions` and
@@ -276,6 +286,7 @@ def server_configuration(
         audit_log_maxbackup=audit_log_maxbackup,
         audit_log_maxage=audit_log_maxage,
         shutdown_delay_duration=shutdown_delay_duration,
+        disable_http2_serving=disable_http2_serving,
         authentication=authoptions.read(
             {
                 **authentication,

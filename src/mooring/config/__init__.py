@@ -151,6 +151,7 @@ class ServerConfig:
     tls_cert_file: str = ""
     """The serving certificate, with its chain; "" for one of the cluster's own CA."""
     tls_private_key_file: str = ""
+    http2_serving: bool = True
     authentication: AuthenticationOptions = NOTHING_SAID
     service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID
 
@@ -181,6 +182,7 @@ def server_config(
     shutdown_delay_duration: timedelta = timedelta(0),
     tls_cert_file: str = "",
     tls_private_key_file: str = "",
+    disable_http2_serving: bool = False,
     authentication: AuthenticationOptions = NOTHING_SAID,
     service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID,
 ) -> ServerConfig:
@@ -246,6 +248,7 @@ def server_config(
         shutdown_delay=shutdown_delay_duration.total_seconds(),
         tls_cert_file=tls_cert_file,
         tls_private_key_file=tls_private_key_file,
+        http2_serving=not disable_http2_serving,
         authentication=authentication,
         service_accounts=service_accounts,
     )

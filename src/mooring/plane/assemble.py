@@ -46,6 +46,7 @@ from mooring.server.compress import Compression
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.health import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.http import Application
+from mooring.server.http2 import Http2
 from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
@@ -202,7 +203,12 @@ class Plane:
             metrics=self._metrics,
         )
         self._application = Application(pipeline, Compression().applied)
-        self._listener = Listener(self._context(), self._application.protocol, max_connections=affordable_connections())
+        self._listener = Listener(
+            self._context(),
+            self._application.protocol,
+            make_http2=Http2(self._application).protocol,
+            max_connections=affordable_connections(),
+        )
         api = RegistryApi(self.registry, decide, clock)
         controllers = build(
             ControllerSettings(
@@ -220,7 +226,8 @@ class Plane:
 
     def _context(self) -> SSL.Context:
         """For new connections: what this server shows, and whose certificates it asks for."""
-        return server_context(self._serving.chain, self._serving.key, self._authentication.bundles.every)
+        serving, bundles = self._serving, self._authentication.bundles
+        return server_context(serving.chain, serving.key, bundles.every, http2=self._config.http2_serving)
 
     async def _follow_bundles(self) -> None:
         self._authentication.bundles.changed = self._bundles_changed

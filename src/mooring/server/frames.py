@@ -9,11 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-
-from mooring.server.listener import TlsTransport
+from typing import Protocol
 
 MAX_FRAME_BACKLOG = 8 << 20
 """A watcher with this much unsent is ended; it will list again, as after any lost watch."""
+
+
+class Outlet(Protocol):
+    """What takes the bytes: a connection, or one stream of it."""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the client has not taken."""
+
+    def is_closing(self) -> bool:
+        """Whether nobody reads any more."""
+
+    def write(self, data: bytes) -> None:
+        """Send `data`."""
+
+    def abort(self) -> None:
+        """End it at once."""
 
 
 class Frames:
@@ -21,7 +37,7 @@ class Frames:
 
     __slots__ = ("_transport", "allowance", "ended")
 
-    def __init__(self, transport: TlsTransport) -> None:
+    def __init__(self, transport: Outlet) -> None:
         self._transport = transport
         self.allowance = MAX_FRAME_BACKLOG
         """Bytes that may wait unsent; the initial state of a watch is added, because nobody is late with that yet."""

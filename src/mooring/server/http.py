@@ -173,6 +173,8 @@ class Response:
     headers: tuple[Header, ...] = (JSON,)
     stream: Streamer | None = None
     at_once: bool = False
+    farewell: bool = False
+    """It went to nobody in particular: an HTTP/2 connection takes no more requests after it."""
     switch: Callable[[TlsTransport], Switched] | None = None
     """What the connection becomes when `status` is 101 and `stream` goes on in another protocol."""
 
@@ -399,34 +401,39 @@ class Application:
             proxy_headers=False,  # X-Forwarded-For is anybody's claim: limits and audit use the real peer
         )
         self._config.load()
-        self._state = ServerState()
+        self.state = ServerState()
+        """The connections there are, and the requests that are being answered."""
 
     def protocol(self) -> Protocol:
         """A protocol for one new connection."""
-        return Protocol(self._config, self._state)
+        return Protocol(self._config, self.state)
 
     @property
     def in_flight(self) -> int:
-        return len(self._state.tasks)
+        return len(self.state.tasks)
 
     async def drain(self, seconds: float) -> None:
         """Ask every connection to finish its request and close; return when all have, or after `seconds`."""
-        for protocol in tuple(self._state.connections):
+        for protocol in tuple(self.state.connections):
             protocol.shutdown()
-        pending = {task for task in self._state.tasks if not task.done()}
+        pending = {task for task in self.state.tasks if not task.done()}
         if pending:
             await asyncio.wait(pending, timeout=seconds)
+
+    async def answer(self, request: Request) -> Response:
+        """The reply to one request, as it is sent."""
+        response = await self._handler(request)
+        return response if response.stream is not None else await self._finish(request, response)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         transport: TlsTransport = scope["state"]["transport"]
         request = Request(
             scope["method"], scope["path"], scope["query_string"], scope["headers"], transport.connection, receive
         )
-        response = await self._handler(request)
+        response = await self.answer(request)
         if response.stream is not None:
             await _streamed(response, response.stream, scope, send)
             return
-        response = await self._finish(request, response)
         body = response.body
         pieces = (body,) if isinstance(body, bytes) else body
         length = sum(map(len, pieces))

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from cryptography.hazmat.bindings.openssl.binding import Binding
-from OpenSSL import SSL, crypto
+from OpenSSL import SSL
 
 from mooring.pki.verify import MAX_CHAIN
+from mooring.server.tls import der, renew_bios
 
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
@@ -85,6 +85,13 @@ class TlsTransport(asyncio.Transport):
         """Bytes accepted for this client that the kernel has not taken yet."""
         return self._outer.tcp.get_write_buffer_size()
 
+    def hold(self, octets: int) -> bool:
+        """Count bytes that wait above this (negative: that do no more). False when it is too much: the client is cut off."""
+        if self._outer.hold(octets):
+            return True
+        self.abort()
+        return False
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "sslcontext":
             return self._outer.context
@@ -147,7 +154,9 @@ class TlsProtocol(asyncio.Protocol):
         self._transport: TlsTransport | None = None
         self._paused = False
         self._held: list[bytes] = []
-        self._waiting = 0
+        self.waiting = 0
+        """Bytes the client had not taken at the last write."""
+        self._above = 0
         self._swollen = True  # by the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -194,7 +203,7 @@ class TlsProtocol(asyncio.Protocol):
             self._deadline = None
         self.connection.chain = self._listener.chain_of(self._tls)
         self._transport = TlsTransport(self)
-        self.inner = self._listener.make_protocol()
+        self.inner = self._listener.protocol_for(self._tls)
         self.inner.connection_made(self._transport)
         return True
 
@@ -216,8 +225,7 @@ class TlsProtocol(asyncio.Protocol):
         """Encrypt `data` and pass it to the kernel, in pieces."""
         if self.tcp.is_closing():
             return
-        if self.tcp.get_write_buffer_size() > MAX_UNSENT or self._listener.is_overfull():
-            self._listener.cut_off += 1
+        if self._is_too_much(self.tcp.get_write_buffer_size()):
             self.tcp.abort()
             return
         try:
@@ -233,9 +241,24 @@ class TlsProtocol(asyncio.Protocol):
                 self._swollen = not renew_bios(self._tls)
         except SSL.Error:
             self.tcp.abort()
-        waiting = self.tcp.get_write_buffer_size()
-        self._listener.unsent += waiting - self._waiting
-        self._waiting = waiting
+        waiting = self.unsent
+        self._listener.unsent += waiting - self.waiting
+        self.waiting = waiting
+
+    def _is_too_much(self, waiting: int) -> bool:
+        if waiting <= MAX_UNSENT and not self._listener.is_overfull():
+            return False
+        self._listener.cut_off += 1
+        return True
+
+    def hold(self, octets: int) -> bool:
+        """See `TlsTransport.hold`."""
+        if octets > 0 and self._is_too_much(self._above):
+            return False
+        self._above += octets
+        self.waiting += octets
+        self._listener.unsent += octets
+        return True
 
     def _send_pending(self) -> None:
         try:
@@ -254,15 +277,15 @@ class TlsProtocol(asyncio.Protocol):
                 pass  # the peer is gone already; there is nobody to say goodbye to
             self.tcp.close()
 
-    @property
-    def waiting(self) -> int:
-        """Bytes the kernel had not taken at the last write."""
-        return self._waiting
-
     def settle(self) -> int:
         """The same as of now."""
-        self._waiting = self.tcp.get_write_buffer_size()
-        return self._waiting
+        self.waiting = self.unsent
+        return self.waiting
+
+    @property
+    def unsent(self) -> int:
+        """Bytes for this client that the kernel has not taken: those encrypted, and those that wait above."""
+        return self.tcp.get_write_buffer_size() + self._above
 
     def pause_reading(self) -> None:
         if not self._paused:
@@ -317,17 +340,20 @@ def affordable_connections() -> int:
 
 
 class Listener:
-    """One listening address. `make_protocol()` builds the protocol that gets the plain bytes of each connection."""
+    """One listening address. `make_protocol()` builds the protocol that gets the plain bytes of each connection, `make_http2()`
+    that of clients which ask for HTTP/2, when the context offers it."""
 
     def __init__(
         self,
         context: SSL.Context,
         make_protocol: Callable[[], asyncio.BaseProtocol],
         *,
+        make_http2: Callable[[], asyncio.BaseProtocol] | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.context = context
-        self.make_protocol = make_protocol
+        self._make_protocol = make_protocol
+        self._make_http2 = make_http2
         self.max_connections = max_connections
         self.connections: set[TlsProtocol] = set()
         self.refused = 0
@@ -347,6 +373,12 @@ class Listener:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound = self._server.sockets[0].getsockname()
         return int(bound[1])
+
+    def protocol_for(self, tls: SSL.Connection) -> asyncio.BaseProtocol:
+        """The protocol that the handshake agreed on."""
+        if self._make_http2 is not None and tls.get_alpn_proto_negotiated() == b"h2":
+            return self._make_http2()
+        return self._make_protocol()
 
     def admit(self, protocol: TlsProtocol) -> bool:
         """Whether one more connection fits: in all, and of its source, which may hold half of them."""
@@ -389,7 +421,7 @@ class Listener:
             await asyncio.sleep(FLUSH_LOOK_SECONDS)
 
     def _unsent(self) -> bool:
-        return any(protocol.tcp.get_write_buffer_size() for protocol in self.connections)
+        return any(protocol.unsent for protocol in self.connections)
 
     def abort_all(self) -> None:
         """Cut what is left after the drain."""
@@ -405,8 +437,8 @@ class Listener:
         leaf = tls.get_peer_certificate()
         if leaf is None:
             return ()
-        proved = _der(leaf)
-        rest = [_der(certificate) for certificate in (tls.get_peer_cert_chain() or ())[: MAX_CHAIN - 1]]
+        proved = der(leaf)
+        rest = [der(certificate) for certificate in (tls.get_peer_cert_chain() or ())[: MAX_CHAIN - 1]]
         if not rest:
             return self._chains.get(proved, (proved,))
         chain = (proved, *rest)
@@ -416,25 +448,3 @@ class Listener:
                 del self._chains[next(iter(self._chains))]
             self._chains[proved] = chain
         return chain
-
-
-def renew_bios(tls: SSL.Connection) -> bool:
-    """Give back the buffers of both memory BIOs; False, and nothing happens, while something is in them.
-
-    pyOpenSSL has no name for this: its three attributes are replaced as its constructor sets them.
-    """
-    lib, memory = Binding.lib, Binding.ffi.new("char **")
-    held = (tls._into_ssl, tls._from_ssl)  # noqa: SLF001 - see above
-    if any(lib.BIO_get_mem_data(bio, memory) for bio in held):
-        return False
-    incoming, outgoing = lib.BIO_new(lib.BIO_s_mem()), lib.BIO_new(lib.BIO_s_mem())
-    if Binding.ffi.NULL in (incoming, outgoing):
-        raise MemoryError
-    lib.SSL_set_bio(tls._ssl, incoming, outgoing)  # noqa: SLF001 - it frees the old ones and owns the new ones
-    tls._into_ssl, tls._from_ssl = incoming, outgoing  # noqa: SLF001 - see above
-    return True
-
-
-def _der(certificate: crypto.X509) -> bytes:
-    # As OpenSSL holds it, not parsed anew: what a stricter parser refuses is a 401 of the authenticator, not an exception here.
-    return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)

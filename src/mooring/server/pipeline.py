@@ -184,6 +184,7 @@ class Pipeline:
             headers.append(CHALLENGE)
         headers += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in _bounded(context.warnings)]
         response.headers = tuple(headers)
+        response.farewell = context.impersonator is None and context.user.username in ("", ANONYMOUS)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
             self._audit.finished(context, response.status, reason, response, panic)

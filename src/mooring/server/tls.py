@@ -6,6 +6,7 @@ Rules kept here:
   callback accepts everything and `mooring.authn.clientcert` verifies the chain afterwards (docs/adr/0003).
 * The names of the client CAs are advertised, so that clients with several certificates pick the right one.
 * TLS 1.2 is the floor, tickets stay on: a handshake is the price of a join.
+* HTTP/2 is agreed on by ALPN with who offers it, whatever else they offer; otherwise HTTP/1.1 (docs/adr/0018).
 * A context is immutable once in use; new material means a new context for new connections.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL, crypto
 
 from mooring.errors import ConfigError
@@ -34,8 +36,16 @@ def _http_1_1(_: SSL.Connection, offered: list[bytes]) -> bytes | Any:
     return b"http/1.1" if b"http/1.1" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
 
 
+def _http_2(tls: SSL.Connection, offered: list[bytes]) -> bytes | Any:
+    return b"h2" if b"h2" in offered else _http_1_1(tls, offered)
+
+
 def server_context(
-    chain: Sequence[x509.Certificate], key: PrivateKey, client_cas: Sequence[x509.Certificate]
+    chain: Sequence[x509.Certificate],
+    key: PrivateKey,
+    client_cas: Sequence[x509.Certificate],
+    *,
+    http2: bool = False,
 ) -> SSL.Context:
     """A context that presents `chain` (leaf first). Raises ConfigError when key and certificate do not belong together."""
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
@@ -55,5 +65,27 @@ def server_context(
     context.set_verify(SSL.VERIFY_PEER, _accept_for_later)
     for authority in client_cas:
         context.add_client_ca(authority)
-    context.set_alpn_select_callback(_http_1_1)
+    context.set_alpn_select_callback(_http_2 if http2 else _http_1_1)
     return context
+
+
+def renew_bios(tls: SSL.Connection) -> bool:
+    """Give back the buffers of both memory BIOs; False, and nothing happens, while something is in them.
+
+    pyOpenSSL has no name for this: its three attributes are replaced as its constructor sets them.
+    """
+    lib, memory = Binding.lib, Binding.ffi.new("char **")
+    held = (tls._into_ssl, tls._from_ssl)  # noqa: SLF001 - see above
+    if any(lib.BIO_get_mem_data(bio, memory) for bio in held):
+        return False
+    incoming, outgoing = lib.BIO_new(lib.BIO_s_mem()), lib.BIO_new(lib.BIO_s_mem())
+    if Binding.ffi.NULL in (incoming, outgoing):
+        raise MemoryError
+    lib.SSL_set_bio(tls._ssl, incoming, outgoing)  # noqa: SLF001 - it frees the old ones and owns the new ones
+    tls._into_ssl, tls._from_ssl = incoming, outgoing  # noqa: SLF001 - see above
+    return True
+
+
+def der(certificate: crypto.X509) -> bytes:
+    """As OpenSSL holds it, not parsed anew: what a stricter parser refuses is a 401 of the authenticator, not an exception."""
+    return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)

@@ -1,0 +1,276 @@
+"""One request and its reply on an HTTP/2 connection: the body as it comes, the reply as the client takes it.
+
+Rules kept here: small, because a watch keeps one for an hour; no piece of a reply is copied until it is sent; whoever waits here is
+woken when the client goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.settings import SettingCodes
+from hpack import HeaderTuple, NeverIndexedHeaderTuple
+from httptools import HttpParserInvalidURLError, parse_url
+
+from mooring.server.frames import Frames
+from mooring.server.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response
+from mooring.server.listener import Connection
+
+MAX_STREAMS = 250
+"""Requests and watches of one connection at a time: Go's default. kube-apiserver's 100 would need ten connections for a thousand
+watches, and each costs as much as four streams; what one connection may make the server hold stays small beside it."""
+STREAM_WINDOW = 256 << 10
+"""Bytes of a body that may come before somebody reads it: 99 of 100 bodies are smaller (kube-apiserver's own choice)."""
+TABLE = 4096
+"""Bytes of headers that each side remembers of the other's: RFC 9113's default. Each reply looks through ours."""
+SWEEP = 64
+"""h2 looks at every stream to count the open ones; we count ourselves, and let it look for closed ones this seldom."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
+"""What HTTP/1.1's parser lets through and could be meant here."""
+_CONFIG = H2Configuration(
+    client_side=False,
+    header_encoding=None,
+    validate_outbound_headers=False,  # `_reply_headers` writes what is valid; it would cost a tenth of each request
+    normalize_outbound_headers=False,
+)
+_REPEATED = frozenset({b"content-type", b"cache-control", b"content-encoding", b"vary", b"www-authenticate"})
+"""What the client is to remember: anything else would only push these out of its table."""
+_OF_A_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+
+
+class H2(H2Connection):
+    """h2's, without its memory of 65 536 closed streams and its count of open ones at each request."""
+
+    MAX_CLOSED_STREAMS = 4 * MAX_STREAMS
+    DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES
+
+    def __init__(self) -> None:
+        super().__init__(_CONFIG)
+        self._until_sweep = SWEEP
+        self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = MAX_STREAMS
+        self.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = STREAM_WINDOW
+        self.local_settings.acknowledge()  # before anything is sent: they hold from the first frame
+
+    def bound_tables(self) -> None:
+        """Remember no more than usual of what was sent, however much more the client would."""
+        if self.encoder.header_table_size > TABLE:
+            self.encoder.header_table_size = TABLE
+
+    @property
+    def open_inbound_streams(self) -> int:
+        """None, as far as h2 is concerned: beyond the limit a stream is refused here, and not the connection."""
+        self._until_sweep -= 1
+        if not self._until_sweep:
+            self._until_sweep = SWEEP
+            self._open_streams(1)
+        return 0
+
+
+class Link(Protocol):
+    """The connection, as far as a stream needs it."""
+
+    def read(self, number: int, octets: int) -> None:
+        """So much of a body was taken."""
+
+    def send_now(self, stream: Stream, data: bytes) -> bool:
+        """Send `data`, and the end of the reply when it is over; False, and nothing happens, when it must wait."""
+
+    def hold(self, octets: int) -> bool:
+        """Count what waits; False when that is too much for this connection, which ends."""
+
+    def wants_to_send(self, stream: Stream) -> None:
+        """It has something that waits."""
+
+    def cut(self, stream: Stream) -> None:
+        """Give it up."""
+
+
+class Stream:
+    """One request and its reply; of a reply that goes on, what its `Frames` write to."""
+
+    __slots__ = (
+        "_ended",
+        "_is_over",
+        "_pieces",
+        "_unsent",
+        "_wake",
+        "frames",
+        "is_mute",
+        "is_served",
+        "link",
+        "number",
+        "waiting",
+    )
+
+    def __init__(self, link: Link, number: int) -> None:
+        self.link = link
+        self.number = number
+        self.frames: Frames | None = None
+        self.waiting = 0
+        """Bytes of the reply that are not sent."""
+        self.is_mute = False
+        """The client is not there, or wants no body."""
+        self._unsent: deque[memoryview] | None = None
+        self._is_over = False  # nothing is added to the reply
+        self._pieces: list[tuple[bytes, int]] | None = None
+        self._ended = False  # nothing is added to the request
+        self.is_served = False
+        """Its handler has come to its end."""
+        self._wake: asyncio.Future[None] | None = None
+
+    # The request
+
+    def arrived(self, data: bytes, octets: int) -> None:
+        """A piece of the body, which took `octets` of the windows."""
+        if self._pieces is None:
+            self._pieces = []
+        self._pieces.append((data, octets))
+        self._woken()
+
+    def ended(self) -> None:
+        """The request is whole."""
+        self._ended = True
+        self._woken()
+
+    @property
+    def unread(self) -> int:
+        """Octets of the windows that unread pieces hold."""
+        return sum(octets for _, octets in self._pieces or ())
+
+    @property
+    def is_whole(self) -> bool:
+        return self._ended
+
+    async def receive(self) -> dict[str, Any]:
+        """The next piece of the body, as ASGI has it."""
+        while not (self._pieces or self._ended or self.is_mute):
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        if self.is_mute:
+            return {"type": "http.disconnect"}
+        if not self._pieces:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        pieces, self._pieces = self._pieces, None
+        self.link.read(self.number, sum(octets for _, octets in pieces))
+        body = pieces[0][0] if len(pieces) == 1 else b"".join(data for data, _ in pieces)
+        return {"type": "http.request", "body": body, "more_body": not self._ended}
+
+    def _woken(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+        self._wake = None
+
+    # The reply
+
+    def is_closing(self) -> bool:
+        return self.is_mute
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the body as soon as the client takes it."""
+        if self.is_mute or not data:
+            return
+        if self._unsent is None and self.link.send_now(self, data):
+            return
+        if self.link.hold(len(data)):
+            if self._unsent is None:
+                self._unsent = deque()
+            self._unsent.append(memoryview(data))
+            self.waiting += len(data)
+            self.link.wants_to_send(self)
+
+    def finish(self, data: bytes = b"", *, said: bool = False) -> None:
+        """The rest of the body, and its end; `said`: the client knows that there is none."""
+        self._is_over = True
+        if self.is_mute or said:
+            return
+        if self._unsent is None and self.link.send_now(self, data):
+            return
+        if data:
+            self.write(data)
+        else:
+            self.link.wants_to_send(self)
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    @property
+    def is_sent(self) -> bool:
+        """Nothing is left to say."""
+        return self.is_mute or (self._is_over and self._unsent is None)
+
+    def next_piece(self, size: int) -> memoryview:
+        """Up to `size` of what waits; it is sent."""
+        if self._unsent is None:
+            return memoryview(b"")
+        piece = self._unsent[0]
+        if len(piece) <= size:
+            self._unsent.popleft()
+            if not self._unsent:
+                self._unsent = None
+        else:
+            self._unsent[0] = piece[size:]
+            piece = piece[:size]
+        self.waiting -= len(piece)
+        return piece
+
+    def abort(self) -> None:
+        """Give this stream up: its reader is too far behind."""
+        self.link.cut(self)
+
+    def lost(self) -> None:
+        """The client is gone, or does not want this any more."""
+        self.is_mute = True
+        self._ended = True
+        self._pieces = None
+        self._unsent = None
+        self.waiting = 0
+        self._woken()
+        if self.frames is not None:
+            self.frames.lost()
+
+
+class DataFrames(Frames):
+    """A reply that goes on: each write is DATA, without a coding."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None:
+        self._send(data)
+
+
+def request_of(sent: Sequence[Header], connection: Connection, stream: Stream) -> tuple[Request, int]:
+    """The request, and the status with which it is refused unheard, or 0."""
+    pseudo = {name: value for name, value in sent if name[:1] == b":"}
+    headers = [(name, value) for name, value in sent if name[:1] != b":"]
+    if b":authority" in pseudo and not any(name == b"host" for name, _ in headers):
+        headers.insert(0, (b"host", pseudo[b":authority"]))
+    method, path, query, refusal = pseudo[b":method"].decode("latin-1"), "", b"", 0
+    try:
+        url = parse_url(pseudo.get(b":path", b""))
+        path, query = unquote(url.path.decode("ascii")), url.query or b""
+    except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # without a path it is None
+        refusal = 400
+    if method not in METHODS:
+        refusal = 400
+    if len(headers) > MAX_HEADERS:
+        refusal = 431
+    return Request(method, path, query, headers, connection, stream.receive), refusal
+
+
+def reply_headers(response: Response, length: int | None) -> list[HeaderTuple]:
+    """As HTTP/2 has them: in lower case, and none that is about a connection."""
+    headers = [HeaderTuple(b":status", b"%d" % response.status)]
+    for name, value in response.headers:
+        name = name.lower()
+        if name not in _OF_A_CONNECTION:
+            headers.append((HeaderTuple if name in _REPEATED else NeverIndexedHeaderTuple)(name, value))
+    if length is not None and response.status != 304:
+        headers.append(NeverIndexedHeaderTuple(b"content-length", b"%d" % length))
+    return headers

@@ -1,0 +1,619 @@
+"""HTTP/2 by ALPN: requests and replies, streams and how they end, slow readers, the end of a connection (docs/adr/0018)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from h2.errors import ErrorCodes
+from h2.events import PingAckReceived, RemoteSettingsChanged
+from h2.settings import SettingCodes
+
+from mooring.errors import RequestEntityTooLargeError
+from mooring.server import http2, http2guard, http2stream, listener
+from mooring.server.frames import Frames
+from mooring.server.http import Handler, Request, Response
+from mooring.wire.codec import MAX_BODY
+from tests.support.http2peer import Peer, Reply, peer
+from tests.support.testca import ThrowawayCA
+from tests.support.tlspeer import PATIENCE, Served, serving
+
+LARGE = 4 << 20
+
+
+@pytest.fixture(scope="module")
+def ca() -> ThrowawayCA:
+    return ThrowawayCA()
+
+
+class House:
+    """A handler that does what the path says, and what tests want to know of it."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Semaphore(0)
+        self.began = threading.Semaphore(0)
+        self.open: list[Frames] = []
+        self.gate: asyncio.Event | None = None
+
+    async def __call__(self, request: Request) -> Response:
+        answer: Handler = getattr(self, request.path.split("/")[1] or "tell")
+        return await answer(request)
+
+    async def tell(self, request: Request) -> Response:
+        body = await request.body()
+        seen = {
+            "method": request.method,
+            "path": request.path,
+            "query": request.query_string.decode(),
+            "headers": [[name.decode(), value.decode("latin-1")] for name, value in request.headers],
+            "size": len(body),
+            "digest": hashlib.sha256(body).hexdigest(),
+        }
+        return Response(200, json.dumps(seen).encode())
+
+    async def limited(self, request: Request) -> Response:
+        try:
+            await request.body()
+        except RequestEntityTooLargeError as error:
+            return Response(413, str(error).encode())
+        return Response(200)
+
+    async def unread(self, request: Request) -> Response:
+        return Response(401, b"no")
+
+    async def headers(self, request: Request) -> Response:
+        sent = (
+            (b"Connection", b"close"),
+            (b"transfer-encoding", b"chunked"),
+            (b"keep-alive", b"5"),
+            (b"X-Mine", b"yes"),
+        )
+        lower = tuple((name.lower(), value) for name, value in sent)
+        return Response(200, b"x", (*lower, (b"audit-id", b"1")))
+
+    async def nothing(self, request: Request) -> Response:
+        return Response(int(request.path.rpartition("/")[2]))
+
+    async def large(self, request: Request) -> Response:
+        return Response(200, [b"x" * 100_000] * 40 + [b""])
+
+    async def farewell(self, request: Request) -> Response:
+        return Response(200, b"bye", farewell=True)
+
+    async def farewatch(self, request: Request) -> Response:
+        response = await self.watch(request)
+        response.farewell = True
+        return response
+
+    async def broken(self, request: Request) -> Response:
+        raise RuntimeError("a bug")
+
+    async def late(self, request: Request) -> Response:
+        if self.gate is None:
+            self.gate = asyncio.Event()
+        self.began.release()
+        await self.gate.wait()
+        self.ended.release()
+        return Response(200, b"late", at_once=True)
+
+    async def watch(self, request: Request) -> Response:
+        async def stream(frames: Frames) -> None:
+            self.open.append(frames)
+            frames.write(b"first\n")
+            self.began.release()
+            await frames.ended
+            self.ended.release()
+
+        return Response(200, stream=stream)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def served(ca: ThrowawayCA, house: House) -> Iterator[Served]:
+    with serving(ca, house) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served: Served, tmp_path: Path) -> Iterator[Peer]:
+    with peer(served, tmp_path) as connected:
+        yield connected
+
+
+def link(served: Served) -> Any:
+    """The server's side of the only connection."""
+    (only,) = served.listener.connections
+    return only.inner
+
+
+def write(served: Served, house: House, data: bytes, number: int = 0) -> None:
+    served.ask(lambda: house.open[number].write(data))
+
+
+# -- requests and replies ----------------------------------------------------------------------------------------
+
+
+def test_the_settings_say_what_is_allowed(client: Peer) -> None:
+    client.until(lambda: any(isinstance(event, RemoteSettingsChanged) for event in client.events))
+    settings = client.h2.remote_settings
+    assert settings[SettingCodes.MAX_CONCURRENT_STREAMS] == http2stream.MAX_STREAMS == 250
+    assert settings[SettingCodes.INITIAL_WINDOW_SIZE] == 256 << 10
+    assert settings[SettingCodes.MAX_HEADER_LIST_SIZE] == 64 << 10
+    assert settings[SettingCodes.MAX_FRAME_SIZE] == 16_384
+    client.until(lambda: client.h2.outbound_flow_control_window == 1 << 20)
+
+
+def test_a_request_is_seen_as_over_http_1_1(client: Peer) -> None:
+    reply = client.get("/tell/a%20b?x=1&y=%20", headers=[("accept", "*/*"), ("x-empty", "")])
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    assert int(reply.headers["content-length"]) == len(reply.body)
+    seen = json.loads(reply.body)
+    assert (seen["method"], seen["path"], seen["query"]) == ("GET", "/tell/a b", "x=1&y=%20")
+    assert seen["headers"] == [["host", "localhost"], ["accept", "*/*"], ["x-empty", ""]]
+
+
+def test_a_host_that_is_said_is_kept(client: Peer) -> None:
+    assert json.loads(client.get(headers=[("host", "localhost")]).body)["headers"] == [["host", "localhost"]]
+
+
+def test_headers_about_the_connection_are_not_sent(client: Peer) -> None:
+    assert client.get("/headers").headers == {":status": "200", "x-mine": "yes", "audit-id": "1", "content-length": "1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "length"),
+    [("/tell", "HEAD", True), ("/nothing/304", "GET", False), ("/nothing/200", "GET", True), ("/watch", "HEAD", False)],
+)
+def test_a_reply_without_a_body_ends_with_its_headers(client: Peer, path: str, method: str, length: bool) -> None:
+    reply = client.get(path, method)
+    assert (reply.body, reply.ended, reply.reset) == (b"", True, None)
+    assert ("content-length" in reply.headers) == length
+    assert client.get().status == 200
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 300_000, MAX_BODY], ids=str)
+def test_a_body_arrives_whole(client: Peer, size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    seen = json.loads(client.reply(client.ask("/tell", "POST", [("expect", "100-continue")], body=body)).body)
+    assert (seen["size"], seen["digest"]) == (size, hashlib.sha256(body).hexdigest())
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "not declared"])
+def test_a_body_that_is_too_large_is_refused_and_the_connection_goes_on(client: Peer, declared: bool) -> None:
+    body = b"x" * (MAX_BODY + 1)
+    headers = [("content-length", str(len(body)))] if declared else []
+    reply = client.reply(client.ask("/limited", "POST", headers, body=body))
+    assert (reply.status, b"larger than the limit" in reply.body) == (413, True)
+    assert client.get().status == 200
+
+
+def test_bodies_that_nobody_reads_are_refused_and_hold_no_window(client: Peer) -> None:
+    for _ in range(8):
+        stream = client.ask("/unread", "POST", body=b"x" * 500_000)
+        client.until(lambda: client.replies[stream].reset is not None or client.replies[stream].ended)  # noqa: B023 - now
+        assert (client.replies[stream].status, client.replies[stream].body) == (401, b"no")
+    client.until(lambda: client.h2.outbound_flow_control_window > 1 << 18)
+    assert client.replies[1].reset == ErrorCodes.NO_ERROR
+
+
+def test_a_client_that_resets_its_request_ends_the_wait_for_its_body(client: Peer) -> None:
+    stream = client.ask("/limited", "POST", body=b"")
+    stream = client.h2.get_next_available_stream_id()
+    client.h2.send_headers(
+        stream, [(":method", "POST"), (":scheme", "https"), (":authority", "l"), (":path", "/limited")]
+    )
+    client.h2.send_data(stream, b"some")
+    client.h2.reset_stream(stream, ErrorCodes.CANCEL)
+    client.flush()
+    assert client.get().status == 200
+
+
+def test_trailers_are_forgotten(client: Peer) -> None:
+    stream = client.h2.get_next_available_stream_id()
+    client.h2.send_headers(stream, [(":method", "POST"), (":scheme", "https"), (":authority", "l"), (":path", "/tell")])
+    client.h2.send_data(stream, b"body")
+    client.h2.send_headers(stream, [("x-trailer", "1")], end_stream=True)
+    client.replies[stream] = Reply()
+    client.flush()
+    seen = json.loads(client.reply(stream).body)
+    assert (seen["size"], "x-trailer" in str(seen["headers"])) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "status"),
+    [
+        ("tell", "GET", 0, 400),
+        ("/\xe9", "GET", 0, 400),
+        ("/", "BREW", 0, 400),
+        ("/", "GET", 1001, 431),
+    ],
+    ids=["a path that is none", "a path that is not ASCII", "a method that nobody knows", "too many headers"],
+)
+def test_what_http_1_1_refuses_is_refused(client: Peer, path: str, method: str, headers: int, status: int) -> None:
+    assert client.get(path, method, [("x", "y")] * headers).status == status
+    assert client.get().status == 200
+
+
+def test_a_bug_of_ours_resets_one_stream(client: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    assert client.get("/broken").reset == ErrorCodes.INTERNAL_ERROR
+    assert client.get().status == 200
+    assert "a bug" in caplog.text
+
+
+def test_a_ping_is_answered(client: Peer) -> None:
+    client.h2.ping(b"12345678")
+    client.flush()
+    client.until(lambda: any(isinstance(event, PingAckReceived) for event in client.events))
+
+
+def test_many_frames_at_once_are_taken_in_turns(client: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "FRAMES_A_TURN", 3)
+    streams = []
+    for _ in range(100):
+        stream = client.h2.get_next_available_stream_id()
+        client.h2.send_headers(
+            stream, [(":method", "GET"), (":scheme", "https"), (":authority", "l"), (":path", "/tell")], end_stream=True
+        )
+        client.replies[stream] = Reply()
+        streams.append(stream)
+    client.flush()
+    assert {client.reply(stream).status for stream in streams} == {200}
+
+
+def test_streams_that_ended_are_forgotten(client: Peer, served: Served) -> None:
+    for _ in range(1200):
+        client.get("/nothing/200")
+    kept = link(served)
+    assert served.ask(lambda: len(kept._h2._closed_streams)) <= http2stream.H2.MAX_CLOSED_STREAMS
+    assert served.ask(lambda: len(kept._h2.streams)) <= http2stream.SWEEP
+    assert served.ask(lambda: (len(kept._streams), served.http2._streams, served.http2._by_source)) == (0, 0, {})
+
+
+def test_a_client_that_would_remember_more_headers_does_not_make_the_server_do_so(served: Served, client: Peer) -> None:
+    client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 1 << 24})
+    client.flush()
+    for _ in range(3):
+        assert client.get("/headers").headers["x-mine"] == "yes"
+    kept = link(served)
+    assert served.ask(lambda: kept._h2.encoder.header_table_size) == 4096
+
+
+def test_what_differs_in_each_reply_is_not_remembered(served: Served, client: Peer) -> None:
+    client.get("/headers")
+    client.get("/tell")
+    kept = link(served)
+    assert served.ask(lambda: list(kept._h2.encoder.header_table.dynamic_entries)) == [
+        (b"content-type", b"application/json")
+    ]
+
+
+# -- replies that go on ------------------------------------------------------------------------------------------
+
+
+def test_a_watch_is_data_without_a_coding_and_each_write_leaves_at_once(
+    client: Peer, served: Served, house: House
+) -> None:
+    stream = client.ask("/watch")
+    client.until(lambda: client.replies[stream].pieces == [b"first\n"])
+    for data in (b"one\n", b"two\n"):
+        write(served, house, data)
+        client.until(lambda: client.replies[stream].pieces[-1:] == [data])  # noqa: B023 - now
+    served.ask(lambda: house.open[0].write_all([b"a", b"b"]))
+    served.ask(lambda: house.open[0].end())
+    reply = client.reply(stream)
+    assert (reply.pieces[3:], reply.ended, "content-length" in reply.headers) == ([b"ab", b""], True, False)
+
+
+def test_a_client_that_resets_a_watch_ends_it_and_no_other(client: Peer, served: Served, house: House) -> None:
+    streams = [client.ask("/watch") for _ in range(2)]
+    client.until(lambda: all(client.replies[stream].pieces for stream in streams))
+    client.h2.reset_stream(streams[0], ErrorCodes.CANCEL)
+    client.flush()
+    assert house.ended.acquire(timeout=PATIENCE)
+    assert [frames.ended.done() for frames in house.open] == [True, False]
+    write(served, house, b"to nobody", 0)
+    write(served, house, b"still", 1)
+    client.until(lambda: client.replies[streams[1]].pieces[-1] == b"still")
+
+
+def test_a_client_that_goes_ends_all_its_watches(served: Served, house: House, tmp_path: Path) -> None:
+    with peer(served, tmp_path) as client:
+        streams = [client.ask("/watch") for _ in range(3)]
+        client.until(lambda: all(client.replies[stream].pieces for stream in streams))
+    assert all(house.ended.acquire(timeout=PATIENCE) for _ in range(3))
+
+
+def test_a_goaway_of_the_client_lets_its_streams_finish(client: Peer, served: Served, house: House) -> None:
+    stream = client.ask("/watch")
+    client.until(lambda: bool(client.replies[stream].pieces))
+    client.raw(b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + bytes(8))
+    client.until(lambda: client.goaway is not None)
+    # h2 takes nothing more after a GOAWAY, so the rest is looked at on the server's side
+    write(served, house, b"still")
+    served.ask(lambda: house.open[0].end())
+    while data := client.socket.recv(4096):
+        if b"still" in data:
+            break
+    assert b"still" in data
+
+
+# -- who waits ---------------------------------------------------------------------------------------------------
+
+
+def test_a_reply_waits_for_the_windows_and_others_do_not_wait_for_it(served: Served, tmp_path: Path) -> None:
+    with peer(served, tmp_path, windows=False) as client:
+        client.h2.increment_flow_control_window(1 << 20)
+        client.flush()
+        slow = client.ask("/large")
+        client.until(lambda: len(client.replies[slow].body) == 65_535)
+        assert client.get("/unread").body == b"no"
+        assert served.ask(lambda: served.listener.unsent) == LARGE_REPLY - 65_535
+        client.windows = True
+        client.h2.increment_flow_control_window(LARGE)
+        client.h2.increment_flow_control_window(LARGE, slow)
+        client.flush()
+        assert len(client.reply(slow).body) == LARGE_REPLY
+        assert served.ask(lambda: served.listener.unsent) == 0
+
+
+LARGE_REPLY = 4_000_000
+
+
+def test_a_window_that_opens_by_settings_is_used(served: Served, tmp_path: Path) -> None:
+    with peer(served, tmp_path, window=0) as client:
+        stream = client.ask("/unread")
+        client.until(lambda: client.replies[stream].status == 401)
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 100})
+        client.flush()
+        assert client.reply(stream).body == b"no"
+
+
+def test_all_streams_wait_for_the_window_of_the_connection(served: Served, tmp_path: Path) -> None:
+    with peer(served, tmp_path, window=1 << 24, windows=False) as client:
+        streams = [client.ask("/large") for _ in range(3)]
+        client.until(lambda: sum(len(client.replies[stream].body) for stream in streams) == 65_535)
+        client.windows = True
+        client.h2.increment_flow_control_window(1 << 24)
+        client.flush()
+        assert [len(client.reply(stream).body) for stream in streams] == [LARGE_REPLY] * 3
+
+
+def test_large_replies_take_turns(served: Served, tmp_path: Path) -> None:
+    with peer(served, tmp_path, window=1 << 24) as client:
+        client.h2.increment_flow_control_window(1 << 24)
+        client.flush()
+        streams = [client.ask("/large") for _ in range(3)]
+        assert [len(client.reply(stream).body) for stream in streams] == [LARGE_REPLY] * 3
+
+
+def test_a_watch_too_far_behind_is_reset_alone(served: Served, house: House, tmp_path: Path) -> None:
+    with peer(served, tmp_path, windows=False) as client:
+        client.h2.increment_flow_control_window(1 << 20)
+        client.flush()
+        streams = [client.ask("/watch") for _ in range(2)]
+        client.until(lambda: all(client.replies[stream].pieces for stream in streams))
+
+        def behind() -> None:
+            house.open[0].allowance = 100_000
+            for _ in range(4):
+                house.open[0].write(b"x" * 60_000)
+
+        served.ask(behind)
+        assert client.reply(streams[0]).reset == ErrorCodes.ENHANCE_YOUR_CALM
+        assert house.ended.acquire(timeout=PATIENCE)
+        write(served, house, b"still", 1)
+        client.until(lambda: client.replies[streams[1]].pieces[-1] == b"still")
+        assert served.ask(lambda: served.listener.unsent) == 0
+
+
+def test_a_client_for_which_too_much_waits_is_cut_off(
+    served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MAX_UNSENT", 3 << 20)
+    with peer(served, tmp_path, windows=False) as client:
+        for _ in range(2):
+            client.ask("/large")
+        client.end()
+    assert (served.listener.cut_off, served.ask(lambda: served.listener.unsent)) == (1, 0)
+
+
+def test_a_reader_that_takes_nothing_is_gone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "STALLED_SECONDS", 0.05)
+    with peer(served, tmp_path, windows=False) as client:
+        client.ask("/large")
+        client.end()
+
+
+# -- how many ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_beyond_the_limit_is_refused_and_no_other(
+    served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "MAX_STREAMS", 2)
+    with peer(served, tmp_path) as client:
+        streams = [client.ask("/watch") for _ in range(3)]
+        assert client.reply(streams[2]).reset == ErrorCodes.REFUSED_STREAM
+        client.until(lambda: all(client.replies[stream].pieces for stream in streams[:2]))
+        served.ask(lambda: house.open[0].end())
+        client.reply(streams[0])
+        assert client.get().status == 200
+
+
+def test_resetting_a_stream_does_not_give_its_place_to_another_while_the_handler_runs(
+    served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "MAX_STREAMS", 1)
+    with peer(served, tmp_path) as client:
+        stream = client.ask("/late")
+        assert house.began.acquire(timeout=PATIENCE)
+        client.h2.reset_stream(stream, ErrorCodes.CANCEL)
+        client.flush()
+        assert client.get().reset == ErrorCodes.REFUSED_STREAM
+        served.ask(lambda: house.gate.set())  # type: ignore[union-attr]  # it has begun
+        assert house.ended.acquire(timeout=PATIENCE)
+        assert client.get().status == 200
+
+
+def test_all_clients_together_and_each_source_have_a_limit(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "MAX_STREAMS_IN_ALL", 4)
+    with peer(served, tmp_path) as client, peer(served, tmp_path) as second:
+        for each in (client, second):
+            stream = each.ask("/watch")
+            each.until(lambda: bool(each.replies[stream].pieces))  # noqa: B023 - now
+        assert second.get().reset == ErrorCodes.REFUSED_STREAM
+    shared = http2.Http2(served.application)
+    assert [shared.admit(source) for source in "aaabbbc"] == [True, True, False, True, True, False, False]
+    shared.dismiss("a")
+    assert shared.admit("c")
+
+
+# -- how it ends -------------------------------------------------------------------------------------------------
+
+
+def test_after_a_reply_to_nobody_in_particular_the_connection_ends(client: Peer, house: House, served: Served) -> None:
+    kept = client.ask("/late")
+    assert house.began.acquire(timeout=PATIENCE)
+    stream = client.ask("/farewell")
+    client.until(lambda: client.goaway is not None)
+    assert client.goaway is not None
+    assert client.replies[stream].body == b"bye"
+    assert (client.goaway.error_code, client.goaway.last_stream_id) == (ErrorCodes.NO_ERROR, stream)
+    served.ask(lambda: house.gate.set())  # type: ignore[union-attr]  # it has begun
+    assert (0, kept, b"late") in client.rest()
+
+
+def test_a_watch_of_nobody_in_particular_goes_on_and_the_connection_takes_no_more(
+    client: Peer, house: House, served: Served
+) -> None:
+    stream = client.ask("/farewatch")
+    client.until(lambda: client.goaway is not None)
+    assert house.began.acquire(timeout=PATIENCE)
+    write(served, house, b"still")
+    served.ask(lambda: house.open[0].end())
+    assert [payload for kind, number, payload in client.rest() if (kind, number) == (0, stream)][-2:] == [b"still", b""]
+
+
+def test_when_the_server_stops_requests_are_finished_and_no_new_ones_taken(
+    client: Peer, house: House, served: Served
+) -> None:
+    client.ask("/late")
+    assert house.began.acquire(timeout=PATIENCE)
+    draining = asyncio.run_coroutine_threadsafe(served.application.drain(PATIENCE), served.loop)
+    client.until(lambda: client.goaway is not None)
+    frame = client.h2.encoder.encode([(":method", "GET"), (":scheme", "https"), (":authority", "l"), (":path", "/")])
+    client.raw(len(frame).to_bytes(3) + b"\x01\x05" + (99).to_bytes(4) + frame)
+    served.ask(lambda: house.gate.set())  # type: ignore[union-attr]  # it has begun
+    draining.result(PATIENCE)
+    frames = client.rest()
+    assert (0, 1, b"late") in frames
+    assert (3, 99, int(ErrorCodes.REFUSED_STREAM).to_bytes(4)) in frames
+
+
+def test_an_idle_connection_is_told_and_closed(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "IDLE_SECONDS", 0.05)
+    with peer(served, tmp_path) as client:
+        assert client.get().status == 200
+        assert client.end() == ErrorCodes.NO_ERROR
+
+
+def test_a_watch_is_not_idle(served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(http2, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(http2, "HEADER_SECONDS", 20)
+    with peer(served, tmp_path) as client:
+        stream = client.ask("/watch")
+        client.until(lambda: bool(client.replies[stream].pieces))
+        for number in range(5):
+            served.run(lambda: asyncio.sleep(0.002))
+            write(served, house, b"%d" % number)
+            client.until(lambda: client.replies[stream].pieces[-1] == b"%d" % number)  # noqa: B023 - now
+
+
+def test_who_says_nothing_at_all_is_closed_sooner(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "HEADER_SECONDS", 0.02)
+    with peer(served, tmp_path) as client:
+        assert client.end() == ErrorCodes.NO_ERROR
+
+
+def test_headers_that_do_not_end_end_the_connection(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "HEADER_SECONDS", 0.02)
+    monkeypatch.setattr(http2, "IDLE_SECONDS", 1000)
+    with peer(served, tmp_path) as client:
+        assert client.get().status == 200
+        client.raw(b"\x00\x00\x01\x01\x00\x00\x00\x00\x03\x82")
+        assert client.end() is None
+
+
+def test_what_h2_does_not_expect_ends_one_connection(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("of h2")
+
+    with peer(served, tmp_path) as client:
+        assert client.get().status == 200
+        with monkeypatch.context() as patched:
+            patched.setattr(http2stream.H2, "receive_data", fails)
+            client.raw(bytes(9))
+            client.end()
+    assert "could not be understood" in caplog.text
+    with peer(served, tmp_path) as client:
+        assert client.get().status == 200
+
+
+def test_a_reply_that_the_kernel_still_holds_is_waited_for_before_the_end(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "LINGER_SECONDS", 0.01)
+    with peer(served, tmp_path, window=1 << 30) as client:
+        client.h2.increment_flow_control_window(1 << 30)
+        client.flush()
+        streams = [client.ask("/large") for _ in range(5)]  # more than the kernel's buffers take
+        client.until(lambda: all(client.replies[stream].status for stream in streams))
+        draining = asyncio.run_coroutine_threadsafe(served.application.drain(PATIENCE), served.loop)
+        draining.result(PATIENCE)
+        served.run(lambda: asyncio.sleep(0.05))
+        assert served.listener.connections
+        octets = sum(len(reply.body) for reply in client.replies.values())
+        while piece := client.socket.recv(1 << 16):
+            octets += len(piece)
+        assert octets > 5 * LARGE_REPLY - http2guard.MAX_FRAME  # what h2 holds of a frame
+
+
+def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(http2, "CLOSE_SECONDS", 0.001)
+    monkeypatch.setattr(http2, "STALLED_SECONDS", 0.01)
+    with peer(served, tmp_path) as client:
+        assert client.get("/unread").status == 401
+        kept = link(served)
+        monkeypatch.setattr(listener.TlsTransport, "waiting", 1)
+        served.ask(kept.shutdown)
+        assert client.end() == ErrorCodes.NO_ERROR
+
+
+def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
+    assert http2guard.MAX_FRAME == listener.RECORD
