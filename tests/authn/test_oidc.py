@@ -393,6 +393,12 @@ def test_who_waits_for_the_same_groups_waits_together_unless_asked_for_other_aud
     assert one == same != other
 
 
+def test_audiences_are_told_apart_whatever_is_in_them() -> None:
+    room = Room()
+    asked: tuple[tuple[str, ...], ...] = (("a", "b"), ("a\0b",), ("ab",), ("\ud800",))
+    assert len({room.first(token(**ELSEWHERE), audiences=one).key for one in asked}) == len(asked)
+
+
 def test_an_unverified_token_makes_nobody_ask_a_source() -> None:
     room = Room({ENDPOINT: groups_of_jane("far")})
     room.refusal(signed(claims(**ELSEWHERE), STRANGER))

@@ -15,6 +15,10 @@ from mooring.pki import names
 from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
 
 
+def test_the_uid_is_where_kubernetes_reads_it() -> None:
+    assert names.UID_ATTRIBUTE.dotted_string == "1.3.6.1.4.1.57683.2"
+
+
 def test_a_subject_states_groups_then_the_user() -> None:
     name = names.subject("jane", ["b", "a", "b"])
     assert [[attribute.value for attribute in rdn] for rdn in name.rdns] == [["b", "a"], ["jane"]]

@@ -142,7 +142,8 @@ class OidcAuthenticator:
                 self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
         talk = partial(_with_groups, issuer, claims, source, audiences)
-        flight = hashlib.sha256(b"\0".join((raw, *map(str.encode, audiences)))).digest()
+        parts = (raw, *(one.encode("utf-8", "surrogatepass") for one in audiences))
+        flight = hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
         return Later(talk=talk, key=flight, deadline=FETCH_SECONDS, found=found)
 
     def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
