@@ -74,7 +74,9 @@ def test_the_token_must_be_for_one_of_the_audiences(audience: Any, good: bool) -
         pytest.param({"exp": at(-3 * 3600)}, "expired", "expired 3h0m0s ago", id="three hours past it"),
         pytest.param({"exp": "soon"}, "malformed", "the token's exp is not a number of seconds", id="an end in words"),
         pytest.param({"exp": 10**400}, "malformed", "the token's exp is not a time", id="an end that no float holds"),
-        pytest.param({"nbf": -(10**400)}, "malformed", "the token's nbf is not a time", id="a begin that no float holds"),
+        pytest.param(
+            {"nbf": -(10**400)}, "malformed", "the token's nbf is not a time", id="a begin that no float holds"
+        ),
         pytest.param({"exp": 1e30}, "malformed", "the token's exp is not a time", id="an end beyond all time"),
         pytest.param({"nbf": at(300)}, "", "", id="five minutes early"),
         pytest.param(

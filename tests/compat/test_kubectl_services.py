@@ -58,7 +58,7 @@ def test_services_and_their_endpoints(kubectl: Kubectl, namespace: str) -> None:
     assert re.fullmatch(r"80:3\d{4}/TCP", port)
     assert cells(kubectl.ok(*here, "get", "ep", "web")) == [["web", "192.0.2.1:8080,192.0.2.2:8080"]]
     assert cells(kubectl.ok(*here, "get", "endpointslices")) == [["web-1", "IPv4", "8080", "192.0.2.1,192.0.2.2"]]
-    assert cells(kubectl.ok(*here, "get", "pods")) == [["web", "0/1", "Pending", "0"]]
+    assert cells(kubectl.ok(*here, "get", "pods", "web")) == [["web", "0/1", "Pending", "0"]]
     both = kubectl.ok(*here, "get", "all")
     assert "pod/web" in both
     assert "service/web" in both
