@@ -255,9 +255,16 @@ def test_who_is_impersonated_with_uid_and_extra_is_told_so(tmp_path: Path) -> No
     at_every_way(test, tmp_path)
 
 
-def test_where_everything_is_allowed_nobody_is_anonymous() -> None:
+@pytest.mark.parametrize("said", [False, True], ids=["by default", "although the file says so"])
+def test_where_everything_is_allowed_nobody_is_anonymous(said: bool, tmp_path: Path) -> None:
+    file = tmp_path / "authentication.yaml"
+    file.write_text(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n"
+    )
+    options = authentication_options(authentication_config=str(file) if said else "")
+
     async def body() -> None:
-        async with open_server(authorization_mode="AlwaysAllow") as server:
+        async with open_server(authorization_mode="AlwaysAllow", authentication=options) as server:
             assert (await server.get("/version", via=connection())).status == 401
             assert (await server.get("/api/v1/secrets", via=server.user("bob"))).status == 200
 

@@ -130,8 +130,7 @@ class LegacyServiceAccountAuthenticator:
         same = shown.matches(_held(kept or _NO_SECRET))  # whatever else is wrong: what a refusal costs tells nothing
         if refused is None and not same:
             refused = Rejected(REPLACED, f"{secret} holds another token now")
-        no_account = problem(views, account, now, NO_GRACE)
-        refused = refused or no_account
+        refused = refused or problem(views, account, now, NO_GRACE)
         if refused is not None:
             return Rejected(refused.reason, f"{token.username}: {refused.detail}")
         assert kept is not None  # it was looked at
