@@ -123,8 +123,21 @@ def judge(
 
     Yields what has to be found out, and ends in the outcome; most requests end it before anything is yielded.
     """
-    outcome = yield from _judged(credentials, authenticators, views, now, audiences)
-    if credentials.second is None or outcome.user is not None:
+    chain = _judged(credentials, authenticators, views, now, audiences)
+    return chain if credentials.second is None else _both(chain, credentials, authenticators, views, now, audiences)
+
+
+def _both(
+    chain: Chain,
+    credentials: Credentials,
+    authenticators: Iterable[Authenticator],
+    views: Views,
+    now: datetime,
+    audiences: Sequence[str],
+) -> Chain:
+    """`chain`, and then another about the second bearer."""
+    outcome = yield from chain
+    if outcome.user is not None:
         return outcome
     rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, refused="")
     then = yield from _judged(rest, authenticators, views, now, audiences)

@@ -63,7 +63,7 @@ def _no_headers(name: str) -> Sequence[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs a microsecond; nobody changes it
 class Credentials:
     """What was offered. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
 
