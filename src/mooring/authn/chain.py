@@ -160,11 +160,14 @@ def _judged(
             fallbacks.append(authenticator)
             continue
         first = authenticator.authenticate(credentials, views, now, audiences)
+        if isinstance(first, NotMine):  # first, because nearly everybody says so
+            said.append((authenticator.name, first))
+            continue
         if isinstance(first, Later):
             waiting.append((len(said), authenticator, first))
             said.append((authenticator.name, NOT_ASKED))
             continue
-        verdict = first if isinstance(first, NotMine) else _for_us(first, audiences)
+        verdict = _for_us(first, audiences)
         said.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, said)
@@ -249,7 +252,7 @@ def _nobody(
 
 def _refusals(said: Iterable[Said]) -> tuple[Refusal, ...]:
     return tuple(
-        Refusal(name, verdict.reason, verdict.detail) for name, verdict in said if isinstance(verdict, Rejected)
+        [Refusal(name, verdict.reason, verdict.detail) for name, verdict in said if isinstance(verdict, Rejected)]
     )
 
 
