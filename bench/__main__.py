@@ -411,7 +411,7 @@ class Bench:
             obj["data"]["kubeconfig"] += f"# {run}\n"
             running.request("PUT", cluster_info, obj)
             taken.append(
-                _poll(lambda old=before: running.request("GET", cluster_info)["data"][wanted] != old, "re-signing")  # type: ignore[misc]
+                _poll(lambda old=before: running.request("GET", cluster_info)["data"][wanted] != old, "re-signing")  # type: ignore[misc]  # lambda default
             )
         self.row(
             f"cluster-info with {RESIGN_TOKENS:,} tokens re-signed",

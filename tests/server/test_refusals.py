@@ -122,11 +122,12 @@ def test_the_record_is_bounded_and_a_storm_pushes_out_only_its_own_kind() -> Non
 
 def test_an_id_that_was_answered_keeps_its_first_refusal() -> None:
     kept = Refusals()
-    kept.keep(refusal("chosen", 403))
-    kept.keep(refusal("chosen", 401))
-    found = kept.find("chosen")
-    assert found is not None
-    assert found.code == 403
+    kept.keep(refusal("earlier", 401))
+    first = refusal("chosen", 403)
+    for one in (first, refusal("chosen", 401), refusal("chosen", 403, age=5)):
+        kept.keep(one)
+    assert kept.find("chosen") is first
+    assert len(kept.newest(10)) == 2
 
 
 @in_server
