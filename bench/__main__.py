@@ -14,7 +14,6 @@ import json
 import os
 import re
 import signal
-import socket
 import ssl
 import statistics
 import subprocess
@@ -32,6 +31,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bench import fairness, idlewatches, ways
+from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 WORK = HERE.parent / ".bench"
@@ -86,12 +86,6 @@ class Server:
             return json.load(response)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float:
     start = time.monotonic()
     while time.monotonic() - start < seconds:
@@ -105,7 +99,7 @@ def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float
 @contextlib.contextmanager
 def server(data: Path, *flags: str) -> Iterator[Server]:
     """`mooring server` on a data directory, timed from launch."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "mooring", "server", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
     with (data.parent / "server.log").open("ab") as output:
         process = subprocess.Popen([*command, "--secure-port", str(port), *flags], stdout=output, stderr=output)

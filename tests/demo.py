@@ -10,7 +10,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
+
+from tests.support.ports import free_port
 
 MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
@@ -89,12 +90,6 @@ class Api:
             return code, json.loads(body)
         except ValueError:
             return code, body.decode()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

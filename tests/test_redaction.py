@@ -22,7 +22,8 @@ import pytest
 
 from bench.ways import Ways, ways
 from mooring.trust.kubeconfigtext import parse
-from tests.support.liveserver import LiveServer, _await_ready, free_port
+from tests.support.liveserver import LiveServer, _await_ready
+from tests.support.ports import free_port
 
 PASSWORD = "correct-horse-battery-staple-42"
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,8 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from tests.support.liveserver import LiveServer, free_port
+from tests.support.liveserver import LiveServer
+from tests.support.ports import free_port
 
 
 def plan(endpoint: str, token: str, pin: str, name: str) -> JoinPlan:

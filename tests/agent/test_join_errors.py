@@ -25,7 +25,8 @@ from mooring.trust.pins import pin_of
 from mooring.trust.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
 from mooring.wire.schema import Obj
 from tests.support import peer
-from tests.support.liveserver import LiveServer, free_port
+from tests.support.liveserver import LiveServer
+from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, Pair, ThrowawayCA
 
 TOKEN = parse_token("abcdef.0123456789abcdef")

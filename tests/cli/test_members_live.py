@@ -16,7 +16,8 @@ import yaml
 
 from mooring.trust.pins import pins_of
 from tests.support.commandline import CommandLine, Outcome, mooring, process
-from tests.support.liveserver import LiveServer, free_port, live_server
+from tests.support.liveserver import LiveServer, live_server
+from tests.support.ports import free_port
 
 __all__ = ["live_server", "mooring"]
 SECRET = "k3m8x1c5v0b6n4z2"

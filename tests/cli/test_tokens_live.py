@@ -14,7 +14,8 @@ from mooring.trust import tokenrecord
 from mooring.trust.token import parse_token
 from mooring.wire.schema import Obj
 from tests.support.commandline import CommandLine, mooring
-from tests.support.liveserver import LiveServer, free_port, live_server
+from tests.support.liveserver import LiveServer, live_server
+from tests.support.ports import free_port
 
 __all__ = ["live_server", "mooring"]
 

@@ -30,7 +30,8 @@ from mooring.trust.kubeconfig import Cluster, User
 from mooring.wire.schema import Obj
 from mooring.wire.watch import WatchEvent
 from tests.support import peer
-from tests.support.liveserver import LiveServer, free_port
+from tests.support.liveserver import LiveServer
+from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, ThrowawayCA
 
 CA = ThrowawayCA()

@@ -20,8 +20,8 @@ from mooring.secret import Secret
 from mooring.trust import oauth
 from mooring.trust.oauth import Client, OauthError
 from tests.support.deviceprovider import DeviceProvider, serving
-from tests.support.liveserver import free_port
 from tests.support.manualclock import ManualClock
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
 R = TypeVar("R")

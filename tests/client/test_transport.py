@@ -33,8 +33,8 @@ from mooring.trust.exchange import (
 )
 from mooring.trust.kubeconfig import User
 from tests.support import peer
-from tests.support.liveserver import free_port
 from tests.support.manualclock import ManualClock
+from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, ThrowawayCA
 
 CA = ThrowawayCA()

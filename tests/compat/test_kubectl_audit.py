@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.compat.kubectl import Program, programs
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 
 pytestmark = [
     pytest.mark.client,

@@ -25,7 +25,7 @@ from tests.support.directory import (
     SLAPD,
     Directory,
 )
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
 with warnings.catch_warnings():

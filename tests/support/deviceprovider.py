@@ -26,7 +26,7 @@ from mooring.pki.jwt import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.trust import oauth
 from mooring.trust.exchange import Fetched, FetchFailed, Wait
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
 R = TypeVar("R")

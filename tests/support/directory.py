@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
 START_SECONDS = 60.0

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mooring.server.http import Request, Response
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import serving
 

@@ -27,7 +27,7 @@ from mooring.storage.sqlite import SqliteStorage
 from mooring.trust.exchange import Fetch, Fetched
 from mooring.trust.kubeconfig import Cluster, User
 from mooring.wire.schema import Obj
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 
 READY_SECONDS = 60.0
 

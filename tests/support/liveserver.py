@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from mooring.trust.exchange import Fetch, Fetched
 from mooring.trust.pins import pins_of
 from mooring.trust.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
 from mooring.wire.schema import Obj
+from tests.support.ports import free_port
 
 T = TypeVar("T")
 START_SECONDS = 60.0
@@ -170,14 +170,6 @@ class LiveServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def start_server(data_dir: Path, *flags: str) -> LiveServer:

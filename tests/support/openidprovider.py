@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.liveserver import free_port
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
 START_SECONDS = 60.0
