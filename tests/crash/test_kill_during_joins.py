@@ -13,7 +13,6 @@ import json
 import random
 import sys
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,6 @@ from mooring.clock import SystemClock
 from mooring.errors import PeerError
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
-from mooring.reconcile.leader import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling, discover_by_token
 from mooring.trust.joininput import JoinInput, validate_join_input
@@ -39,16 +37,17 @@ from mooring.trust.token import BootstrapToken, generate_token
 from mooring.trust.tokenrecord import new_record, to_secret
 from mooring.wire.schema import Obj
 from mooring.wire.watch import BOOKMARK
-from tests.support.killable import KillableServer, controllers_lease, history, lease_held_by, seeded
+from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 
 JOINS = 300
 AGENTS = 20
 """Of the joins, whole agents with files and Nodes; the others speak only the protocol."""
 SIDE_BY_SIDE = 24
 KILLS = 5
-POLLING = Polling(interval=0.1, total=120.0)
+POLLING = Polling(interval=0.1, total=280.0)
 PAUSE = 0.1
-PATIENCE = 60.0
+PATIENCE = 280.0
+"""Only who hangs waits as long."""
 
 clock = SystemClock()
 
@@ -192,9 +191,7 @@ async def kill_again_and_again(server: KillableServer, ledger: Ledger, moments: 
                 server.kill()
             server.launch()
             await server.ready()
-            now = await lease_held_by(admin, server.identity)
-            waited = datetime.fromisoformat(now["acquireTime"]) - datetime.fromisoformat(before["renewTime"])
-            assert waited.total_seconds() < LEASE_SECONDS, "nobody waits for the Lease of a process that is gone"
+            check_takeover(before, clock.now(), await lease_held_by(admin, server.identity))
             promised = ledger.highest  # before the question: joins go on meanwhile
             assert int((await admin.list("namespaces")).resource_version) >= promised
 
@@ -209,7 +206,7 @@ def test_every_join_that_was_told_it_succeeded_is_there_and_all_succeed(tmp_path
         server.launch()
         await server.ready()
         token = generate_token(moments.randbytes)
-        async with server.client() as admin, server.client() as watcher, asyncio.timeout(110):
+        async with server.client() as admin, server.client() as watcher, asyncio.timeout(PATIENCE):
             await admin.create("secrets", to_secret(new_record(token, clock.now())))
             watcher.clock = Impatient()
             observer = Observer(watcher)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from mooring.client.cluster import ClusterClient, connect
@@ -22,6 +23,7 @@ from mooring.client.kubeconfigfiles import load
 from mooring.client.transport import fetch
 from mooring.clock import SystemClock
 from mooring.plane.supervise import process_identity
+from mooring.reconcile.leader import LEASE_SECONDS
 from mooring.storage.contract import Change
 from mooring.storage.sqlite import SqliteStorage
 from mooring.trust.exchange import Fetch, Fetched
@@ -162,6 +164,16 @@ async def lease_held_by(client: ClusterClient, identity: str) -> Obj:
         assert time.monotonic() < deadline, spec
         await asyncio.sleep(0.02)
     return spec
+
+
+def check_takeover(before: Obj, able: datetime, after: Obj) -> None:
+    """Nobody waits for the Lease of a process that is gone: whoever was able to take it did so before it ran out.
+
+    Says nothing where the machine needed so long that the Lease had nearly run out by then.
+    """
+    runs_out = datetime.fromisoformat(before["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
+    if able < runs_out - timedelta(seconds=LEASE_SECONDS / 3):
+        assert datetime.fromisoformat(after["acquireTime"]) < runs_out
 
 
 async def history(data_dir: Path, prefix: str = "") -> list[Change]:
