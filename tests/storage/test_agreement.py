@@ -24,17 +24,21 @@ KEYS = st.sampled_from(["/a", "/a/", "/a/b", "/a\0", "/b", "/é", "/\U0010ffff"]
 PREFIXES = st.sampled_from(["", "/", "/a", "/a/", "/\U0010ffff", "x"])
 VALUES = st.binary(max_size=20)
 OFFSETS = st.integers(-6, 2)
+PATIENCE = 20.0
 
 
-async def told(store: Storage, prefix: str, after: int) -> list[Change]:
-    """What a watch has to say now. A look at the revision lets the store hear of the other's writes first."""
+async def told(store: Storage, prefix: str, after: int, count: int) -> list[Change]:
+    """What a watch has to say, at least `count` changes: waiting for those lasts as long as the machine needs.
+
+    A look at the revision lets the store hear of the other's writes first.
+    """
     found: list[Change] = []
     await store.revision()
     await asyncio.sleep(0)
     watch: Any = store.watch(prefix, after=after)
     try:
         while True:
-            found += await asyncio.wait_for(anext(watch), timeout=0.005)
+            found += await asyncio.wait_for(anext(watch), timeout=PATIENCE if len(found) < count else 0.005)
     except TimeoutError:
         return found
     finally:
@@ -108,7 +112,13 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(prefix=PREFIXES, offset=OFFSETS)
     def watch(self, prefix: str, offset: int) -> None:
-        self.both(lambda store: told(store, prefix, max(self.revision + offset, 0)))
+        after = max(self.revision + offset, 0)
+        reference = self.runner.run(self.outcome(self.reference, lambda store: told(store, prefix, after, 0)))
+        count = len(reference[1]) if reference[0] == "returned" else 1
+        self.files.reverse()
+        assert (
+            self.runner.run(self.outcome(self.files[0], lambda store: told(store, prefix, after, count))) == reference
+        )
 
     @invariant()
     def same_revision_and_state(self) -> None:
