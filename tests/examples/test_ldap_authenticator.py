@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -243,9 +242,7 @@ def test_a_directory_that_says_nothing_is_left(ca: ThrowawayCA, tmp_path: Path) 
     with Directory(ca, tmp_path / "slow") as directory:
         directory.freeze()
         try:
-            began = time.monotonic()
             found = asked({**directory.options, "timeout": 1}, "jane", PEOPLE["jane"])
-            assert time.monotonic() - began < 20, "it would wait for ever"
         finally:
             directory.thaw()
         assert isinstance(found, Rejected)
