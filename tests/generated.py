@@ -6,6 +6,7 @@ because both come from the same declarations; a page that differs fails the buil
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from mooring.authn.reasons import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.configfile import AUTHENTICATORS, options_by_key, type_of
 from mooring.cli.options import server_options
-from tests.compat.matrix import CLIENTS, KUBECTL, ROWS, Row
+from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, PYTHON, ROWS, Row, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Made by `python -m tests.generated --write` from the command table. Do not edit. -->"
@@ -29,6 +30,7 @@ def pages() -> dict[Path, str]:
         reference / "cli.md": cli_page(),
         reference / "configuration.md": configuration_page(),
         reference / "refusals.md": refusals_page(),
+        reference / "compatibility.md": compatibility_page(),
         ROOT / "README.md": readme(),
     }
 
@@ -147,23 +149,59 @@ def readme() -> str:
     """README.md with the table of clients as the compatibility tests have it."""
     text = (ROOT / "README.md").read_text()
     head, _, rest = text.partition(BEGIN)
-    prose, _, _ = rest.partition("\n| | kubectl")
     _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}{prose}\n{compatibility_table()}\n{END}{tail}"
+    return f"{head}{BEGIN}\n{clients_table()}\n{END}{tail}"
 
 
-def compatibility_table() -> str:
+def clients_table() -> str:
+    """One row a client and version: how many things of each area are shown."""
+    lines = [f"| Client | {' | '.join(AREAS)} |", "|---" * (1 + len(AREAS)) + "|"]
+    versions = _locked_versions()
+    for client in CLIENTS:
+        name = f"{client} {versions[client]}" if client in versions else client
+        cells = [_count(*shown(area, client), whole=client.startswith("kubectl ")) for area in AREAS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _count(works: int, of: int, *, whole: bool) -> str:
+    """A library is not asked for all that kubectl has a command for."""
+    if not whole:
+        return str(works or "")
+    return f"all {of}" if works == of else f"{works} of {of}"
+
+
+def _locked_versions() -> dict[str, str]:
+    """Versions of the client libraries that the tests run with."""
+    locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.M))
+    return {PYTHON: locked["kubernetes"], LIGHTKUBE: locked["lightkube"], KOPF: locked["kopf"]}
+
+
+def compatibility_page() -> str:
     """One row a thing to do, one column a client; an empty cell was not tried."""
     others = [client for client in CLIENTS if not client.startswith("kubectl ")]
     lines = [
-        f"| | kubectl {KUBECTL[0]} to {KUBECTL[-1]} | {' | '.join(others)} |",
-        "|---" * (2 + len(others)) + "|",
-        *(
-            f"| {row.what} | {_kubectl(row)} | {' | '.join('yes' if one in row.others else '' for one in others)} |"
-            for row in ROWS
-        ),
+        "# What works with what",
+        "",
+        NOTE.replace("the command table", "the table behind the compatibility tests"),
+        "",
+        "Every filled cell is shown by a test in `tests/compat` that drives the unmodified program against a real server process.",
+        "An empty cell was not tried. README counts the same things, a line for each client.",
     ]
-    return "\n".join(lines)
+    for area in AREAS:
+        lines += [
+            "",
+            f"## {area[0].upper()}{area[1:]}",
+            "",
+            f"| | kubectl {KUBECTL[0]} to {KUBECTL[-1]} | {' | '.join(others)} |",
+            "|---" * (2 + len(others)) + "|",
+            *(
+                f"| {row.what} | {_kubectl(row)} | {' | '.join('yes' if one in row.others else '' for one in others)} |"
+                for row in ROWS
+                if row.area == area
+            ),
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _kubectl(row: Row) -> str:

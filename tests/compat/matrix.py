@@ -16,12 +16,20 @@ KOPF = "kopf"
 OPENSSL = "openssl + curl"
 CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, KOPF, OPENSSL)
 
+READ, WATCH, WRITE, DISCOVERY = "read", "watch and wait", "write", "discovery"
+ACCESS, KINDS, CREDENTIALS = "access", "kinds", "tokens, certificates"
+AREAS = (READ, WATCH, WRITE, DISCOVERY, ACCESS, KINDS, CREDENTIALS)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing to do. `kubectl` is the first release that can, `why` the reason when that is not the oldest; `others` are further
-    clients that show it. `limits`: what a client that can do it does differently."""
+    """One thing to do, of one of the AREAS.
 
+    `kubectl` is the first release that can, `why` the reason when that is not the oldest; `others` are further clients that show
+    it. `limits`: what a client that can do it does differently.
+    """
+
+    area: str
     what: str
     kubectl: tuple[int, int] | None = (1, 0)
     why: str = ""
@@ -40,45 +48,48 @@ class Cell:
 _LIBRARIES = (PYTHON, LIGHTKUBE)
 
 ROWS = (
-    Row("get, every output and selector", others=_LIBRARIES),
-    Row("describe"),
-    Row("create -f", others=_LIBRARIES),
-    Row("apply -f, creating and changing"),
-    Row("apply --server-side", (1, 22), "server-side apply was a beta until 1.22", others=_LIBRARIES),
+    Row(READ, "get, every output and selector", others=_LIBRARIES),
+    Row(READ, "describe"),
+    Row(WRITE, "create -f", others=_LIBRARIES),
+    Row(WRITE, "apply -f, creating and changing"),
+    Row(WRITE, "apply --server-side", (1, 22), "server-side apply was a beta until 1.22", others=_LIBRARIES),
     Row(
+        WRITE,
         "apply --server-side of what apply made",
         (1, 26),
         "taking over the fields of client-side apply came with 1.26",
     ),
-    Row("diff"),
-    Row("replace", others=_LIBRARIES),
-    Row("patch, three types", others=_LIBRARIES),
-    Row("label and annotate"),
-    Row("delete", others=_LIBRARIES),
-    Row("get -w", others=_LIBRARIES),
-    Row("wait for deletion"),
-    Row("wait for a value", (1, 23), "wait --for=jsonpath came with 1.23"),
-    Row("api-resources, api-versions, version", others=(PYTHON,)),
-    Row("explain"),
-    Row("auth can-i", others=(PYTHON,)),
-    Row("create -f of a review", others=(PYTHON,)),
-    Row("auth whoami", (1, 27), "auth whoami came with 1.27"),
-    Row("auth reconcile"),
-    Row("create namespace, secret, configmap, serviceaccount"),
-    Row("create role, clusterrole, rolebinding, clusterrolebinding"),
-    Row("create token", (1, 24), "create token came with 1.24", others=_LIBRARIES),
-    Row("certificate approve and deny"),
-    Row("Pods and Services, which are stored; cluster-info", others=(PYTHON,)),
-    Row("get events of both groups", others=(PYTHON,)),
-    Row("events", (1, 26), "kubectl events came with 1.26"),
-    Row("get all; kinds of which there are none"),
-    Row("delete a namespace with what is in it"),
-    Row("unknown fields are refused", limits="kubectl up to 1.24 refuses them itself, by the OpenAPI v2 document"),
-    Row("unknown fields are warned about", (1, 25), "create --validate=warn came with 1.25"),
-    Row("--as, --as-group"),
-    Row("an operator: create, update and delete handlers with finalizers", None, others=(KOPF,)),
-    Row("DynamicClient", None, others=(PYTHON,)),
-    Row("join: trust cluster-info by token, ask for a certificate, use it", None, others=(OPENSSL,)),
+    Row(WRITE, "diff"),
+    Row(WRITE, "replace", others=_LIBRARIES),
+    Row(WRITE, "patch, three types", others=_LIBRARIES),
+    Row(WRITE, "label and annotate"),
+    Row(WRITE, "delete", others=_LIBRARIES),
+    Row(WATCH, "get -w", others=_LIBRARIES),
+    Row(WATCH, "wait for deletion"),
+    Row(WATCH, "wait for a value", (1, 23), "wait --for=jsonpath came with 1.23"),
+    Row(DISCOVERY, "api-resources, api-versions, version", others=(PYTHON,)),
+    Row(DISCOVERY, "explain"),
+    Row(ACCESS, "auth can-i", others=(PYTHON,)),
+    Row(ACCESS, "create -f of a review", others=(PYTHON,)),
+    Row(ACCESS, "auth whoami", (1, 27), "auth whoami came with 1.27"),
+    Row(ACCESS, "auth reconcile"),
+    Row(KINDS, "create namespace, secret, configmap, serviceaccount"),
+    Row(ACCESS, "create role, clusterrole, rolebinding, clusterrolebinding"),
+    Row(CREDENTIALS, "create token", (1, 24), "create token came with 1.24", others=_LIBRARIES),
+    Row(CREDENTIALS, "certificate approve and deny"),
+    Row(KINDS, "Pods and Services, which are stored; cluster-info", others=(PYTHON,)),
+    Row(KINDS, "get events of both groups", others=(PYTHON,)),
+    Row(KINDS, "events", (1, 26), "kubectl events came with 1.26"),
+    Row(KINDS, "get all; kinds of which there are none"),
+    Row(KINDS, "delete a namespace with what is in it"),
+    Row(
+        WRITE, "unknown fields are refused", limits="kubectl up to 1.24 refuses them itself, by the OpenAPI v2 document"
+    ),
+    Row(WRITE, "unknown fields are warned about", (1, 25), "create --validate=warn came with 1.25"),
+    Row(ACCESS, "--as, --as-group"),
+    Row(WATCH, "an operator: create, update and delete handlers with finalizers", None, others=(KOPF,)),
+    Row(DISCOVERY, "DynamicClient", None, others=(PYTHON,)),
+    Row(CREDENTIALS, "join: trust cluster-info by token, ask for a certificate, use it", None, others=(OPENSSL,)),
 )
 BY_NAME = {row.what: row for row in ROWS}
 
@@ -96,3 +107,10 @@ def cell(row: Row, client: str) -> Cell:
 def table() -> dict[str, dict[str, Cell]]:
     """Every row by its name: what is said of each client."""
     return {row.what: {client: cell(row, client) for client in CLIENTS} for row in ROWS}
+
+
+def shown(area: str, client: str) -> tuple[int, int]:
+    """How many things of an area the tests show with a client, of how many that such a client is for."""
+    kubectl = client.startswith("kubectl ")
+    cells = [cell(row, client) for row in ROWS if row.area == area and (row.kubectl if kubectl else row.others)]
+    return sum(one.works for one in cells), len(cells)

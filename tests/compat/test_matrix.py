@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.matrix import BY_NAME, CLIENTS, KUBECTL, LIGHTKUBE, OPENSSL, PYTHON, ROWS, Row, cell, table
+from tests.compat.matrix import (
+    AREAS,
+    BY_NAME,
+    CLIENTS,
+    KUBECTL,
+    LIGHTKUBE,
+    OPENSSL,
+    PYTHON,
+    ROWS,
+    Row,
+    cell,
+    shown,
+    table,
+)
 
 HERE = Path(__file__).parent
 TESTS = {
@@ -64,3 +77,11 @@ def test_the_table_is_complete() -> None:
     assert "came with 1.27" in whoami["kubectl 1.20"].why
     assert whoami["kubectl 1.27"].works
     assert not table()["join: trust cluster-info by token, ask for a certificate, use it"]["kubectl 1.33"].works
+
+
+def test_every_thing_is_counted_once() -> None:
+    newest = [shown(area, f"kubectl {KUBECTL[-1]}") for area in AREAS]
+    assert all(works == of for works, of in newest)
+    assert sum(of for _, of in newest) == len([row for row in ROWS if row.kubectl])
+    assert shown(AREAS[2], "kubectl 1.20") == (8, 11)
+    assert sum(shown(area, LIGHTKUBE)[0] for area in AREAS) == len([row for row in ROWS if LIGHTKUBE in row.others])
