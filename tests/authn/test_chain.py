@@ -162,7 +162,7 @@ def driven(
 
 
 OUT = Says("webhook", LATER)
-RECKONS = Says("file", Later(compute=lambda: None))
+RECKONS = Says("file", Later(compute=lambda: None, ours=True))
 BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
 
 
@@ -188,6 +188,18 @@ BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
         pytest.param(
             (RECKONS, OUT), (NotMine(), Accepted(BOB)), ["file", "webhook"], "bob", [],
             id="what a computation does not know is asked outside",
+        ),
+        pytest.param(
+            (Says("keys", Later(ours=True), Rejected("bad-signature")), OUT), (None,), ["keys"], None, ["bad-signature"],
+            id="nor is a token of ours that new keys do not verify",
+        ),
+        pytest.param(
+            (Says("keys", Later(ours=True), Accepted(BOB, ("vault",))), OUT), (None,), ["keys"], None, ["wrong-audience"],
+            id="nor is one of ours that is for somebody else",
+        ),
+        pytest.param(
+            (Says("keys", Later(ours=True)), OUT), (Rejected("keys-not-fetched"),), ["keys"], None, ["keys-not-fetched"],
+            id="nor is one of ours that could not be judged",
         ),
         pytest.param((ASKS, ANYONE), (NotMine(),), ["asks"], None, ["unknown-token"], id="what nobody claims is unknown"),
         pytest.param(

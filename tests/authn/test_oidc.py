@@ -236,6 +236,12 @@ def test_random_key_ids_make_the_provider_asked_once_in_a_while() -> None:
     assert room.user(token()) == "p:jane", "and who has a good token never notices"
 
 
+def test_what_is_found_out_about_a_token_of_an_issuer_is_the_issuers_affair() -> None:
+    room = Room(ROTATED)
+    rotated = room.first(signed(claims(), NEW_KEY, kid="new"))
+    assert (type(rotated), rotated.ours) == (Later, True), "so a forged one is never shown to whoever is asked outside"
+
+
 def test_a_forged_signature_is_refused() -> None:
     room = Room()
     assert room.refusal(signed(claims(), STRANGER)) == (

@@ -4,8 +4,8 @@ Rules kept here (reference/kubernetes.md 0 and 5.1):
 1. Authenticators are asked in order, in two stages. First each says what it knows at once; the first that accepts wins.
    Refusals are collected and the others still asked: a good bearer token rescues an unverifiable certificate.
 2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by
-   whoever recognised it, at once or by a computation: what is ours and bad is not shown to strangers. What only looks like
-   ours is.
+   whoever recognised it, at once or after finding out: what is ours and bad is not shown to strangers. What only looks like
+   ours is, and so is what somebody outside refused, who might merely have been down.
 3. A bearer token or a password that nobody claims is refused as `unknown-token` or `unknown-password`.
 4. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
 5. A credential bound to audiences must be valid for one of those asked.
@@ -184,8 +184,8 @@ def _judged(
         said[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, said)
-        if isinstance(verdict, Rejected) and later.compute is not None:
-            break  # judged here: nobody was asked who might merely have been down
+        if isinstance(verdict, Rejected) and later.ours:
+            break
     return _nobody(credentials, fallbacks, said, views, now, audiences)
 
 

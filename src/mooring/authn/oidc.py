@@ -129,6 +129,7 @@ class OidcAuthenticator:
                 talk=partial(_asked_again, issuer, issuer.published),
                 key=issuer.config.url.encode(),
                 deadline=REFRESH_SECONDS,
+                ours=True,
             )
         groups = issuer.config.identification.groups
         source = source_of(groups.name, claims) if isinstance(groups, Claim) else None
@@ -144,7 +145,7 @@ class OidcAuthenticator:
         talk = partial(_with_groups, issuer, claims, source, audiences)
         parts = (raw, *(one.encode("utf-8", "surrogatepass") for one in audiences))
         flight = hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
-        return Later(talk=talk, key=flight, deadline=FETCH_SECONDS, found=found)
+        return Later(talk=talk, key=flight, deadline=FETCH_SECONDS, found=found, ours=True)
 
     def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
         if self._issuers.get(issuer.config.url) is issuer:  # else the configuration changed while somebody was asked

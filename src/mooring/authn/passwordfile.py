@@ -110,6 +110,7 @@ class PasswordFileAuthenticator:
             compute=partial(self._derived, entry, entry.hashed or users.dummy, basic.password),
             key=place,
             found=partial(self._remembered.put, place),
+            ours=True,
         )
 
     def _derived(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:

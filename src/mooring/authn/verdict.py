@@ -99,6 +99,7 @@ class Later:
     What it finds is a verdict, or None: ask the authenticator again, it knows more now. `key`: those with the same key wait
     for one finding out and share its verdict; None: nobody shares it. It is given `deadline` seconds; whatever goes wrong,
     and time running out, is a rejection. `found` is told the verdict and the time, so that an authenticator may remember.
+    `ours`: when it is refused, whatever for, it is ours and bad, as if it had been refused at once.
     """
 
     talk: Callable[[datetime], Talk] | None = None
@@ -107,6 +108,7 @@ class Later:
     key: bytes | None = None
     deadline: float = 10.0
     found: Callable[[Verdict, datetime], None] | None = None
+    ours: bool = False
 
 
 Verdict = NotMine | Rejected | Accepted
