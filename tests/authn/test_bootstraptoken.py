@@ -43,7 +43,7 @@ def judged(bearer: str | bytes | None, *secrets: Obj) -> object:
 
 def test_a_good_token_is_its_user_and_groups_for_any_audience_asked() -> None:
     user = UserInfo("system:bootstrap:abcdef", groups=("system:bootstrappers", "system:bootstrappers:workers"))
-    assert judged(TOKEN, secret()) == Accepted(user, ("api",))
+    assert judged(TOKEN, secret()) == Accepted(user)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ PASSWORD = Credentials(basic=Basic("jane", Secret("correct horse")))
 )
 def test_what_an_authenticator_is_shown(credentials: Credentials, shown: Offered) -> None:
     guest = Guest(User("jane"))
-    assert asked(contained(guest), credentials) == Accepted(JANE, ("api",))
+    assert asked(contained(guest), credentials) == Accepted(JANE)
     assert guest.shown == [shown]
     assert "correct horse" not in repr(guest.shown)
     assert "opaque" not in repr(guest.shown)
@@ -126,9 +126,9 @@ def test_an_acceptance_is_remembered_for_its_time_and_not_longer() -> None:
     guest = Guest(User("jane"))
     authenticator = contained(guest)
     for seconds, calls in ((0, 1), (9.9, 1), (10, 2)):
-        assert asked(authenticator, TOKEN, NOW + timedelta(seconds=seconds)) == Accepted(JANE, ("api",))
+        assert asked(authenticator, TOKEN, NOW + timedelta(seconds=seconds)) == Accepted(JANE)
         assert len(guest.shown) == calls
-    assert asked(authenticator, Credentials(bearer=Secret("other"))) == Accepted(JANE, ("api",))
+    assert asked(authenticator, Credentials(bearer=Secret("other"))) == Accepted(JANE)
     assert len(guest.shown) == 3, "another token is another question"
 
 
@@ -163,7 +163,7 @@ def test_two_credentials_share_no_answer(one: Credentials, other: Credentials) -
     assert first(authenticator, one).key != first(authenticator, other).key
 
 
-def test_an_answer_is_for_the_audiences_asked() -> None:
+def test_who_is_asked_for_other_audiences_is_asked_again() -> None:
     authenticator = contained(Guest())
     keys = {
         authenticator.authenticate(TOKEN, {}, NOW, audiences).key  # type: ignore[union-attr] # all are Later
@@ -195,7 +195,7 @@ WHOLE = User("jane", "42", ["dev", "ops", "dev"], {"company.example/department":
 )  # fmt: skip
 def test_who_is_let_in(said: User, user: UserInfo) -> None:
     assert read(said, BY_PASSWORD) == Accepted(user)
-    assert read(said, BY_TOKEN) == Accepted(user, ("api",))
+    assert read(said, BY_TOKEN) == Accepted(user)
 
 
 def broken(**fields: Any) -> User:

@@ -23,7 +23,7 @@ JANE = UserInfo("jane", "42", ("dev",), {"k": ("v",)})
 
 
 class Doorman:
-    """Knows `good` (valid for audience `vault` and `api`), `any` (for all), and refuses `bad`."""
+    """Knows `good` (valid for audience `vault` and `api`), `any` (which names none), and refuses `bad`."""
 
     name = "doorman"
     judges = SECRET
@@ -68,8 +68,17 @@ def test_a_good_token_is_told_with_its_user() -> None:
         pytest.param(
             {"token": "good", "audiences": ["vault", "x"]}, ("api",), ["vault"], id="those in common come back"
         ),
-        pytest.param({"token": "any"}, ("api",), ["api"], id="a token for all is for the server's"),
+        pytest.param({"token": "any"}, ("api", "b"), ["api", "b"], id="a token that names none is for the server's"),
+        pytest.param(
+            {"token": "any", "audiences": ["x", "api"]},
+            ("api",),
+            ["api"],
+            id="and for nobody else's, although asked for",
+        ),
         pytest.param({"token": "any"}, (), None, id="nobody asked for audiences"),
+        pytest.param(
+            {"token": "any", "audiences": ["x"]}, (), ["x"], id="a server that has none answers for everybody's"
+        ),
     ],
 )
 def test_audiences(spec: Obj, server: tuple[str, ...], audiences: list[str] | None) -> None:
@@ -83,6 +92,9 @@ def test_audiences(spec: Obj, server: tuple[str, ...], audiences: list[str] | No
         pytest.param({"token": "whose?"}, "unknown-token", id="a token nobody knows is not anonymous"),
         pytest.param({"token": "\ud800"}, "unknown-token", id="a token that is no text"),
         pytest.param({"token": "good", "audiences": ["x"]}, "wrong-audience", id="a token for somebody else"),
+        pytest.param(
+            {"token": "any", "audiences": ["x"]}, "wrong-audience", id="a token that names nobody, for somebody else"
+        ),
     ],
 )
 def test_a_bad_token_is_unauthenticated_and_only_the_operator_learns_why(spec: Obj, reason: str) -> None:

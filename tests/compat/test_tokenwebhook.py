@@ -91,7 +91,8 @@ def test_kubectl_comes_in_with_a_token_that_only_the_webhook_knows(
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Who is asked."""
-    running = start_server(tmp_path_factory.mktemp("other") / "data", "--service-account-issuer", OTHER_ISSUER)
+    flags = ("--service-account-issuer", OTHER_ISSUER, "--api-audiences", f"{OTHER_ISSUER},{ISSUER}")
+    running = start_server(tmp_path_factory.mktemp("other") / "data", *flags)
     yield running
     running.stop()
 
@@ -149,7 +150,7 @@ def test_a_service_account_of_another_cluster_comes_in_with_a_token_for_this_one
 ) -> None:
     async def tokens(client: ClusterClient) -> tuple[str, str]:
         await account(client, "robot")
-        return await token_of(client, "robot", ISSUER), await token_of(client, "robot")
+        return await token_of(client, "robot", ISSUER), await token_of(client, "robot", OTHER_ISSUER)
 
     for_us, for_them = other.run(tokens)
     assert username(asking, for_us) == "system:serviceaccount:default:robot"

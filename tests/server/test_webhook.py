@@ -400,7 +400,7 @@ def test_no_token_comes_out(hook: SimulatedWebhook, caplog: pytest.LogCaptureFix
 def test_a_review_is_answered_in_its_version(version: str, names_itself: bool) -> None:
     async def test(server: Server) -> None:
         api = f"authentication.k8s.io/{version}"
-        body: Obj = {"spec": {"token": await server.bootstrap_token(), "audiences": ["theirs"]}}
+        body: Obj = {"spec": {"token": await server.bootstrap_token(), "audiences": ["theirs", API]}}
         if names_itself:
             body |= {
                 "kind": "TokenReview",
@@ -417,7 +417,7 @@ def test_a_review_is_answered_in_its_version(version: str, names_itself: bool) -
                 "username": "system:bootstrap:abcdef",
                 "groups": ["system:bootstrappers", "system:authenticated"],
             },
-            "audiences": ["theirs"],
+            "audiences": [API],
         }
 
     in_plain_server(test)

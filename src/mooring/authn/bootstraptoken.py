@@ -4,7 +4,7 @@ Rules kept here (reference/kubernetes.md 1.3): a bearer that has not the form of
 `mooring.trust.tokenrecord` at this very `now`, from the view, so a deleted or expired token is refused at once (law: the
 authenticator checks time itself; nothing is cached). A token whose id nobody here knows may be another cluster's: who is asked
 outside is asked about it too. The user is `system:bootstrap:<id>` with the token's groups, no uid,
-no extra; the token is good for any audience.
+no extra; the token names no audience.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ class BootstrapTokenAuthenticator:
         if reason != tokenrecord.OK:
             detail = tokenrecord.told(found, token.id, reason, now)
             return Rejected(reason, detail, elsewhere=reason == tokenrecord.UNKNOWN_ID)
-        return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups), tuple(audiences))
+        return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

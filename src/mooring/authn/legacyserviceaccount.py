@@ -1,9 +1,8 @@
 """Service account tokens that Secrets hold: without an end, revoked by deleting the Secret or its account.
 
 Rules kept here (reference/kubernetes.md 5.7; KEP-2799):
-1. A bearer that is no JWT, or of another issuer than `kubernetes/serviceaccount`, is not mine. That is remembered, because most
-   tokens are: every bound one passes here first.
-2. The signature is one of our keys'; `exp` and `nbf` are heeded where somebody signed them. What was verified is remembered.
+1. A bearer that is no JWT, or of another issuer than `kubernetes/serviceaccount`, is not mine.
+2. The signature is one of our keys' (`mooring.authn.signedtokens`); `exp` and `nbf` are heeded where somebody signed them.
 3. Unless lookup is off: the Secret exists and is not being deleted, and its data `token` is this very token, compared in constant
    time; the account exists, is not being deleted, and has the uid of the token. All that on every request, from the views.
 4. A Secret with the label `legacy-token-invalid-since` is refused.
@@ -21,16 +20,16 @@ from datetime import datetime
 
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LastUses
 from mooring.authn.liveobjects import NO_GRACE, REPLACED, Live, problem
-from mooring.authn.serviceaccount import MALFORMED_CLAIMS
+from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
+from mooring.authn.verifiedtokens import FOR_EVER, MAX_REMEMBERED
 from mooring.identity import UserInfo, service_account_groups
 from mooring.kinds.view import Views
-from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import VerificationKeys, peek, verify_jwt
+from mooring.pki.jwt import Claims, VerificationKeys
 from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken, read_legacy
 from mooring.secret import Secret
 from mooring.wire.schema import Obj
@@ -49,6 +48,15 @@ _NOT_MINE = NotMine()
 _NO_SECRET: Obj = {"data": {TOKEN_KEY: ""}}
 
 
+def _read(claims: Claims) -> tuple[LegacyToken, datetime | None]:
+    """What the claims say. Raises ClaimsRefusedError when they do not say it right."""
+    token = read_legacy(claims)
+    if isinstance(token, str):
+        raise ClaimsRefusedError(MALFORMED_CLAIMS, token)
+    timed = claims.keys() & {"exp", "nbf", "iat"}
+    return token, None if timed else FOR_EVER  # with a time in it, it is verified each time
+
+
 class LegacyServiceAccountAuthenticator:
     """Judges bearers that are JWTs of the issuer of Secrets' tokens. `audiences`: those of the API."""
 
@@ -63,30 +71,21 @@ class LegacyServiceAccountAuthenticator:
         lookup: bool = True,
         max_remembered: int = MAX_REMEMBERED,
     ) -> None:
-        self._keys = keys
+        self._tokens = SignedTokens((LEGACY_ISSUER,), keys, _read, require_expiry=False, max_remembered=max_remembered)
         self._audiences = tuple(audiences)
         self._uses = uses
         self._lookup = lookup
-        self._verified: VerifiedTokens[LegacyToken] = VerifiedTokens(max_remembered)
-        self._strangers: VerifiedTokens[NotMine] = VerifiedTokens(max_remembered)
 
     def replace(self, keys: VerificationKeys) -> None:
         """Believe these keys from now on, and no others."""
-        self._keys = keys
-        self._verified.clear()
+        self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
             return _NOT_MINE
-        raw = credentials.bearer.reveal()
-        if self._strangers.get(raw, now) is not None:
-            return _NOT_MINE
-        token = self._verified.get(raw, now)
-        if token is None:
-            judged = self._judge(raw, now)
-            if not isinstance(judged, LegacyToken):
-                return judged
-            token = judged
+        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        if not isinstance(token, LegacyToken):
+            return token
         valid_for = tuple(audience for audience in self._audiences if audience in audiences or not audiences)
         if not valid_for:
             told = f"good for {', '.join(self._audiences)}, wants audience {' or '.join(audiences)}"
@@ -97,26 +96,6 @@ class LegacyServiceAccountAuthenticator:
         uses = None if credentials.dry_run else self._uses
         refused = self._looked_up(token, credentials.bearer, views, now, uses)
         return refused or self._accepted(user, token, views, valid_for)
-
-    def _judge(self, raw: bytes, now: datetime) -> LegacyToken | Verdict:
-        text = raw.decode("utf-8", "replace")
-        try:
-            _, unverified = peek(text)
-        except TokenRefusedError:
-            return _NOT_MINE
-        if unverified.get("iss") != LEGACY_ISSUER:
-            self._strangers.put(raw, _NOT_MINE, now)
-            return _NOT_MINE
-        try:
-            claims = verify_jwt(text, self._keys, now, issuers=(LEGACY_ISSUER,), require_expiry=False)
-        except TokenRefusedError as error:
-            return Rejected(error.code, str(error))
-        token = read_legacy(claims)
-        if isinstance(token, str):
-            return Rejected(MALFORMED_CLAIMS, token)
-        if not claims.keys() & {"exp", "nbf", "iat"}:  # with a time in it, it is verified each time
-            self._verified.put(raw, token, now)
-        return token
 
     def _looked_up(
         self, token: LegacyToken, shown: Secret, views: Views, now: datetime, uses: LastUses | None

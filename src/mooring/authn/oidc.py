@@ -8,7 +8,7 @@ Rules kept here (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11):
 4. Groups that are elsewhere are fetched (`mooring.authn.distributedclaims`), and believed for TTL as kube-apiserver does.
 5. Who was accepted is remembered by the SHA-256 of the token until the token expires, in a bounded table; it is forgotten when
    the keys of the issuer change, when the configuration does, and when the clock went back.
-6. The user is good for every audience of this server: a token's own audiences are the provider's names for its clients.
+6. The user is good for this server, as if the token named no audience: its own are the provider's names for its clients.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class OidcAuthenticator:
         raw = credentials.bearer.reveal()
         known = self._verified.get(raw, now)
         if known is not None and known.changes == known.issuer.changes and known.issuer.known(now) is not None:
-            return Accepted(known.user, tuple(audiences))
+            return Accepted(known.user)
         text = raw.decode("utf-8", "replace")
         try:
             header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
@@ -100,7 +100,7 @@ class OidcAuthenticator:
         if issuer is None:
             return _NOT_MINE
         try:
-            return self._judge(issuer, text, header, claims, now, raw, tuple(audiences))
+            return self._judge(issuer, text, header, claims, now, raw)
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, f"issuer {issuer.config.url}: {error}")
 
@@ -112,7 +112,6 @@ class OidcAuthenticator:
         claims: Claims,
         now: datetime,
         raw: bytes,
-        audiences: tuple[str, ...],
     ) -> FirstVerdict:
         expires = check(header, claims, issuer.config.expected, now)
         if issuer.published is None:
@@ -136,16 +135,14 @@ class OidcAuthenticator:
         if source is None:
             user = identify(claims, issuer.config.identification)
             self._remember(raw, user, issuer, now, expires)
-            return Accepted(user, audiences)
+            return Accepted(user)
 
         def found(verdict: Verdict, then: datetime) -> None:
             if isinstance(verdict, Accepted):
                 self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
-        talk = partial(_with_groups, issuer, claims, source, audiences)
-        parts = (raw, *(one.encode("utf-8", "surrogatepass") for one in audiences))
-        flight = hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
-        return Later(talk=talk, key=flight, deadline=FETCH_SECONDS, found=found, ours=True)
+        talk = partial(_with_groups, issuer, claims, source)
+        return Later(talk=talk, key=hashlib.sha256(raw).digest(), deadline=FETCH_SECONDS, found=found, ours=True)
 
     def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
         if self._issuers.get(issuer.config.url) is issuer:  # else the configuration changed while somebody was asked
@@ -164,9 +161,9 @@ def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
     return None
 
 
-def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, audiences: tuple[str, ...], now: datetime) -> Talk:
+def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Talk:
     try:
         groups = yield from fetch(source, issuer, now)
-        return Accepted(identify({**claims, source.name: groups}, issuer.config.identification), audiences)
+        return Accepted(identify({**claims, source.name: groups}, issuer.config.identification))
     except ClaimsRefusedError as error:
         return Rejected(error.code, f"issuer {issuer.config.url}: {error}")

@@ -38,7 +38,7 @@ class Offered:
     """One credential that nobody else knows: a bearer `token`, or `user` with a `password`, never both.
 
     Neither the token nor the password is empty. `now` is the server's time, with a time zone. `audiences`: whom the user
-    wants to be known to; most authenticators have no use for them.
+    wants to be known to; most authenticators have no use for them, and whom they accept is known to this server alone.
     """
 
     token: Secret | None = None

@@ -10,6 +10,7 @@ Rules kept here:
 4. No user name or group begins with `system:`, and no extra key is Kubernetes's own: who may be what in the cluster is not for
    a directory to say.
 5. A detail that repeats the secret is left out.
+6. An acceptance is for this server: the answer names no audience.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ class ContainedAuthenticator:
 
 
 def read(said: object, offered: Offered) -> Verdict:
-    """Rules 3 to 5: what an authenticator said about `offered`."""
+    """Rules 3 to 6: what an authenticator said about `offered`."""
     if isinstance(said, User):
-        return _accepted(said, offered)
+        return _accepted(said)
     if not isinstance(said, own.NotMine | own.Rejected):
         return Rejected(FAILED, f"it answered {type(said).__name__}, which is no User, NotMine or Rejected")
     reason: object = said.reason
@@ -94,7 +95,7 @@ def read(said: object, offered: Offered) -> Verdict:
     return NotMine(reason) if isinstance(said, own.NotMine) else Rejected(reason, _detail(said.detail, offered))
 
 
-def _accepted(said: User, offered: Offered) -> Verdict:
+def _accepted(said: User) -> Verdict:
     groups: object = said.groups
     extra: object = said.extra
     if not _text(said.username) or not said.username:
@@ -117,7 +118,7 @@ def _accepted(said: User, offered: Offered) -> Verdict:
     if any(_KUBERNETES.fullmatch(key) for key in extra):
         return Rejected(RESERVED, "a key of the extra is one of kubernetes.io or k8s.io")
     kept = MappingProxyType({key: tuple(values) for key, values in extra.items()})
-    return Accepted(UserInfo(said.username, said.uid, tuple(dict.fromkeys(groups)), kept), offered.audiences)
+    return Accepted(UserInfo(said.username, said.uid, tuple(dict.fromkeys(groups)), kept))
 
 
 def _text(value: object) -> TypeGuard[str]:

@@ -4,7 +4,8 @@ Rules kept here (reference/kubernetes.md 5.15):
 1. TokenReview runs the same chain as a request, with the token as the only credential and nobody as fallback: a token
    nobody knows is unauthenticated, never anonymous.
 2. The kind has validated the review: there is a token. `spec.audiences` defaults to the server's audiences; those the token
-   is valid for come back.
+   is valid for come back. A token that names none (1.3, 5.1) is one for this server: it is valid for the server's audiences and
+   for nobody else's.
 3. A refused token is still 201: `authenticated` false and an error text that does not say why (the operator's record does).
 4. The answer repeats the spec, with the token, to the one who sent it: clients with required fields (Python) insist on it.
 5. SelfSubjectReview tells the caller who it is.
@@ -13,11 +14,11 @@ Rules kept here (reference/kubernetes.md 5.15):
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mooring.authn.authenticator import SECRET, Authenticator
-from mooring.authn.chain import Found, Outcome, Pending, judge
+from mooring.authn.chain import WRONG_AUDIENCE, Found, Outcome, Pending, Refusal, judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
@@ -42,10 +43,13 @@ def review_token(
 ) -> Generator[Pending, Found, Reviewed]:
     """The answered TokenReview. `audiences`: the server's own. Yields what has to be found out, as the chain does."""
     spec = review["spec"]
-    asked = tuple(spec.get("audiences") or audiences)
+    ours = tuple(audiences)
+    asked = tuple(spec.get("audiences") or ours)
     bearing = [one for one in authenticators if one.judges == SECRET]
     outcome = yield from judge(Credentials(bearer=bearer(spec["token"])), bearing, views, now, asked)
-    return Reviewed({**review, "status": _status(outcome, asked)}, outcome)
+    if outcome.user is not None:
+        outcome = _for_somebody(outcome, asked, ours)
+    return Reviewed({**review, "status": _status(outcome)}, outcome)
 
 
 def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
@@ -59,11 +63,20 @@ def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
     }
 
 
-def _status(outcome: Outcome, asked: Sequence[str]) -> Obj:
+def _for_somebody(outcome: Outcome, asked: tuple[str, ...], ours: tuple[str, ...]) -> Outcome:
+    """The acceptance for those of the audiences asked that it is for; none, and it is a refusal (rule 2)."""
+    named = outcome.audiences or ours
+    valid_for = tuple(audience for audience in asked if audience in named or not named)
+    if valid_for or not asked:
+        return replace(outcome, audiences=valid_for)
+    told = f"good for {', '.join(named)}, wants audience {' or '.join(asked)}"
+    return replace(outcome, user=None, refusals=(Refusal(outcome.authenticator, WRONG_AUDIENCE, told),))
+
+
+def _status(outcome: Outcome) -> Obj:
     if outcome.user is None:
         return {"authenticated": False, "user": {}, "error": INVALID_TOKEN}
     status: Obj = {"authenticated": True, "user": user_info(outcome.user)}
-    valid_for = [audience for audience in outcome.audiences if audience in asked] or list(asked)
-    if valid_for:
-        status["audiences"] = valid_for
+    if outcome.audiences:
+        status["audiences"] = list(outcome.audiences)
     return status

@@ -1,9 +1,8 @@
 """Bound service account tokens.
 
 Rules kept here (reference/kubernetes.md 5.7; KEP-1205, KEP-4193):
-1. A bearer that is no JWT, or of an issuer that is not ours, is not mine. The issuer is read unverified for that only.
-2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge. What it accepted is remembered until the token's end,
-   or until the keys are others.
+1. A bearer that is no JWT, or of an issuer that is not ours, is not mine.
+2. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
 3. Claims must say namespace, service account and uid, and `sub` must agree with them.
 4. The token must be for one of the audiences asked.
 5. On every request, from the views: the service account lives and has the uid of the token; so do the Secret, the Pod, or
@@ -25,14 +24,13 @@ from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
 from mooring.authn.liveobjects import Live, problem
+from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
+from mooring.authn.verifiedtokens import MAX_REMEMBERED
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
 from mooring.kinds.view import Views
-from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, VerificationKeys, peek, time_claim, verify_jwt
+from mooring.pki.jwt import Claims, VerificationKeys, time_claim
 
-MALFORMED_CLAIMS = "malformed-claims"
 EXTRA_PREFIX = "authentication.kubernetes.io/"
 STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
 WARN_AFTER = "warnafter"
@@ -50,7 +48,6 @@ class _Token:
     user: UserInfo
     audiences: tuple[str, ...]
     live: tuple[Live, ...]
-    until: datetime
     warn_after: datetime | None
 
 
@@ -61,26 +58,18 @@ class ServiceAccountAuthenticator:
     judges = SECRET
 
     def __init__(self, issuers: Collection[str], keys: VerificationKeys, max_remembered: int = MAX_REMEMBERED) -> None:
-        self._issuers = tuple(issuers)
-        self._keys = keys
-        self._verified: VerifiedTokens[_Token] = VerifiedTokens(max_remembered)
+        self._tokens = SignedTokens(issuers, keys, _read, max_remembered=max_remembered)
 
     def replace(self, keys: VerificationKeys) -> None:
         """Believe these keys from now on, and no others."""
-        self._keys = keys
-        self._verified.clear()
+        self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
             return _NOT_MINE
-        raw = credentials.bearer.reveal()
-        token = self._verified.get(raw, now)
-        if token is None:
-            judged = self._judge(raw, now)
-            if not isinstance(judged, _Token):
-                return judged
-            token = judged
-            self._verified.put(raw, token, now, token.until)
+        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        if not isinstance(token, _Token):
+            return token
         valid_for = (
             tuple(audience for audience in token.audiences if audience in audiences) if audiences else token.audiences
         )
@@ -98,29 +87,13 @@ class ServiceAccountAuthenticator:
         stale = f"subject: {username}, seconds after warning threshold: {late:.0f}"
         return Accepted(token.user, valid_for, annotations=((STALE_TOKEN, stale),))
 
-    def _judge(self, raw: bytes, now: datetime) -> _Token | Verdict:
-        text = raw.decode("utf-8", "replace")
-        try:
-            _, unverified = peek(text)
-        except TokenRefusedError:
-            return _NOT_MINE
-        issuer = unverified.get("iss")
-        if not isinstance(issuer, str) or issuer not in self._issuers:
-            return _NOT_MINE
-        try:
-            return _read(verify_jwt(text, self._keys, now, issuers=self._issuers))
-        except TokenRefusedError as error:
-            return Rejected(error.code, str(error))
-        except ClaimsRefusedError as error:
-            return Rejected(error.code, str(error))
-
 
 def _malformed(claim: str) -> ClaimsRefusedError:
     return ClaimsRefusedError(MALFORMED_CLAIMS, f"the claim {claim} is missing, or not what it must be")
 
 
-def _read(claims: Claims) -> _Token:
-    """What the claims say. Raises ClaimsRefusedError when they do not say it right (rule 3)."""
+def _read(claims: Claims) -> tuple[_Token, datetime]:
+    """What the claims say, and until when. Raises ClaimsRefusedError when they do not say it right (rule 3)."""
     private = claims.get("kubernetes.io")
     if not isinstance(private, dict):
         raise _malformed("kubernetes.io")
@@ -150,13 +123,13 @@ def _read(claims: Claims) -> _Token:
             extra[f"{EXTRA_PREFIX}{kind}-name"] = (name,)
             if uid:
                 extra[f"{EXTRA_PREFIX}{kind}-uid"] = (uid,)
-    return _Token(
+    token = _Token(
         user=UserInfo(username, account[1], service_account_groups(namespace), MappingProxyType(extra)),
         audiences=tuple(audience for audience in audiences if isinstance(audience, str)),
         live=tuple(live),
-        until=datetime.fromtimestamp(claims["exp"], UTC),  # the minute of leeway after it is verified anew each time
         warn_after=time_claim(private, WARN_AFTER),
     )
+    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
 
 
 def _reference(private: dict[str, Any], kind: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ Rules kept here (reference/kubernetes.md 5.6; the rows: `mooring.authn.userfile`
 3. Tokens are kept as HMAC-SHA256 under a key of this process. So the lookup tells nothing by the time it takes, which nobody can
    choose, and memory holds no token. Who has none costs what everybody costs: one HMAC and one comparison.
 4. A changed file replaces all rows at once, or none when it is wrong.
-5. The token is good for any audience. Nothing is added to what the file says: `system:masters` is the operator's to give.
+5. The token names no audience. Nothing is added to what the file says: `system:masters` is the operator's to give.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TokenFileAuthenticator:
         holder = self._holders.get(digest, _NOBODY)
         if not hmac.compare_digest(holder.digest, digest):
             return _NOT_MINE
-        return Accepted(holder.user, tuple(audiences))
+        return Accepted(holder.user)
 
     def _digest(self, token: Secret) -> bytes:
         return hmac.digest(self._key, token.reveal(), "sha256")

@@ -3,9 +3,8 @@
 Rules kept here:
 1. They are JWTs signed with the cluster's service-account key, but their issuer is `ISSUER`: no issuer of ServiceAccount tokens can
    be called so (they have no spaces), so neither this server nor anybody who trusts that issuer takes one for the other.
-2. A bearer that is no JWT, or of another issuer, is not mine. The issuer is read unverified for that only.
-3. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge. What it accepted is remembered until the token's
-   expiry (`mooring.authn.verifiedtokens`).
+2. A bearer that is no JWT, or of another issuer, is not mine.
+3. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
 4. The token must be for one of the audiences asked.
 5. It restores user name, uid, groups and extra as they were at login; the credential id is its own, `JTI=<jti>`. No name in it
    begins with `system:`, because none is issued so (`mooring.authn.login`).
@@ -21,17 +20,16 @@ from typing import Any, TypeGuard
 
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
+from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.verifiedtokens import VerifiedTokens
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.kinds.view import Views
-from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, VerificationKeys, peek, verify_jwt
+from mooring.pki.jwt import Claims, VerificationKeys
 
 ISSUER = "mooring login"
 CLAIM = "mooring.dev"
-MALFORMED_CLAIMS = "malformed-claims"
 
 _NOT_MINE = NotMine()
 
@@ -61,7 +59,6 @@ class _Token:
 
     user: UserInfo
     audiences: tuple[str, ...]
-    until: datetime
 
 
 class UserTokenAuthenticator:
@@ -71,62 +68,42 @@ class UserTokenAuthenticator:
     judges = SECRET
 
     def __init__(self, keys: VerificationKeys) -> None:
-        self._keys = keys
-        self._verified = VerifiedTokens[_Token]()
+        self._tokens = SignedTokens((ISSUER,), keys, _read)
 
     def replace(self, keys: VerificationKeys) -> None:
         """Believe these keys from now on, and no others."""
-        self._keys = keys
-        self._verified.clear()
+        self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
             return _NOT_MINE
-        raw = credentials.bearer.reveal()
-        token = self._verified.get(raw, now)
-        if token is None:
-            judged = self._judge(raw, now)
-            if not isinstance(judged, _Token):
-                return judged
-            token = judged
-            self._verified.put(raw, token, now, token.until)
+        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        if not isinstance(token, _Token):
+            return token
         valid_for = tuple(one for one in token.audiences if one in audiences) if audiences else token.audiences
         return Accepted(token.user, valid_for) if valid_for else Rejected(WRONG_AUDIENCE, token.user.username)
 
-    def _judge(self, raw: bytes, now: datetime) -> _Token | Verdict:
-        text = raw.decode("utf-8", "replace")
-        try:
-            _, unverified = peek(text)
-        except TokenRefusedError:
-            return _NOT_MINE
-        if unverified.get("iss") != ISSUER:
-            return _NOT_MINE
-        try:
-            claims = verify_jwt(text, self._keys, now, issuers=(ISSUER,))
-        except TokenRefusedError as error:
-            return Rejected(error.code, str(error))
-        return _read(claims) or Rejected(MALFORMED_CLAIMS)
 
-
-def _read(claims: Claims) -> _Token | None:
-    """What the claims say, or None when they do not say it right."""
+def _read(claims: Claims) -> tuple[_Token, datetime]:
+    """What the claims say, and until when. Raises ClaimsRefusedError when they do not say it right."""
     said = claims.get(CLAIM)
     name, token_id, audiences = claims.get("sub"), claims.get("jti"), claims.get("aud")
     if not isinstance(said, dict) or not isinstance(name, str) or not name or not isinstance(token_id, str):
-        return None
+        raise _malformed()
     uid, groups, extra = said.get("uid"), said.get("groups"), said.get("extra")
     if not isinstance(uid, str) or not _texts(groups) or not _texts(audiences) or not isinstance(extra, dict):
-        return None
+        raise _malformed()
     if not all(_texts(values) for values in extra.values()):
-        return None
+        raise _malformed()
     if any(one.startswith("system:") for one in (name, *groups)):
-        return None
+        raise _malformed()
     told = {key: tuple(values) for key, values in extra.items()} | {CREDENTIAL_ID: (f"JTI={token_id}",)}
-    return _Token(
-        user=UserInfo(name, uid, tuple(groups), MappingProxyType(told)),
-        audiences=tuple(audiences),
-        until=datetime.fromtimestamp(claims["exp"], UTC),  # the minute of leeway after it is verified anew each time
-    )
+    token = _Token(UserInfo(name, uid, tuple(groups), MappingProxyType(told)), tuple(audiences))
+    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
+
+
+def _malformed() -> ClaimsRefusedError:
+    return ClaimsRefusedError(MALFORMED_CLAIMS, "")
 
 
 def _texts(value: Any) -> TypeGuard[list[str]]:
