@@ -1,0 +1,77 @@
+"""The JWTs that the cluster signed itself: the part of judging one that is the same whatever the token says.
+
+Rules kept here (reference/kubernetes.md 5.7):
+1. A bearer that is no JWT, or of an issuer that is not ours, is not mine. The issuer is read unverified for that only, and once:
+   most JWTs are of somebody else, because each of them passes every authenticator of this kind.
+2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge; claims that do not say what they must are refused.
+3. What was verified is remembered until the end of the token, or until the keys are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from mooring.authn.claims import ClaimsRefusedError
+from mooring.authn.verdict import NotMine, Rejected
+from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
+from mooring.pki.errors import TokenRefusedError
+from mooring.pki.jwt import Claims, VerificationKeys, peek, verify_jwt
+
+T = TypeVar("T")
+
+MALFORMED_CLAIMS = "malformed-claims"
+_NOT_MINE = NotMine()
+
+
+class SignedTokens(Generic[T]):
+    """What bearers of some issuers say.
+
+    `read` makes that of verified claims, with the moment until which it may be remembered (None: not at all); it raises
+    ClaimsRefusedError when they do not say it right.
+    """
+
+    def __init__(
+        self,
+        issuers: Collection[str],
+        keys: VerificationKeys,
+        read: Callable[[Claims], tuple[T, datetime | None]],
+        *,
+        require_expiry: bool = True,
+        max_remembered: int = MAX_REMEMBERED,
+    ) -> None:
+        self._issuers = tuple(issuers)
+        self._keys = keys
+        self._read = read
+        self._require_expiry = require_expiry
+        self._verified: VerifiedTokens[T] = VerifiedTokens(max_remembered)
+        self._strangers: VerifiedTokens[NotMine] = VerifiedTokens(max_remembered)
+
+    def replace(self, keys: VerificationKeys) -> None:
+        """Believe these keys from now on, and no others."""
+        self._keys = keys
+        self._verified.clear()
+
+    def judge(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:
+        """What a bearer says, or why it says nothing here."""
+        return self._verified.get(raw, now) or self._strangers.get(raw, now) or self._verify(raw, now)
+
+    def _verify(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:
+        text = raw.decode("utf-8", "replace")
+        try:
+            _, unverified = peek(text)
+        except TokenRefusedError:
+            return _NOT_MINE
+        issuer = unverified.get("iss")
+        if not isinstance(issuer, str) or issuer not in self._issuers:
+            self._strangers.put(raw, _NOT_MINE, now)
+            return _NOT_MINE
+        try:
+            claims = verify_jwt(text, self._keys, now, issuers=self._issuers, require_expiry=self._require_expiry)
+            says, until = self._read(claims)
+        except (TokenRefusedError, ClaimsRefusedError) as error:
+            return Rejected(error.code, str(error))
+        if until is not None:
+            self._verified.put(raw, says, now, until)
+        return says
