@@ -40,6 +40,37 @@ async def test_a_conflict_names_every_field_and_force_wins(server: Server) -> No
 
 
 @in_server
+async def test_an_opinion_on_one_member_of_an_item_is_none_on_its_required_ones(server: Server) -> None:
+    async def apply_status(manager: str, condition: dict[str, str]) -> Reply:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [condition]}}
+        return await server.call(
+            "PATCH", f"/api/v1/nodes/n/status?fieldManager={manager}", body=node, content_type=APPLY
+        )
+
+    await server.post("/api/v1/nodes", {"metadata": {"name": "n"}})
+    ready = {"type": "Ready", "status": "True"}
+    await apply_status("a", ready)
+    reason = {"type": "Ready", "reason": "Waited"}
+    reply = await apply_status("b", reason)
+    assert (reply.status, reply.obj["status"]["conditions"]) == (200, [ready | reason])
+    owned = {"f:status": {"f:conditions": {'k:{"type":"Ready"}': {".": {}, "f:reason": {}, "f:type": {}}}}}
+    assert owned in [entry["fieldsV1"] for entry in reply.obj["metadata"]["managedFields"]]
+
+
+@in_server
+async def test_an_item_of_a_list_needs_its_key(server: Server) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"image": "i"}]},
+    }
+    reply = await server.call("PATCH", "/api/v1/namespaces/default/pods/p?fieldManager=a", body=pod, content_type=APPLY)
+    assert reply.status == 400
+    assert 'omits key field "name"' in reply.message
+
+
+@in_server
 async def test_who_names_no_manager_is_known_by_the_program(server: Server) -> None:
     await apply(server, config(x="1"))
     for number, header in enumerate(([("User-Agent", "tool/1.0 (linux)")], [])):

@@ -25,6 +25,14 @@ MAP = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n"
         pytest.param(POD + b"spec: {}", {"spec": {}}, id="an empty message"),
         pytest.param(POD + b"spec: {hostname: null}", {"spec": {}}, id="null, which is no opinion"),
         pytest.param(
+            POD + b"status: {conditions: [{type: Ready, reason: r}, {type: A, status: null}]}",
+            {"status": {"conditions": [{"type": "Ready", "reason": "r"}, {"type": "A"}]}},
+            id="nothing, also about a required field",
+        ),
+        pytest.param(
+            POD + b"status: {startTime: '0001-01-01T00:00:00Z'}", {"status": {}}, id="the zero time, which is none"
+        ),
+        pytest.param(
             POD + b"spec: {containers: [{name: c, stdin: false}, null]}",
             {"spec": {"containers": [{"name": "c", "stdin": False}, {}]}},
             id="a zero in an item of a list",
@@ -44,6 +52,16 @@ def test_json_is_read_and_yaml_that_begins_with_a_brace() -> None:
     wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}
     assert decode_apply(b'{"apiVersion":"v1","kind":"ConfigMap"}', MAPS).obj == wanted
     assert decode_apply(b"{apiVersion: v1, kind: ConfigMap, metadata: null}", MAPS).obj == wanted
+
+
+def test_what_is_required_of_an_object_is_no_opinion_of_who_does_not_say_it() -> None:
+    body = b"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: e, labels: {a: b}}}"
+    wanted = {"name": "e", "labels": {"a": "b"}}
+    assert decode_apply(body, BY_PLURAL["endpointslices"].resource).obj == {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": wanted,
+    }
 
 
 def test_duplicate_keys_are_told() -> None:

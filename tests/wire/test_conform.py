@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.errors import BadRequestError
 from mooring.wire.conform import MAX_DEPTH, conform, depth_exceeds, zero
-from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar
+from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from tests.support.shapes import EXAMPLE, EXAMPLE_PART, objects
 
 
@@ -206,6 +206,15 @@ def test_depth_counts_containers() -> None:
     assert depth_exceeds([[[]]], 2)
     assert not depth_exceeds([[[]]], 3)
     assert not depth_exceeds([[[1]], 2], 3)
+
+
+@pytest.mark.parametrize("kind", [Scalar.TIME, Scalar.MICRO_TIME])
+@pytest.mark.parametrize("zero_time", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000000Z"])
+def test_the_zero_time_is_absent_also_where_a_zero_of_another_type_would_stay(kind: Scalar, zero_time: str) -> None:
+    schema = Message("io.example.v1.Times", (Field("by", 1, kind, required=True), Field("at", 2, kind, pointer=True)))
+    obj = {"by": zero_time, "at": zero_time}
+    assert conform(obj, schema) == []
+    assert obj == {}
 
 
 def test_zeros_are_fresh() -> None:

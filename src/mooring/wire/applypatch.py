@@ -5,7 +5,7 @@ Rules kept here (reference/kubernetes.md 7.11):
 * A field that the schema does not know is refused whatever fieldValidation says: nobody could own it. Duplicate keys are the
   caller's to judge.
 * A zero that is said is an opinion and stays, where other bodies lose it (`mooring.wire.conform`): it is owned, and it overrides.
-  null is no opinion.
+  null is no opinion, nor is Go's zero time; and what other bodies get without saying it (a `required` field) is none either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.wire.codec import MAX_BODY, Decoded, decode_json
-from mooring.wire.conform import conform, zero
+from mooring.wire.conform import TIMES, conform, zero
 from mooring.wire.fieldwalk import UNTYPED
 from mooring.wire.patch import copied
 from mooring.wire.resource import Resource
@@ -62,15 +62,18 @@ def _value(body: bytes) -> tuple[Any, list[str]]:
 
 
 def _restored(given: Any, normal: Any, schema: Type) -> Any:
-    """`normal`, in place, with the zeros that `given` says and that conforming dropped."""
+    """`normal`, in place, with the zeros that `given` says and that conforming dropped, and without those that it put in."""
     if given is None:
         return normal
     if isinstance(schema, Message):
         for field in schema.fields:
             value = given.get(field.name)
             if value is None:
+                normal.pop(field.name, None)
                 continue
             if field.name not in normal:
+                if field.type in TIMES:
+                    continue
                 normal[field.name] = zero(field.type)
             _restored(value, normal[field.name], field.type)
     elif isinstance(schema, ListOf):

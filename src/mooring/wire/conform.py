@@ -5,7 +5,8 @@ Rules kept here:
 * A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 with the path of the field. Values are
   never echoed, except numbers: a body may hold secrets.
 * null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`): objects look the
-  same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go.
+  same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go. Go's zero time is
+  absent wherever it stands.
 * In a part that says anything, a `required` text, number or truth value that was not given is there with its zero, as Go
   writes a field without omitempty: typed clients refuse objects without it (lightkube, and the Python client from 36 on).
   In protobuf such fields are always sent.
@@ -42,6 +43,8 @@ MAX_QUANTITY = 128
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time, 0001-01-01T00:00:00Z: it means that no time was given."""
+TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
+"""Types without a zero that could be kept: the zero time is absence also where the field is a pointer or required."""
 _ALWAYS_SHOWN = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
 """Types whose required fields Go always writes and whose zero every client reads."""
 _GO_TYPES = {
@@ -130,7 +133,7 @@ def _message(schema: Message, root: bool = False) -> Check:
         text = _scalar(Scalar.STRING, owner)
         rules = {"kind": (text, False), "apiVersion": (text, False)}
     for field in schema.fields:
-        always = keeps_zero(field) or (root and field.name == "metadata")
+        always = (keeps_zero(field) and field.type not in TIMES) or (root and field.name == "metadata")
         rules[field.name] = (_check(field.type, owner), always)
     shown = shown_when_missing(schema)
     find = rules.get
