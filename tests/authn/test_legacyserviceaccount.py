@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn import legacyserviceaccount
+from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LastUse, LastUses
 from mooring.authn.legacyserviceaccount import WARNING, LegacyServiceAccountAuthenticator
@@ -259,7 +259,7 @@ def verifications(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append(token)
         return verify_jwt(token, *args, **kwargs)
 
-    monkeypatch.setattr(legacyserviceaccount, "verify_jwt", counted)
+    monkeypatch.setattr(signedtokens, "verify_jwt", counted)
     return calls
 
 
@@ -281,7 +281,7 @@ def test_a_token_of_another_issuer_is_read_once(monkeypatch: pytest.MonkeyPatch)
         read.append(token)
         return peek(token)
 
-    monkeypatch.setattr(legacyserviceaccount, "peek", counted)
+    monkeypatch.setattr(signedtokens, "peek", counted)
     by, others = authenticator(most=2), [SIGNER.sign(claims(iss=f"https://{n}.example")) for n in range(3)]
     for token in (others[0], others[0], TOKEN, others[0]):
         judged(token, by=by)

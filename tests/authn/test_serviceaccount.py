@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn import serviceaccount
+from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
@@ -335,11 +335,11 @@ def verifications(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     seen: list[datetime] = []
     real = verify_jwt
 
-    def counted(token: str, keys: VerificationKeys, now: datetime, *, issuers: tuple[str, ...]) -> dict[str, Any]:
+    def counted(token: str, keys: VerificationKeys, now: datetime, **options: Any) -> dict[str, Any]:
         seen.append(now)
-        return real(token, keys, now, issuers=issuers)
+        return real(token, keys, now, **options)
 
-    monkeypatch.setattr(serviceaccount, "verify_jwt", counted)
+    monkeypatch.setattr(signedtokens, "verify_jwt", counted)
     return seen
 
 

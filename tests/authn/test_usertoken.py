@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn import usertoken
+from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
 from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.usertoken import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
@@ -109,7 +109,7 @@ WRONG: dict[str, dict[str, Any]] = {
         pytest.param(SIGNER.sign(claims(exp=None)), NOW, "missing-expiry", id="without an end"),
         pytest.param(SIGNER.sign(claims(aud=["vault"])), NOW, "wrong-audience", id="for somebody else"),
         *(
-            pytest.param(SIGNER.sign(claims(**changed)), NOW, usertoken.MALFORMED_CLAIMS, id=what)
+            pytest.param(SIGNER.sign(claims(**changed)), NOW, signedtokens.MALFORMED_CLAIMS, id=what)
             for what, changed in WRONG.items()
         ),
     ],
@@ -147,7 +147,7 @@ def test_a_token_is_verified_once_until_its_end(monkeypatch: pytest.MonkeyPatch)
         verified.append(now)
         return verify_jwt(text, keys, now, **rest)
 
-    monkeypatch.setattr(usertoken, "verify_jwt", counted)
+    monkeypatch.setattr(signedtokens, "verify_jwt", counted)
     by = UserTokenAuthenticator(KEYS)
     token = SIGNER.sign(claims())
     for now in (NOW, NOW + HOUR / 2, NOW + HOUR):
