@@ -53,7 +53,9 @@ async def test_an_opinion_on_one_member_of_an_item_is_none_on_its_required_ones(
     reason = {"type": "Ready", "reason": "Waited"}
     reply = await apply_status("b", reason)
     assert (reply.status, reply.obj["status"]["conditions"]) == (200, [ready | reason])
-    owned = {"f:status": {"f:conditions": {'k:{"type":"Ready"}': {".": {}, "f:reason": {}, "f:type": {}}}}}
+    owned: dict[str, Any] = {
+        "f:status": {"f:conditions": {'k:{"type":"Ready"}': {".": {}, "f:reason": {}, "f:type": {}}}}
+    }
     assert owned in [entry["fieldsV1"] for entry in reply.obj["metadata"]["managedFields"]]
 
 

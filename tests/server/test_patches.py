@@ -1,4 +1,4 @@
-"""What is said about the body of a patch: keys that it repeats (reference/kubernetes.md 7.11, 7.12)."""
+"""What is said about the body of a patch: keys that it repeats, and types that do not fit (reference/kubernetes.md 7.11, 7.12)."""
 
 from __future__ import annotations
 
@@ -37,3 +37,22 @@ async def test_a_repeated_key_is_400_when_the_client_is_strict(
     answer = await server.call("PATCH", target, body=body, content_type=f"application/{kind}+json")
     assert (answer.status, answer.message) == (400, f'strict decoding error: duplicate field "{path}"')
     assert "data" not in (await server.get(f"{MAPS}/a")).obj
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        pytest.param("merge-patch", {"data": {"a": 1}}, id="a merge patch"),
+        pytest.param("strategic-merge-patch", {"data": {"a": 1}}, id="a strategic merge patch"),
+        pytest.param("json-patch", [{"op": "add", "path": "/data", "value": {"a": 1}}], id="a JSON patch"),
+    ],
+)
+@in_server
+async def test_what_makes_an_object_that_cannot_be_is_invalid(server: Server, kind: str, body: object) -> None:
+    await server.post(MAPS, {"metadata": {"name": "a"}, "data": {"b": "hunter2"}})
+    answer = await server.call("PATCH", f"{MAPS}/a", body=body, content_type=f"application/{kind}+json")
+    assert (answer.status, answer.obj["reason"]) == (422, "Invalid")
+    why = "json: cannot unmarshal number 1 into Go struct field ConfigMap.data.a of type string"
+    wanted = f'Invalid value: "(not shown)": {why}'
+    assert answer.obj["details"]["causes"] == [{"reason": "FieldValueInvalid", "message": wanted, "field": "patch"}]
+    assert (answer.message, "hunter2" in str(answer.obj)) == (f' "" is invalid: patch: {wanted}', False)

@@ -313,3 +313,12 @@ async def test_the_frames_of_two_watchers_are_the_same_bytes(server: Server) -> 
     assert one.raw == two.raw
     await one.end()
     await two.end()
+
+
+@in_server
+async def test_a_watch_has_no_yaml(server: Server) -> None:
+    target = "/api/v1/namespaces/default/configmaps?watch=1"
+    answer = await server.response("GET", target, headers=[("Accept", "application/yaml")])
+    assert answer.status == 406
+    assert isinstance(answer.body, bytes)
+    assert b"accepted: application/json, application/vnd.kubernetes.protobuf" in answer.body

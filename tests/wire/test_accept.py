@@ -103,6 +103,7 @@ def test_negotiation(accept: str, wanted: Accepted) -> None:
         pytest.param("text/json", id="a known subtype of another type"),
         pytest.param("application/json;as=Chair;v=v1;g=meta.k8s.io", id="only an unknown shape"),
         pytest.param("application/json;q=0", id="everything refused"),
+        pytest.param("application/json;stream=list", id="a stream that nobody knows"),
         pytest.param("junk", id="nothing that can be read"),
     ],
 )

@@ -82,7 +82,8 @@ def test_duplicate_keys_are_told() -> None:
         pytest.param(b"{apiVersion: v1, kind: Pod}", "must have kind ConfigMap", id="another kind"),
         pytest.param(
             MAP + b"spec: 1\nmeta: 2",
-            "failed to create typed patch object: .meta: field not declared in schema, .spec: field not declared in schema",
+            "failed to create typed patch object (/m; /v1, Kind=ConfigMap): "
+            ".meta: field not declared in schema, .spec: field not declared in schema",
             id="unknown fields",
         ),
         pytest.param(

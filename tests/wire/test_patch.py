@@ -40,6 +40,28 @@ def test_one_operation_does_what_the_rfc_shows(obj: Any, operation: dict[str, An
     assert obj == before
 
 
+@pytest.mark.parametrize(
+    ("obj", "path", "holds"),
+    [
+        pytest.param({}, "/a", True, id="a member that is not there"),
+        pytest.param({"a": {}}, "/a/b", True, id="deeper"),
+        pytest.param({"a": None}, "/a", True, id="null"),
+        pytest.param({"a": 0}, "/a", False, id="not another value"),
+        pytest.param({}, "/a/b", False, id="not without what would hold the member"),
+        pytest.param({"a": []}, "/a/0", False, id="not an item of a list"),
+        pytest.param({"a": "x"}, "/a/b", False, id="nothing in a text"),
+        pytest.param({}, "", False, id="nor the object itself"),
+    ],
+)
+def test_a_test_against_null_asks_whether_a_member_is_absent(obj: Any, path: str, holds: bool) -> None:
+    operations = [{"op": "test", "path": path, "value": None}, {"op": "add", "path": "/ok", "value": 1}]
+    if holds:
+        assert json_patch(obj, operations) == {**obj, "ok": 1}
+    else:
+        with pytest.raises(InvalidError):
+            json_patch(obj, operations)
+
+
 SECRET = "hunter2"
 REJECTED = "the server rejected our request due to an error in our request: operation 0 "
 

@@ -20,7 +20,17 @@ from mooring.errors import ApiError, MooringError, NotAcceptableError
 from mooring.registry.stored import Stored, joined
 from mooring.server.http import Header, Request, Response
 from mooring.wire import protobuf
-from mooring.wire.accept import JSON, MAX_HEADER, PROTOBUF, TRANSFORMS, Accepted, negotiate, wants_pretty
+from mooring.wire.accept import (
+    JSON,
+    MAX_HEADER,
+    MEDIA_TYPES,
+    PROTOBUF,
+    TRANSFORMS,
+    Accepted,
+    Media,
+    negotiate,
+    wants_pretty,
+)
 from mooring.wire.codec import encode_json, encode_yaml, pretty
 from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, STATUS, list_of
 from mooring.wire.resource import Resource
@@ -35,14 +45,16 @@ _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
 _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
 
-def accepted(request: Request, transforms: frozenset[str] = frozenset()) -> Accepted:
+def accepted(
+    request: Request, transforms: frozenset[str] = frozenset(), medias: tuple[Media, ...] = tuple(MEDIA_TYPES)
+) -> Accepted:
     """What to answer with. Raises NotAcceptableError (406)."""
-    return _accepted(request.header(b"accept")[:MAX_HEADER], transforms)
+    return _accepted(request.header(b"accept")[:MAX_HEADER], transforms, medias)
 
 
 @lru_cache(maxsize=512)
-def _accepted(header: str, transforms: frozenset[str]) -> Accepted:
-    best = negotiate(header, transforms)
+def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Accepted:
+    best = negotiate(header, transforms, medias)
     if best.media != "protobuf" or best.as_kind:
         return best
     try:

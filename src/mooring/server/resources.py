@@ -16,8 +16,10 @@ from mooring.clock import Clock
 from mooring.errors import (
     BadRequestError,
     Details,
+    InvalidError,
     MethodNotAllowedError,
     UnsupportedMediaTypeError,
+    invalid,
 )
 from mooring.kinds.kind import Change, Kind
 from mooring.registry.lifecycle import is_namespace
@@ -160,7 +162,12 @@ class Resources:
 
         def apply(current: Obj) -> Obj:
             new = patched(current)
-            unknown = conform(new, kind.resource.schema)
+            try:
+                unknown = conform(new, kind.resource.schema)
+            except (
+                BadRequestError
+            ) as error:  # the patch can be read and carried out: it is what comes of it that is wrong
+                raise InvalidError.of("", "", "", [invalid("patch", "(not shown)", error.message)]) from None
             context.warnings[:] = [*before, *apply_field_validation(options.field_validation, unknown, duplicates)]
             return new
 

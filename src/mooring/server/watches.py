@@ -27,7 +27,7 @@ from mooring.server.http import Request, Response
 from mooring.server.render import accepted, content_type, included
 from mooring.server.websocket import BinaryMessages, Messages, acceptance, is_websocket, refusal
 from mooring.wire import protobuf
-from mooring.wire.accept import TRANSFORMS, Accepted
+from mooring.wire.accept import STREAMED, TRANSFORMS, Accepted
 from mooring.wire.codec import encode_json
 from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.wire.options import ListOptions
@@ -69,7 +69,7 @@ class Watches:
 
     async def response(self, request: Request, kind: Kind, namespace: str, options: ListOptions) -> Response:
         """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
-        answer = accepted(request, _TRANSFORMS)
+        answer = accepted(request, _TRANSFORMS, STREAMED)
         encode = _encoder(answer, kind, request, self._clock.now)
         if is_websocket(request) and (refused := refusal(request)) is not None:
             return refused

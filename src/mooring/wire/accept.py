@@ -4,7 +4,8 @@ Rules kept here:
 * No Accept header, and `*/*`, mean JSON. Clauses are tried by q-value, then named types before wildcards, then as written.
 * `as=Kind;v=version;g=group` asks for another shape (Table, PartialObjectMetadata, …). A clause that asks for a shape which is
   not on offer is skipped, never served plainly; when no clause is left the answer is 406 that names what is served.
-* A Table has no protobuf form, so such a clause is skipped too, as kube-apiserver does.
+* A Table has no protobuf form, so such a clause is skipped too, as kube-apiserver does. So is one that names a stream other than
+  `watch`, and a watch has no YAML form.
 * The aggregated discovery document is chosen when any clause names it, whatever the order of the clauses (7.1).
 
 Negotiation runs on every request and clients send few different headers, so that answers are kept in bounded caches.
@@ -25,6 +26,8 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 Media = Literal["json", "yaml", "protobuf"]
 MEDIA_TYPES: dict[Media, str] = {"json": JSON, "yaml": YAML, "protobuf": PROTOBUF}
 """Every representation of an object, the preferred one first."""
+STREAMED: tuple[Media, ...] = ("json", "protobuf")
+"""Every representation of a watch: events in YAML have no frames that could be told apart."""
 
 META_GROUP = "meta.k8s.io"
 DISCOVERY_GROUP = "apidiscovery.k8s.io"
@@ -149,6 +152,8 @@ def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...
 def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Accepted | None:
     main, sub = MEDIA_TYPES[media].split("/")
     if clause.type not in ("*", main) or clause.subtype not in ("*", sub):
+        return None
+    if clause.param("stream") not in ("", "watch"):
         return None
     pretty = clause.param("pretty") == "1"
     kind = clause.param("as")

@@ -15,7 +15,7 @@ from typing import Any
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.wire.codec import MAX_BODY, Decoded, decode_json
 from mooring.wire.conform import TIMES, conform, zero
-from mooring.wire.fieldwalk import UNTYPED
+from mooring.wire.fieldwalk import untyped
 from mooring.wire.patch import copied
 from mooring.wire.resource import Resource
 from mooring.wire.schema import ListOf, MapOf, Message, Obj, Type
@@ -40,7 +40,7 @@ def decode_apply(body: bytes, resource: Resource) -> Decoded:
     unknown = conform(config, resource.schema)
     if unknown:
         told = ", ".join(f".{path}: field not declared in schema" for path in sorted(unknown)[:MAX_TOLD])
-        raise BadRequestError(f"{UNTYPED}: {told}")
+        raise untyped(config, told)
     config = _restored(given, config, resource.schema)
     config.setdefault("metadata", {})
     if "managedFields" in config["metadata"]:

@@ -29,8 +29,6 @@ from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Type
 
 KEY_DEFAULTS = {"protocol": "TCP"}
 """List keys that may be left out, and what they then are: the only default among the list keys of Kubernetes."""
-UNTYPED = "failed to create typed patch object"
-"""How kube-apiserver begins to say that an applied object does not fit its schema."""
 _SHAPE = "_fieldwalk_shape"
 
 
@@ -118,9 +116,24 @@ def _whole(value: Any, shape: Shape) -> bool:
     return shape.form is Form.VALUE or isinstance(value, tuple) or not value
 
 
+def untyped(obj: Obj, why: str) -> BadRequestError:
+    """The refusal of an applied object that does not fit its schema, as kube-apiserver words it."""
+    metadata = obj.get("metadata", {})
+    group, _, version = obj.get("apiVersion", "").rpartition("/")
+    which = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group}/{version}, Kind={obj.get('kind', '')}"
+    return BadRequestError(f"failed to create typed patch object ({which}): {why}")
+
+
 def field_set(obj: Obj, schema: Message, *, strict: bool = False) -> FieldSet:
     """Every field that `obj` sets. With `strict`, as one applies it: BadRequestError for list items without a key of their own."""
-    return _fields(obj, shape_of(schema), (), strict)
+    try:
+        return _fields(obj, shape_of(schema), (), strict)
+    except _KeylessError as error:
+        raise untyped(obj, str(error)) from None
+
+
+class _KeylessError(ValueError):
+    """An item of an applied list that has no key of its own."""
 
 
 def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
@@ -129,7 +142,7 @@ def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
         _check_keys(value, shape, path)
     for element, part in _parts(value, shape).items():
         if strict and isinstance(part, tuple):
-            raise BadRequestError(f"{UNTYPED}: {path_text(path)}: duplicate entries for key {path_text((element,))}")
+            raise _KeylessError(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
         below = shape.below(element)
         whole = _whole(part, below)
         children = {} if whole else _fields(part, below, (*path, element), strict)
@@ -141,9 +154,9 @@ def _check_keys(items: list[Obj], shape: Shape, path: Path) -> None:
     for index, item in enumerate(items):
         for key in shape.keys:
             if key not in item and key not in KEY_DEFAULTS:
-                raise BadRequestError(
-                    f"{UNTYPED}: {path_text(path)}: element {index}: "
-                    f'associative list with keys has an element that omits key field "{key}"'
+                raise _KeylessError(
+                    f"{path_text(path)}: element {index}: associative list with keys has an element that omits key field "
+                    f'"{key}" (and doesn\'t have default value)'
                 )
 
 

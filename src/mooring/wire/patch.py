@@ -5,6 +5,8 @@ Rules kept here:
 * A patch that cannot be read (not JSON, not a list of operations, not an object, nested too deeply) is 400. A JSON Patch
   that can be read but not carried out (a failed test, a path that is not there) is 422. More operations, or more copied
   bytes, than allowed are 413.
+* `test` of a member that is not there against null holds, other than RFC 6902 says: kube-apiserver's library takes it so, and
+  clients ask in this way whether a member is absent.
 * No message shows a value, of the object or of the patch: either may be a Secret.
 * The work is bounded by the size of the patch: operations are counted, and `copy`, the one operation whose effect can be
   larger than itself, is charged for what it copies.
@@ -82,6 +84,8 @@ def json_patch(obj: Obj, operations: bytes | list[Any]) -> Obj:
                     raise RequestEntityTooLargeError(
                         f"Request entity too large: a JSON patch may copy at most {MAX_COPIED} bytes"
                     )
+            if operation["op"] == "test" and operation["value"] is None and _absent(result, operation["path"]):
+                continue
             result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
         except jsonpatch.JsonPatchTestFailed:
             raise _rejected(operation, number, "the test failed") from None
@@ -105,6 +109,12 @@ def _check(operation: Any, number: int) -> None:
         path = operation.get(pointer)
         if not isinstance(path, str) or (path and path[0] != "/"):
             raise BadRequestError(f'error decoding patch: "{pointer}" of operation {number} is not a JSON pointer')
+
+
+def _absent(document: Any, pointer: str) -> bool:
+    """Whether an object is where the member would be, and the member is not."""
+    holder, name = jsonpointer.JsonPointer(pointer).to_last(document)
+    return isinstance(holder, dict) and name is not None and name not in holder
 
 
 def _size(document: Any, pointer: str) -> int:
