@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,17 +117,40 @@ def test_one_file_may_be_of_use_to_two(tmp_path: Path) -> None:
     assert [holder.applied for holder in holders] == [[b"one", b"two!"]] * 2
 
 
-def test_it_looks_every_second(tmp_path: Path) -> None:
+class Slow:
+    """Understands content in one thread and takes it in another, and says which."""
+
+    def __init__(self) -> None:
+        self.understood: list[int] = []
+        self.taken: list[tuple[bytes, int]] = []
+
+    def prepare(self, data: bytes) -> Callable[[], None]:
+        self.understood.append(threading.get_ident())
+        if data == b"bad":
+            raise ConfigError("line 1: bad")
+
+        return lambda: self.taken.append((data, threading.get_ident()))
+
+
+def test_it_looks_every_second_and_what_changed_is_understood_apart_and_taken_between_requests(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
-        path, holder, files, clock = tmp_path / "file", Holder(), Reloading(), ManualClock()
+        path, slow, files, clock, here = tmp_path / "file", Slow(), Reloading(), ManualClock(), threading.get_ident()
         path.write_bytes(b"one")
-        files.add(str(path), holder)
+        files.add_long(str(path), slow.prepare)
         task = asyncio.create_task(files.run(clock))
-        await clock.advance(0.5)
-        rename(path, b"two!")
-        await clock.advance(0.6)
-        await clock.advance(1)
-        assert holder.applied == [b"one", b"two!"]
+        async with asyncio.timeout(60):
+            for data in (b"two!", b"bad", b"three"):
+                rename(path, data)
+                told = len(slow.taken) + len(caplog.records)
+                while len(slow.taken) + len(caplog.records) == told:
+                    await clock.advance(1)
+        assert slow.taken == [(b"one", here), (b"two!", here), (b"three", here)]
+        assert len(slow.understood) == 4, "each once"
+        assert here not in slow.understood[1:]
         task.cancel()
 
-    asyncio.run(run())
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["line 1: bad"]

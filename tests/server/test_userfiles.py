@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.authn.passwordhash import PasswordHash
-from mooring.authn.tokenfile import TokenFileAuthenticator
+from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
 from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
@@ -254,14 +254,13 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
 async def test_a_file_that_is_replaced_at_the_moment_it_is_looked_at_is_no_fault(server: Server, files: Files) -> None:
     taken = server.plane._authentication.authenticators
     (tokens,) = (one for one in taken if isinstance(one, TokenFileAuthenticator))
-    read = tokens.replace
     reloading, path = Reloading(), files.tokens
 
-    def replace(data: bytes) -> tuple[str, ...]:
+    def read(data: bytes) -> TokenTable:
         path.unlink()
-        return read(data)
+        return tokens.read(data)
 
-    _follow("token-auth-file", str(path), replace, reloading)
+    _follow("token-auth-file", str(path), read, tokens.take, reloading)
     assert await user(server, "Bearer tok-1") == JANE
 
 

@@ -52,12 +52,14 @@ _NOBODY = _Entry(UserInfo(""), _NO_DIGEST, None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Users:
-    """What one version of the file says. `dummy`: what users without a hash cost; None when nobody has one."""
+class PasswordTable:
+    """What one version of the file says, and what its owner should know. `dummy`: what users without a hash cost; None when
+    nobody has one.
+    """
 
-    entries: Mapping[str, _Entry]
-    dummy: PasswordHash | None
-    version: int
+    entries: Mapping[str, _Entry] = field(repr=False)
+    dummy: PasswordHash | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class PasswordFileAuthenticator:
@@ -69,10 +71,23 @@ class PasswordFileAuthenticator:
     def __init__(self, key: bytes, remembered: VerdictCache) -> None:
         self._key = key
         self._remembered = remembered
-        self._users = _Users({}, None, 0)
+        self._users = PasswordTable({})
+        self._version = 0
 
     def replace(self, data: bytes) -> tuple[str, ...]:
         """From now on the file says this; what its owner should know. Raises ConfigError, and nothing has changed."""
+        table = self.read(data)
+        self.take(table)
+        return table.warnings
+
+    def take(self, table: PasswordTable) -> None:
+        """From now on the file says what was `read`."""
+        self._users = table
+        self._version += 1
+        self._remembered.clear()
+
+    def read(self, data: bytes) -> PasswordTable:
+        """What a file says. Changes nothing, and so may run in a thread: a large file takes a second. Raises ConfigError."""
         entries: dict[str, _Entry] = {}
         warnings = []
         for row in rows(data, "password"):
@@ -91,9 +106,7 @@ class PasswordFileAuthenticator:
         if hashes:
             most = max(hashes, key=lambda one: one.work)
             dummy = PasswordHash(most.ln, most.r, most.p, bytes(MIN_SALT), bytes(HASH_BYTES))
-        self._users = _Users(entries, dummy, self._users.version + 1)
-        self._remembered.clear()
-        return tuple(warnings)
+        return PasswordTable(entries, dummy, tuple(warnings))
 
     def authenticate(
         self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
@@ -104,8 +117,7 @@ class PasswordFileAuthenticator:
         entry = users.entries.get(basic.user, _NOBODY)
         if users.dummy is None:
             return _verdict(entry, hmac.compare_digest(self._digest(basic.password), entry.digest))
-        version = users.version.to_bytes(8)
-        place = self._remembered.place(version, basic.user.encode(), basic.password.reveal())
+        place = self._remembered.place(self._version.to_bytes(8), basic.user.encode(), basic.password.reveal())
         return self._remembered.get(place, now) or Later(
             compute=partial(self._derived, entry, entry.hashed or users.dummy, basic.password),
             key=place,

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring.authn.authenticator import SECRET
@@ -38,6 +38,14 @@ class _Holder:
 _NOBODY = _Holder(bytes(hashlib.sha256().digest_size), UserInfo(""))
 
 
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """What one version of the file says, and what its owner should know."""
+
+    holders: Mapping[bytes, _Holder] = field(repr=False)
+    warnings: tuple[str, ...]
+
+
 class TokenFileAuthenticator:
     """Judges bearers. `key`: KEY_BYTES of entropy. Knows nobody until `replace`."""
 
@@ -46,10 +54,20 @@ class TokenFileAuthenticator:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._holders: dict[bytes, _Holder] = {}
+        self._holders: Mapping[bytes, _Holder] = {}
 
     def replace(self, data: bytes) -> tuple[str, ...]:
         """From now on the file says this; what its owner should know. Raises ConfigError, and nothing has changed."""
+        table = self.read(data)
+        self.take(table)
+        return table.warnings
+
+    def take(self, table: TokenTable) -> None:
+        """From now on the file says what was `read`."""
+        self._holders = table.holders
+
+    def read(self, data: bytes) -> TokenTable:
+        """What a file says. Changes nothing, and so may run in a thread: a large file takes a second. Raises ConfigError."""
         holders: dict[bytes, _Holder] = {}
         warnings = []
         for row in rows(data, "token"):
@@ -60,8 +78,7 @@ class TokenFileAuthenticator:
             if digest in holders:
                 warnings.append(f"line {row.line}: the token is in a line before, too; this line counts")
             holders[digest] = _Holder(digest, row.user)
-        self._holders = holders
-        return tuple(warnings)
+        return TokenTable(holders, tuple(warnings))
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:

@@ -5,15 +5,20 @@ Rules kept here:
   is read: who writes in place instead of renaming is not caught half-way.
 * What was read is applied whole or not at all: when it cannot be read or is wrong, the last good content stays in force, and
   the log says so once per change.
+* A changed file is read, and understood where that takes long, in a thread: nobody waits for it. It takes over on the event loop,
+  between two requests.
 * At start there is no last good content: a file that is wrong then stops the start.
 * Editors replace files (rename) and Kubernetes swaps symbolic links (`..data`): both are changes of identity.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mooring.client.files import read_limited
@@ -26,13 +31,14 @@ LOOK_SECONDS = 1.0
 """A stat of a few files; kube-apiserver, which is told by the kernel, looks every minute beside that."""
 
 Apply = Callable[[bytes], None]
+Prepare = Callable[[bytes], Callable[[], None]]
 _State = tuple[int, int, int, int] | None
 
 
 @dataclass(slots=True)
 class _File:
     path: Path
-    apply: Apply
+    prepare: Prepare
     applied: _State
     seen: _State
 
@@ -45,30 +51,51 @@ class Reloading:
 
     def add(self, path: str, apply: Apply) -> None:
         """Read `path` now and apply it; again after every change. Raises what `apply` raises, and ConfigError, now."""
+        self.add_long(path, lambda data: partial(apply, data))
+
+    def add_long(self, path: str, prepare: Prepare) -> None:
+        """Likewise, for content that takes long to understand: `prepare` does that, in a thread, and changes nothing. What it
+        returns is called on the event loop.
+        """
         file = Path(path)
         state = _state(file)
-        apply(read_limited(file))
-        self._files.append(_File(file, apply, state, state))
+        prepare(read_limited(file))()
+        self._files.append(_File(file, prepare, state, state))
 
     def look(self) -> None:
         """Apply what has changed and has rested since the last look."""
-        for file in self._files:
-            before, file.seen = file.seen, _state(file.path)
-            if file.seen == file.applied or file.seen != before:
-                continue
-            file.applied = file.seen
-            try:
-                file.apply(read_limited(file.path))
-            except MooringError as error:
-                log.error("%s was changed and is not used, the last good content stays in force: %s", file.path, error)
-            else:
-                log.info("%s was changed and has been read", file.path)
+        for file in self._changed():
+            with _told(file.path):
+                _prepared(file)()
 
     async def run(self, clock: Clock) -> None:
         """Look for ever."""
         while True:
             await clock.sleep(LOOK_SECONDS)
-            self.look()
+            for file in self._changed():
+                with _told(file.path):
+                    (await asyncio.to_thread(_prepared, file))()
+
+    def _changed(self) -> Iterator[_File]:
+        for file in self._files:
+            before, file.seen = file.seen, _state(file.path)
+            if file.seen != file.applied and file.seen == before:
+                file.applied = file.seen
+                yield file
+
+
+def _prepared(file: _File) -> Callable[[], None]:
+    return file.prepare(read_limited(file.path))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except MooringError as error:
+        log.error("%s was changed and is not used, the last good content stays in force: %s", path, error)
+    else:
+        log.info("%s was changed and has been read", path)
 
 
 def _state(file: Path) -> _State:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from mooring.authn import passwordfile, tokenfile, verdictcache
-from mooring.authn.passwordfile import PasswordFileAuthenticator
-from mooring.authn.tokenfile import TokenFileAuthenticator
+from mooring.authn.passwordfile import PasswordFileAuthenticator, PasswordTable
+from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
 from mooring.authn.verdictcache import VerdictCache
 from mooring.config.authentication import AuthenticationOptions
 from mooring.errors import ConfigError
@@ -29,6 +31,7 @@ MAX_WARNINGS = 20
 
 
 Entropy = Callable[[int], bytes]
+Table = TypeVar("Table", TokenTable, PasswordTable)
 
 
 def token_file(options: AuthenticationOptions, reloading: Reloading, entropy: Entropy) -> TokenFileAuthenticator | None:
@@ -36,7 +39,7 @@ def token_file(options: AuthenticationOptions, reloading: Reloading, entropy: En
     if not options.token_auth_file:
         return None
     authenticator = TokenFileAuthenticator(entropy(tokenfile.KEY_BYTES))
-    _follow("token-auth-file", options.token_auth_file, authenticator.replace, reloading)
+    _follow("token-auth-file", options.token_auth_file, authenticator.read, authenticator.take, reloading)
     return authenticator
 
 
@@ -48,26 +51,32 @@ def password_file(
         return None
     remembered = VerdictCache(entropy(verdictcache.KEY_BYTES), options.cache_ttl)
     authenticator = PasswordFileAuthenticator(entropy(passwordfile.KEY_BYTES), remembered)
-    _follow("basic-auth-file", options.basic_auth_file, authenticator.replace, reloading)
+    _follow("basic-auth-file", options.basic_auth_file, authenticator.read, authenticator.take, reloading)
     return authenticator
 
 
-def _follow(key: str, path: str, replace: Callable[[bytes], tuple[str, ...]], reloading: Reloading) -> None:
-    """Give `replace` the content of `path`, the value of the flag `key`, now and after each change. Raises ConfigError."""
+def _follow(
+    key: str, path: str, read: Callable[[bytes], Table], take: Callable[[Table], None], reloading: Reloading
+) -> None:
+    """Let `read` and `take` have what is in `path`, the value of the flag `key`, now and after each change. Raises ConfigError."""
 
-    def apply(data: bytes) -> None:
+    def prepare(data: bytes) -> Callable[[], None]:
         try:
-            warnings = replace(data)
+            table = read(data)
         except ConfigError as error:
             raise ConfigError(f"{key}: {path}: {error}") from None
-        for warning in warnings[:MAX_WARNINGS]:
+        return partial(apply, table)
+
+    def apply(table: Table) -> None:
+        take(table)
+        for warning in table.warnings[:MAX_WARNINGS]:
             log.warning("%s: %s: %s", key, path, warning)
-        if len(warnings) > MAX_WARNINGS:
-            log.warning("%s: %s: %d more warnings", key, path, len(warnings) - MAX_WARNINGS)
+        if len(table.warnings) > MAX_WARNINGS:
+            log.warning("%s: %s: %d more warnings", key, path, len(table.warnings) - MAX_WARNINGS)
         if _readable_by_all(Path(path)):
             log.warning("%s: %s can be read by every user of this machine: chmod 600 %s", key, path, path)
 
-    reloading.add(path, apply)
+    reloading.add_long(path, prepare)
 
 
 def _readable_by_all(path: Path) -> bool:
