@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.errors import TooManyRequestsError
-from mooring.server import flowcontrol
+from mooring.server import flowcontrol, http1
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.http import Application, Request, Response
 from mooring.server.listener import Connection
@@ -137,18 +137,31 @@ def test_a_reply_leaves(at_once: bool) -> None:
     class Transport:
         connection = Connection("192.0.2.1")
 
+        def write(self, data: bytes) -> None:
+            done.append("write")
+
         def flush(self) -> None:
             done.append("flush")
+
+        def is_closing(self) -> bool:
+            return False
+
+        def abort(self) -> None:
+            raise AssertionError
 
     async def handler(request: Request) -> Response:
         return Response(200, b"{}", at_once=at_once)
 
-    async def send(message: Any) -> None:
-        done.append(message["type"])
+    async def story() -> None:
+        application = Application(handler)
+        protocol = http1.Protocol(application)
+        protocol.connection_made(cast(Any, Transport()))
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.gather(*application.tasks)
+        protocol.connection_lost(None)
 
-    scope = {"method": "GET", "path": "/", "query_string": b"", "headers": [], "state": {"transport": Transport()}}
-    asyncio.run(Application(handler)(scope, None, send))
-    assert done == ["http.response.start", "http.response.body", *["flush"] * at_once]
+    asyncio.run(story())
+    assert done == ["write", "write", *["flush"] * at_once]
 
 
 @runs

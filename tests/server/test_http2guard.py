@@ -346,7 +346,7 @@ def test_no_frames_make_it_fail_otherwise(frames: list[bytes]) -> None:
                 link.data_received(data)
                 await asyncio.sleep(0)
             link.connection_lost(None)
-            while shared.application.state.tasks:
+            while shared.application.tasks:
                 await asyncio.sleep(0)
         assert (shared._streams, shared._by_source, link._streams) == (0, {}, {})
 

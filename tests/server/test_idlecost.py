@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
 
-from mooring.server import http
-from mooring.server.http import Request, Response
+from mooring.server import http1
+from mooring.server.http import Application, Request, Response
 from mooring.server.listener import KEPT_BUFFER
 from mooring.server.tls import renew_bios, server_context
 from tests.support.testca import ThrowawayCA
@@ -137,17 +138,20 @@ def test_a_reply_in_pieces_waits_for_a_client_that_is_behind_and_arrives_whole(c
             peer.sendall(request("/pieces"))
             assert len(reply(peer)[2]) == PIECES * len(PIECE)
         (protocol,) = served.ask(lambda: [protocol.inner for protocol in served.listener.connections])
-        assert not protocol.flow.write_paused
-        assert "_is_writable_event" not in vars(protocol.flow)
+        assert not protocol.is_choked
 
 
 def test_pausing_twice_is_pausing_once() -> None:
-    flow = http._Flow(None)  # type: ignore[arg-type]  # reading is not touched here
-    flow.resume_writing()
-    flow.pause_writing()
-    event = flow._is_writable_event
-    flow.pause_writing()
-    assert flow._is_writable_event is event
-    assert not event.is_set()
-    flow.resume_writing()
-    assert event.is_set()
+    async def story() -> None:
+        protocol = http1.Protocol(Application(sized))
+        protocol.loop = asyncio.get_running_loop()
+        protocol.resume_writing()
+        protocol.pause_writing()
+        waiting = asyncio.ensure_future(protocol.drained())
+        await asyncio.sleep(0)
+        protocol.pause_writing()
+        protocol.resume_writing()
+        await waiting
+        assert not protocol.is_choked
+
+    asyncio.run(story())

@@ -21,9 +21,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import pem
-from mooring.server import http, listener
+from mooring.server import http, http1, listener
 from mooring.server.frames import Frames
-from mooring.server.http import Request, Response
+from mooring.server.http import Application, Request, Response
 from mooring.server.listener import Connection, Listener, TlsProtocol
 from mooring.wire.codec import MAX_BODY
 from tests.support.testca import Pair, ThrowawayCA
@@ -222,7 +222,7 @@ def test_a_handshake_that_does_not_end_is_ended(ca: ThrowawayCA, monkeypatch: py
 def test_a_client_that_never_asks_anything_is_cut_off(
     ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "HEADER_SECONDS", 0.01)
+    monkeypatch.setattr(http1, "HEADER_SECONDS", 0.01)
     with serving(ca, tell) as served, served.client(tmp_path) as peer:
         assert rest(peer) == b""
 
@@ -230,7 +230,7 @@ def test_a_client_that_never_asks_anything_is_cut_off(
 def test_headers_that_do_not_end_are_cut_off(ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(ca, tell) as served, served.client(tmp_path) as peer:
         asked(peer)
-        monkeypatch.setattr(http, "HEADER_SECONDS", 0.01)
+        monkeypatch.setattr(http1, "HEADER_SECONDS", 0.01)
         peer.sendall(b"GET / HTTP/1.1\r\nHost: loc")
         assert rest(peer) == b""
 
@@ -556,13 +556,11 @@ def test_before_the_connection_is_cut_the_client_has_time_to_see_the_answer_and_
         done.extend((seconds, what))
         return timer
 
-    protocol = http.Protocol.__new__(http.Protocol)
-    protocol._discarded, protocol._timer = 0, None
+    protocol = http1.Protocol(Application(tell))
+    protocol._timer = None
     protocol.transport = cast(Any, SimpleNamespace(abort="cut"))
-    protocol.cycle = cast(Any, SimpleNamespace(response_complete=True))
-    protocol.parser = cast(Any, SimpleNamespace(should_upgrade=lambda: False))
     protocol.loop = cast(Any, SimpleNamespace(call_later=call_later))
-    protocol.on_body(bytes(http.MAX_DISCARDED))
+    protocol.on_body(bytes(http1.MAX_DISCARDED))
     assert done == []
     protocol.on_body(b"x")
     protocol.on_body(b"more")
@@ -580,4 +578,4 @@ def test_a_long_body_that_nobody_reads_ends_the_connection(server: Served, tmp_p
         assert reply(peer)[0] == 401
         with pytest.raises(OSError):  # noqa: PT012 - at one of these pieces the connection is gone
             while True:
-                peer.sendall(bytes(http.MAX_DISCARDED))
+                peer.sendall(bytes(http1.MAX_DISCARDED))

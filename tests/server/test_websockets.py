@@ -25,7 +25,7 @@ from websocket import ABNF
 from websockets.typing import Origin, Subprotocol
 
 from mooring.identity import MASTERS
-from mooring.server import http
+from mooring.server import http, http1
 from mooring.server.http import Request as Asked
 from mooring.server.http import Response
 from mooring.wire import protobuf
@@ -392,9 +392,9 @@ def test_a_token_s_watch_leaves_a_record_of_101_without_the_token(house: House) 
 def test_the_request_s_headers_are_forgotten_while_the_watch_runs(house: House) -> None:
     token_house(house)
     with house.open(protocols=[protocol(TOKEN), PLAIN]):
-        connections: Any = house.served.application.state.connections
-        scopes = house.served.ask(lambda: [one.scope for one in connections])
-        names = {name for scope in scopes for name, _ in scope["headers"]}
+        connections: Any = house.served.application.connections
+        kept = house.served.ask(lambda: [(*one._headers, *one._exchanges[0].request.headers) for one in connections])
+        names = {name for headers in kept for name, _ in headers}
     assert names <= {b"user-agent"}
 
 
@@ -589,7 +589,7 @@ def test_the_server_that_stops_says_goodbye_to_everybody(house: House) -> None:
 
 
 def test_a_client_that_does_not_answer_the_goodbye_is_cut_off(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "END_SECONDS", 0.05)
+    monkeypatch.setattr(http1, "END_SECONDS", 0.05)
     with house.raw(request(WATCH, headers=HANDSHAKE)) as peer:
         house.until_watches(1)
         house.served.ask(lambda: house.server.plane._watches.drain())

@@ -12,10 +12,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mooring.server.http import Application, Finish, Handler, as_it_is
+from mooring.server.http1 import Protocol as Http1
 from mooring.server.http2 import Http2
 from mooring.server.listener import Listener
 from mooring.server.tls import server_context
@@ -34,7 +36,7 @@ class Served:
         self.application = Application(handler, finish)
         context = server_context([serving.certificate], serving.key, [ca.certificate], http2=True)
         self.http2 = Http2(self.application)
-        self.listener = Listener(context, self.application.protocol, make_http2=self.http2.protocol, **limits)
+        self.listener = Listener(context, partial(Http1, self.application), make_http2=self.http2.protocol, **limits)
         self.loop = asyncio.new_event_loop()
         self.port = 0
 

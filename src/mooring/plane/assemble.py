@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from OpenSSL import SSL
 
@@ -46,6 +47,7 @@ from mooring.server.compress import Compression
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.health import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.http import Application
+from mooring.server.http1 import Protocol as Http1
 from mooring.server.http2 import Http2
 from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
@@ -205,7 +207,7 @@ class Plane:
         self._application = Application(pipeline, Compression().applied)
         self._listener = Listener(
             self._context(),
-            self._application.protocol,
+            partial(Http1, self._application),
             make_http2=Http2(self._application).protocol,
             max_connections=affordable_connections(),
         )

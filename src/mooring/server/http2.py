@@ -124,7 +124,7 @@ class Protocol(asyncio.Protocol):
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65_535)
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
-        self._shared.application.state.connections.add(self)  # type: ignore[arg-type]  # uvicorn's own protocols, else
+        self._shared.application.connections.add(self)
         self._push()
 
     # What comes
@@ -200,7 +200,7 @@ class Protocol(asyncio.Protocol):
         stream = self._streams[number] = Stream(self, number)
         request, refusal = request_of(event.headers, self.transport.connection, stream)
         task = self._loop.create_task(self._serve(stream, request, refusal))
-        tasks = self._shared.application.state.tasks
+        tasks = self._shared.application.tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -444,7 +444,7 @@ class Protocol(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._is_over = True
         self._timer.cancel()
-        self._shared.application.state.connections.discard(self)
+        self._shared.application.connections.discard(self)
         for stream in tuple(self._streams.values()):
             stream.lost()
             self._settle(stream)

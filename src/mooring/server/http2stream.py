@@ -10,16 +10,14 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
 from hpack import HeaderTuple, NeverIndexedHeaderTuple
-from httptools import HttpParserInvalidURLError, parse_url
 
 from mooring.server.frames import Frames
-from mooring.server.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response
+from mooring.server.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response, read_target
 from mooring.server.listener import Connection
 
 MAX_STREAMS = 250
@@ -251,17 +249,12 @@ def request_of(sent: Sequence[Header], connection: Connection, stream: Stream) -
     headers = [(name, value) for name, value in sent if name[:1] != b":"]
     if b":authority" in pseudo and not any(name == b"host" for name, _ in headers):
         headers.insert(0, (b"host", pseudo[b":authority"]))
-    method, path, query, refusal = pseudo[b":method"].decode("latin-1"), "", b"", 0
-    try:
-        url = parse_url(pseudo.get(b":path", b""))
-        path, query = unquote(url.path.decode("ascii")), url.query or b""
-    except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # without a path it is None
-        refusal = 400
-    if method not in METHODS:
+    method, target, refusal = pseudo[b":method"].decode("latin-1"), read_target(pseudo.get(b":path", b"")), 0
+    if target is None or method not in METHODS:
         refusal = 400
     if len(headers) > MAX_HEADERS:
         refusal = 431
-    return Request(method, path, query, headers, connection, stream.receive), refusal
+    return Request(method, *(target or ("", b"")), headers, connection, stream.receive), refusal
 
 
 def reply_headers(response: Response, length: int | None) -> list[HeaderTuple]:

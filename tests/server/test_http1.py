@@ -1,0 +1,413 @@
+"""HTTP/1.1 over a connection that is none: what is written, and when (RFC 9112, RFC 9110)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from mooring.server import http1
+from mooring.server.frames import Frames
+from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, Application, Header, Request, Response
+from mooring.server.http1 import Protocol, reply_head
+from mooring.server.listener import Connection
+from tests.support.manualclock import settle
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+
+
+class Plain:
+    """The plain side of a connection."""
+
+    connection = Connection("192.0.2.1")
+    waiting = 0
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.ended = ""
+        self.reading = True
+        self.choke: Callable[[], None] = lambda: None
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+        self.choke()
+
+    def flush(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = self.ended or "aborted"
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+
+class Talk:
+    """A protocol and what it is connected to."""
+
+    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
+        self.application = Application(handler)
+        self.plain = Plain()
+        self.protocol = Protocol(self.application)
+        self.protocol.connection_made(cast(Any, self.plain))
+
+    async def say(self, data: bytes) -> bytes:
+        """What is answered to `data`."""
+        self.plain.sent = b""
+        self.protocol.data_received(data)
+        await settle()
+        return self.plain.sent
+
+
+def runs(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def echo(request: Request) -> Response:
+    return Response(200, b"%d" % len(await request.body()), ())
+
+
+async def unread(request: Request) -> Response:
+    return Response(401, b"no", ())
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b"
+
+
+def ok(body: bytes) -> bytes:
+    return OK % (len(body), body)
+
+
+@runs
+async def test_a_body_is_asked_for_once_when_the_client_waits_to_be_asked() -> None:
+    talk = Talk(echo)
+    go_on = await talk.say(POST + b"Content-Length: 4\r\nExpect: 100-Continue\r\n\r\n")
+    assert go_on == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await talk.say(b"ab") == b""
+    assert await talk.say(b"cd") == ok(b"4")
+    assert not talk.plain.ended
+
+
+@runs
+async def test_a_body_that_is_here_is_not_asked_for() -> None:
+    assert await Talk(echo).say(POST + b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\nx") == ok(b"1")
+
+
+@runs
+async def test_a_body_that_nobody_asked_for_ends_the_connection_because_it_may_come_or_not() -> None:
+    talk = Talk(unread)
+    answer = await talk.say(POST + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+    assert answer == b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno"
+    assert talk.plain.ended == "closed"
+
+
+@pytest.mark.parametrize(
+    ("head", "ends"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", False, id="1.1 goes on"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", True, id="1.1 ends when that is said"),
+        pytest.param(b"GET / HTTP/1.0\r\n\r\n", True, id="1.0 ends"),
+        pytest.param(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", True, id="1.0 ends whatever is said"),
+    ],
+)
+def test_who_goes_on_after_a_reply(head: bytes, ends: bool) -> None:
+    async def story() -> None:
+        talk = Talk(echo)
+        answer = await talk.say(head)
+        assert (b"connection: close" in answer, talk.plain.ended) == (ends, "closed" if ends else "")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("status", "head"),
+    [
+        pytest.param(204, b"HTTP/1.1 204 No Content\r\n\r\n", id="no content has no length"),
+        pytest.param(304, b"HTTP/1.1 304 Not Modified\r\n\r\n", id="nor has what is not sent"),
+        pytest.param(200, ok(b""), id="nothing has one"),
+    ],
+)
+def test_lengths(status: int, head: bytes) -> None:
+    async def empty(request: Request) -> Response:
+        return Response(status, b"", ())
+
+    async def story() -> None:
+        assert await Talk(empty).say(GET) == head
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"warning", b"a\r\nset-cookie: b"),
+        (b"warning", b"a\nb"),
+        (b"warning", b"a\rb"),
+        (b"a\r\nb", b""),
+        (b"a", b"\0"),
+    ],
+    ids=["a line more", "a bare line feed", "a bare carriage return", "in the name", "the end of a string"],
+)
+def test_a_header_that_is_more_than_one_line_is_never_sent(header: Header) -> None:
+    with pytest.raises(ValueError, match="more than a line"):
+        reply_head(200, (header,))
+
+    async def split(request: Request) -> Response:
+        return Response(200, b"x", (header,))
+
+    async def story() -> None:
+        talk = Talk(split)
+        answer = await talk.say(GET)
+        assert answer == b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        assert talk.plain.ended == "closed"
+
+    asyncio.run(story())
+
+
+@runs
+async def test_a_bug_in_the_middle_of_a_reply_ends_the_connection() -> None:
+    async def breaks(request: Request) -> Response:
+        async def stream(frames: Frames) -> None:
+            frames.write(b"x")
+            raise ZeroDivisionError
+
+        return Response(200, stream=stream, headers=())
+
+    talk = Talk(breaks)
+    answer = await talk.say(GET)
+    assert answer == b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
+    assert talk.plain.ended == "closed"
+    assert not talk.application.tasks
+
+
+@runs
+async def test_nothing_is_read_while_a_request_waits_for_another_and_all_are_answered_in_order() -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await go_on.wait()
+        return Response(200, request.path.encode(), ())
+
+    talk = Talk(slow)
+    assert await talk.say(b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(3))) == b""
+    assert not talk.plain.is_reading()
+    go_on.set()
+    await settle()
+    assert talk.plain.sent == ok(b"/0") + ok(b"/1") + ok(b"/2")
+    assert talk.plain.is_reading()
+
+
+@runs
+async def test_nothing_is_read_while_more_of_a_body_waits_than_is_held() -> None:
+    go_on = asyncio.Event()
+
+    async def late(request: Request) -> Response:
+        await go_on.wait()
+        return await echo(request)
+
+    talk = Talk(late)
+    size = 2 * http1.MAX_UNREAD
+    await talk.say(POST + b"Content-Length: %d\r\n\r\n" % size + bytes(http1.MAX_UNREAD))
+    assert talk.plain.is_reading()
+    await talk.say(b"x")
+    assert not talk.plain.is_reading()
+    go_on.set()
+    await settle()
+    assert talk.plain.is_reading()
+    assert await talk.say(bytes(size - http1.MAX_UNREAD - 1)) == ok(b"%d" % size)
+
+
+@runs
+async def test_what_nobody_read_of_a_body_stops_no_reading_after_the_reply() -> None:
+    talk = Talk(unread)
+    await talk.say(POST + b"Content-Length: %d\r\n\r\n" % (3 * http1.MAX_UNREAD) + bytes(2 * http1.MAX_UNREAD))
+    assert talk.plain.is_reading()
+    assert b" 401 " in await talk.say(bytes(http1.MAX_UNREAD) + GET)
+
+
+@runs
+async def test_when_the_client_goes_every_request_that_waits_for_it_learns_it() -> None:
+    seen: list[str] = []
+
+    async def reads(request: Request) -> Response:
+        seen.append((await request._receive())["type"])
+        return Response(200, b"", ())
+
+    talk = Talk(reads)
+    await talk.say(POST + b"Content-Length: 4\r\n\r\n")
+    talk.plain.ended = "gone"
+    talk.protocol.connection_lost(None)
+    await settle()
+    assert seen == ["http.disconnect"]
+    assert talk.plain.sent == b""
+    assert not talk.application.connections
+    assert not talk.application.tasks
+
+
+@runs
+async def test_a_reply_waits_until_the_client_has_taken_what_was_sent_before() -> None:
+    talk = Talk(echo)
+    talk.protocol.pause_writing()
+    assert await talk.say(GET) == b""
+    talk.protocol.resume_writing()
+    await settle()
+    assert talk.plain.sent == ok(b"0")
+
+
+@runs
+async def test_a_reply_in_pieces_waits_between_them_and_ends_when_the_client_goes() -> None:
+    async def pieces(request: Request) -> Response:
+        return Response(200, [b"a", b"b", b"c"], ())
+
+    talk = Talk(pieces)
+    talk.plain.choke = talk.protocol.pause_writing
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
+    assert await talk.say(GET) == head
+    talk.protocol.resume_writing()
+    await settle()
+    assert talk.plain.sent == head + b"a"
+    talk.protocol.connection_lost(None)
+    await settle()
+    assert not talk.application.tasks
+    assert talk.plain.sent == head + b"a"
+
+
+@runs
+async def test_junk_in_the_middle_of_a_reply_ends_the_connection_and_adds_nothing_to_it() -> None:
+    async def goes_on(request: Request) -> Response:
+        async def stream(frames: Frames) -> None:
+            await frames.ended
+
+        return Response(200, stream=stream, headers=())
+
+    talk = Talk(goes_on)
+    await talk.say(GET)
+    assert await talk.say(b"\0\0\0") == b""
+    assert talk.plain.ended == "aborted"
+    talk.protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("target", [b"x", b"/\xff", b"http://[/"], ids=["a word", "no ASCII", "no URL"])
+def test_a_target_that_is_no_path_is_400(target: bytes) -> None:
+    async def story() -> None:
+        talk = Talk(echo)
+        assert (await talk.say(b"OPTIONS %b HTTP/1.1\r\nHost: x\r\n\r\n" % target)).startswith(b"HTTP/1.1 400 ")
+        assert talk.plain.ended == "closed"
+
+    asyncio.run(story())
+
+
+class TestIdle:
+    """A connection on which nothing is asked ends, and one timer is enough to know."""
+
+    @staticmethod
+    def talk(monkeypatch: pytest.MonkeyPatch, handler: Any = echo) -> tuple[Talk, list[tuple[float, Any]], list[float]]:
+        """A talk, the timers that were set, and the time."""
+        talk = Talk(handler)
+        timers: list[tuple[float, Any]] = []
+        now = [1000.0]
+
+        class Loop:
+            create_task = staticmethod(asyncio.get_running_loop().create_task)
+
+            def time(self) -> float:
+                return now[0]
+
+            def call_later(self, seconds: float, what: Any) -> Any:
+                timers.append((seconds, what))
+                return asyncio.get_running_loop().call_later(1000, what)
+
+        talk.protocol.loop = cast(Any, Loop())
+        return talk, timers, now
+
+    def test_requests_that_come_in_one_piece_set_one_timer_in_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def story() -> None:
+            talk, timers, _ = self.talk(monkeypatch)
+            for _ in range(3):
+                assert await talk.say(GET) == ok(b"0")
+            assert [seconds for seconds, _ in timers] == [IDLE_SECONDS]
+            talk.protocol.connection_lost(None)
+
+        asyncio.run(story())
+
+    def test_it_is_set_again_for_the_rest_while_something_was_asked_and_ends_what_is_idle(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story() -> None:
+            talk, timers, now = self.talk(monkeypatch)
+            await talk.say(GET)
+            now[0] += 100
+            await talk.say(GET)
+            now[0] += IDLE_SECONDS - 100
+            timers.pop()[1]()
+            assert [seconds for seconds, _ in timers] == [100]
+            assert not talk.plain.ended
+            now[0] += 100
+            timers.pop()[1]()
+            assert (timers, talk.plain.ended) == ([], "closed")
+
+        asyncio.run(story())
+
+    def test_it_does_not_end_what_is_being_answered_and_is_set_again_after_that(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go_on = asyncio.Event()
+
+        async def slow(request: Request) -> Response:
+            if request.path == "/slow":
+                await go_on.wait()
+            return await echo(request)
+
+        async def story() -> None:
+            talk, timers, now = self.talk(monkeypatch, slow)
+            await talk.say(GET)
+            await talk.say(GET.replace(b"/ ", b"/slow "))
+            now[0] += 2 * IDLE_SECONDS
+            timers.pop()[1]()
+            assert (timers, talk.plain.ended) == ([], "")
+            go_on.set()
+            await settle()
+            assert [seconds for seconds, _ in timers] == [IDLE_SECONDS]
+            talk.protocol.connection_lost(None)
+
+        asyncio.run(story())
+
+    def test_headers_that_did_not_come_in_one_piece_have_a_timer_of_their_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story() -> None:
+            talk, timers, now = self.talk(monkeypatch)
+            await talk.say(GET)
+            idle = timers.pop()[1]
+            await talk.say(GET[:20])
+            await talk.say(GET[20:22])
+            [(seconds, cut)] = timers
+            assert (seconds, cut) == (HEADER_SECONDS, talk.plain.abort)
+            now[0] += 2 * IDLE_SECONDS
+            idle()
+            assert not talk.plain.ended
+            assert await talk.say(GET[22:]) == ok(b"0")
+            talk.protocol.connection_lost(None)
+
+        asyncio.run(story())
