@@ -42,6 +42,7 @@ STORAGE = {
     "namespaces": "/registry/namespaces",
     "nodes": "/registry/minions",
     "pods": "/registry/pods",
+    "podtemplates": "/registry/podtemplates",
     "replicasets": "/registry/replicasets",
     "replicationcontrollers": "/registry/controllers",
     "rolebindings": "/registry/rolebindings",
@@ -201,7 +202,7 @@ def test_what_kubernetes_allows_put_to_do() -> None:
 
 def test_what_kubernetes_answers_a_delete_with() -> None:
     assert {plural for plural, kind in BY_PLURAL.items() if kind.resource.returns_deleted} == {
-        "csinodes", "pods", "serviceaccounts", "services",
+        "csinodes", "pods", "podtemplates", "serviceaccounts", "services",
     }  # fmt: skip
 
 
@@ -231,6 +232,7 @@ COLUMNS = {
     "endpointslices": "Name AddressType Ports Endpoints Age",
     "namespaces": "Name Status Age",
     "pods": "Name Ready Status Restarts Age | IP Node Nominated·Node Readiness·Gates",
+    "podtemplates": "Name Containers Images Pod·Labels",
     "nodes": "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime",
     "certificatesigningrequests": "Name Age SignerName Requestor RequestedDuration Condition",
     "roles": "Name Created·At",

@@ -5,6 +5,8 @@ Vectors: generated.proto of k8s.io/api core/v1. `outer.inner` is a field of an e
 
 POD_NUMBERS = {
     "core.v1.Pod": "metadata1 spec2 status3",
+    "core.v1.PodTemplate": "metadata1 template2",
+    "core.v1.PodTemplateSpec": "metadata1 spec2",
     "core.v1.PodSpec": "volumes1 containers2 restartPolicy3 terminationGracePeriodSeconds4 "
     "activeDeadlineSeconds5 dnsPolicy6 nodeSelector7 serviceAccountName8 "
     "serviceAccount9 nodeName10 hostNetwork11 hostPID12 hostIPC13 securityContext14 "

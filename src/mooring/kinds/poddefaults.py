@@ -8,6 +8,7 @@ Rules kept here:
 * Volumes: a volume without a source is an empty directory; files have mode 0644; tokens live for an hour; the older sources
   say which driver, pool or file system is usual.
 * Status: podIP is the first of podIPs, hostIP of hostIPs.
+* A template of Pods has all that, but for service links and requests: those are the Pod's that is made from it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,24 @@ CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def default(obj: Obj) -> None:
-    """Fill in, in place."""
+    """Fill in a Pod, in place."""
     spec = obj.setdefault("spec", {})
+    default_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    for name in CONTAINER_LISTS:
+        for container in spec.get(name) or ():
+            resources = container.get("resources") or {}
+            if limits := resources.get("limits"):
+                resources["requests"] = {**limits, **(resources.get("requests") or {})}
+    if status := obj.get("status"):
+        _first(status, "podIP", "podIPs")
+        _first(status, "hostIP", "hostIPs")
+
+
+def default_spec(spec: Obj) -> None:
+    """Fill in what Pods and templates of Pods have alike, in place."""
     _fill(spec, _SPEC)
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("enableServiceLinks", True)
     spec.setdefault("securityContext", {})
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -44,9 +58,6 @@ def default(obj: Obj) -> None:
             _container(container, host_network=bool(spec.get("hostNetwork")))
     for volume in spec.get("volumes") or ():
         _volume(volume)
-    if status := obj.get("status"):
-        _first(status, "podIP", "podIPs")
-        _first(status, "hostIP", "hostIPs")
 
 
 def _fill(obj: Obj, defaults: dict[str, Any]) -> None:
@@ -71,9 +82,6 @@ def _container(container: Obj, *, host_network: bool) -> None:
         _fill(port, {"protocol": "TCP"})
         if host_network and port.get("containerPort"):
             _fill(port, {"hostPort": port["containerPort"]})
-    resources = container.get("resources") or {}
-    if limits := resources.get("limits"):
-        resources["requests"] = {**limits, **(resources.get("requests") or {})}
     for variable in container.get("env") or ():
         _field_version(variable.get("valueFrom") or {})
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
