@@ -165,6 +165,13 @@ def test_on_a_terminal_the_password_is_asked_for_without_echo(
     [
         pytest.param((), 2, "give an audit id, or one of", id="nothing"),
         pytest.param(("an-id", "--token-file", "f"), 2, "give an audit id, or one of", id="two questions"),
+        pytest.param(
+            ("q7w2e9.k3m8x1c5v0b6n4z2",), 2, "is no audit id; a token is read from a file", id="a bootstrap token"
+        ),
+        pytest.param(
+            ("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",), 2, "is no audit id; a token is", id="a signed token"
+        ),
+        pytest.param(("31ada4fd" * 9,), 2, "is no audit id; a token is read from a file", id="another token"),
         pytest.param(("--token-file", "/nowhere/token"), 1, "/nowhere/token cannot be read", id="no file"),
         pytest.param(("--token-file", "-"), 1, "standard input is empty; it should hold the token", id="empty input"),
         pytest.param(
@@ -179,6 +186,7 @@ def test_what_cannot_be_asked(
     outcome = auth("auth", "explain", *arguments)
     assert (outcome.code, outcome.out) == (code, "")
     assert told in outcome.err
+    assert not any(one in outcome.err for one in arguments if "is no audit id" in told)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,14 @@ def test_the_pin_of_a_new_ca_is_printed(mooring: CommandLine, tmp_path: Path) ->
     assert ca.not_valid_after_utc - ca.not_valid_before_utc == timedelta(hours=24, minutes=5)
 
 
+def test_a_long_name_is_one_as_in_go(mooring: CommandLine, made: Path) -> None:
+    ca = ("--ca-cert", f"{made}/ca.crt", "--ca-key", f"{made}/ca.key", "--out-dir", str(made))
+    name = f"system:node:{'n' * 80}"
+    outcome = mooring("certs", "client", "--common-name", name, "--name", "long", *ca)
+    assert (outcome.code, len(outcome.err.splitlines())) == (0, 1), "without a warning of the library"
+    assert f"CN={name}, valid until" in outcome.err
+
+
 def test_nothing_outlives_its_ca(mooring: CommandLine, tmp_path: Path) -> None:
     at = ("--out-dir", str(tmp_path))
     mooring.done("certs", "ca", "--lifetime", "1h", *at)
@@ -200,10 +208,28 @@ def test_nothing_is_overwritten_without_force(mooring: CommandLine, tmp_path: Pa
         pytest.param(
             ("client", "--ca-cert", "{client}.crt", "--ca-key", "{client}.key", "--common-name", "x", "--name", "x"),
             1,
-            "the CA certificate is not a CA",
+            "--ca-cert: {client}.crt: the CA certificate is not a CA",
             id="a client for a CA",
         ),
         pytest.param(("client", "--common-name", "x"), 2, "Missing option '--ca-cert'", id="no CA"),
+        *(
+            pytest.param(
+                ("client", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key", "--common-name", "x", *given),
+                2,
+                told,
+                id=why,
+            )
+            for given, told, why in (
+                (
+                    ("--common-name", "jane\n"),
+                    "--common-name must be printable text on one line",
+                    "a line break in a name",
+                ),
+                (("--organization", "dev", "--organization", ""), "--organization must not be empty", "an empty group"),
+                (("--organization", "\0"), "--organization must be printable text", "a group that is no text"),
+                (("--uid", ""), "--uid must not be empty", "an empty uid"),
+            )
+        ),
         pytest.param(
             ("client", "--ca-cert", "/nowhere", "--ca-key", "/nowhere", "--common-name", "x", "--name", "x"),
             1,
@@ -219,7 +245,7 @@ def test_what_is_refused(mooring: CommandLine, made: Path, arguments: tuple[str,
     if "exists already" in outcome.err:
         outcome = mooring("certs", *(one.format(**places) for one in arguments), "--out-dir", str(made), "--force")
     assert (outcome.code, outcome.out) == (code, "")
-    assert told in outcome.err
+    assert told.format(**places) in outcome.err
     assert set(made.iterdir()) == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -155,6 +156,20 @@ def test_when_a_credential_is_renewed(
 def test_who_may_not_be_asked_is_told_what_to_run(source: Source) -> None:
     with pytest.raises(LoginNeededError, match=r"run: mooring login --name work$"):
         loginsources.renewed(replace(LOGIN, source=source), ManualClock(), print, ask=False)
+
+
+def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*asked: object) -> int:
+        raise OSError("no such device")
+
+    monkeypatch.setattr("mooring.cli.loginsources.os.open", nowhere)
+    monkeypatch.setattr("mooring.cli.loginsources.sys.stdin", io.StringIO("hunter2\n"))
+    with pytest.raises(
+        ConfigError, match=r"no terminal to ask for the password of jane; give it with --password-stdin$"
+    ):
+        loginsources.renewed(
+            replace(LOGIN, source=Source("password", {"username": "jane"})), ManualClock(), print, ask=True
+        )
 
 
 def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_reached(

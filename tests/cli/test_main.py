@@ -214,6 +214,21 @@ def test_a_token_in_the_wrong_place_is_not_repeated(arguments: list[str], moorin
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("auth", "hash-password", "correct horse"), id="to be hashed"),
+        pytest.param(("login", "--server", "https://h", "--username", "jane", "correct horse"), id="of a login"),
+        pytest.param(("auth", "whoami", "jane", "correct horse"), id="behind a name"),
+    ],
+)
+def test_a_password_on_the_command_line_is_not_repeated(arguments: tuple[str, ...], mooring: CommandLine) -> None:
+    outcome = mooring(*arguments)
+    command = " ".join(arguments[: 1 if arguments[0] == "login" else 2])
+    assert outcome.code == 2
+    assert outcome.all == f"Error: there is an argument too many (see: mooring {command} --help)\n"
+
+
+@pytest.mark.parametrize(
     ("text", "shown"),
     [
         (f"token {TOKEN}.", "token q7w2e9.(redacted)."),

@@ -227,6 +227,40 @@ def test_plain_http_is_refused() -> None:
         ClusterClient(Cluster("c", "http://127.0.0.1:8080"), User("u"), SystemClock())
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../x", "%2e"])
+def test_a_name_that_would_lead_elsewhere_is_refused_before_anybody_is_asked(name: str) -> None:
+    client = ClusterClient(Cluster("c", "https://127.0.0.1:1"), User("u"), SystemClock())
+    obj = config_map(name)
+    for refused, who in [
+        (client.get("configmaps", name, "default"), "none of the configmaps"),
+        (client.delete("configmaps", name, "default"), "none of the configmaps"),
+        (client.patch("configmaps", name, {}, "default"), "none of the configmaps"),
+        (client.update("configmaps", obj), "none of the configmaps"),
+        (
+            client.create("serviceaccounts", {}, "default", name=name, subresource="token"),
+            "none of the serviceaccounts",
+        ),
+        (client.get("configmaps", "a", name or "."), "no namespace"),
+        (client.list("configmaps", name or "."), "no namespace"),
+        (client.create("configmaps", {}, name or "."), "no namespace"),
+    ]:
+        with pytest.raises(ConfigError, match=f"^{who} can be called "):
+            asyncio.run(refused)
+
+
+def test_what_cannot_be_sent_is_not_repeated() -> None:
+    with peer.http_peer(lambda asked: peer.Reply(200, b"{}"), SERVING) as server:
+        cluster = Cluster("c", server.url, CA.certificate_pem)
+
+        async def ask() -> None:
+            async with ClusterClient(cluster, User("u", impersonate="hunter2\n"), SystemClock()) as client:
+                await client.get_path("/version")
+
+        with pytest.raises(PeerError, match="a header has a character that none can have") as failed:
+            asyncio.run(ask())
+        assert "hunter2" not in str(failed.value)
+
+
 def test_a_server_that_asks_for_patience_is_asked_again_a_few_times() -> None:
     clock = Hasty()
 

@@ -74,9 +74,29 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
     asyncio.run(run())
     with pytest.raises(ConfigError, match=r"cannot be read"):
         shown(User("u", token_file=str(path)))
-    path.write_text("")
-    with pytest.raises(ConfigError, match=r"does not hold a token"):
-        shown(User("u", token_file=str(path)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"hunter2 hunter2", id="two words"),
+        pytest.param(b"hunter2,jane,42\nhunter2,joe,43\n", id="lines"),
+        pytest.param(b"hunter2\0", id="a zero byte"),
+        pytest.param("hunter2-é".encode(), id="letters that no token has"),
+        pytest.param(b"hunter2\xff", id="bytes that are no text"),
+    ],
+)
+def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    users = [User("u", token_file=str(path))]
+    if content:
+        users.append(User("u", token=Secret(content)))
+    for user in users:
+        with pytest.raises(ConfigError, match=r"does not hold a token") as refused:
+            shown(user)
+        assert "hunter2" not in str(refused.value)
 
 
 def test_impersonation_is_said_in_headers() -> None:

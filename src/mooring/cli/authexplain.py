@@ -4,7 +4,7 @@ Rules kept here:
 * A refusal is looked up under the Audit-Id that the caller got; a credential is judged in a dry run, which is no request in its
   name, counts as no guess and is kept nowhere. Exactly one of them is asked.
 * A credential comes from a file, from standard input, or from a prompt without echo: never from the command line, where every user
-  of the machine could read it.
+  of the machine could read it. What is given as an id and looks like a token is not sent: it would stand in the server's audit log.
 * Exit codes: a refusal that was found is 0, one that was not 1, with one line. A dry run that accepts is 0, one that refuses
   1: scripts may ask.
 * What a code means and what to do is this program's table (`mooring.authn.reasons`); a newer server may give codes that it does not
@@ -25,6 +25,7 @@ import click
 from mooring.authn.reasons import reason_of
 from mooring.cli import cluster, output
 from mooring.cli.options import kubeconfig_option, output_option
+from mooring.cli.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import SystemClock
@@ -35,6 +36,8 @@ PREFIX = "/debug/authentication"
 STDIN = "-"
 MAX_CREDENTIAL = 256 << 10
 """Bytes: what the server reads at most."""
+MAX_AUDIT_ID = 64
+"""Characters: a server keeps no longer one."""
 HEADERS = ("AUTHENTICATOR", "VERDICT", "REASON", "DETAIL")
 FORBIDDEN, TOO_MANY = 403, 429
 _WORDS = {"not-mine": "not mine"}
@@ -83,6 +86,8 @@ def explain(
     """
     if [bool(audit_id), bool(token_file), bool(certificate_file), bool(username)].count(True) != 1:
         raise click.UsageError("give an audit id, or one of --token-file, --certificate-file and --username")
+    if len(audit_id) > MAX_AUDIT_ID or redacted(audit_id) != audit_id:
+        raise click.UsageError("what was given is no audit id; a token is read from a file: --token-file")
     clock = SystemClock()
     chosen = cluster.selected(kubeconfig, context_name)
     offered = {} if audit_id else _credential(token_file, certificate_file, username)

@@ -23,6 +23,7 @@ from typing import ParamSpec, TypeVar
 
 import click
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.cli import output
 from mooring.cli.flags import DURATION, listed
@@ -35,7 +36,7 @@ from mooring.pki.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, PrivateKey, generate_key, load_private_key, private_key_pem
 from mooring.pki.names import IPAddress
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.pem import certificate_from_der, certificates, certificates_pem
 from mooring.pki.profiles import Template
 from mooring.trust.pins import pins_of
 from mooring.wire.duration import format_duration
@@ -80,7 +81,7 @@ class Output:
         make_directory(self.directory)
         write_atomic(self.key, private_key_pem(key))
         write_atomic(self.certificate, certificates_pem(chain))
-        leaf = chain[0]
+        leaf = certificate_from_der(chain[0].public_bytes(Encoding.DER))  # as whoever reads the file does
         until = rfc3339(leaf.not_valid_after_utc)
         click.echo(
             f"Wrote {self.certificate} and {self.key}: {names.told(leaf.subject)}, valid until {until}", err=True
@@ -222,7 +223,7 @@ def server(
 @click.option(
     "--organization", multiple=True, metavar="GROUP,...", help="A group of the user; repeatable, or with commas."
 )
-@click.option("--uid", default="", metavar="UID", help="UID of the user.")
+@click.option("--uid", metavar="UID", help="UID of the user.")
 @lifetime_option(profiles.LIFETIME)
 @output_options("client")
 def client(
@@ -230,7 +231,7 @@ def client(
     ca_key: str,
     common_name: str,
     organization: Sequence[str],
-    uid: str,
+    uid: str | None,
     lifetime: timedelta,
     out_dir: str,
     name: str,
@@ -243,8 +244,12 @@ def client(
     """
     target = _target(out_dir, name, key_algorithm, lifetime, force=force)
     _named(common_name)
+    for group in organization:
+        _said("--organization", group)
+    if uid is not None:
+        _said("--uid", uid)
     now, issuer, key = SystemClock().now(), _issuer(ca_cert, ca_key), generate_key(key_algorithm)
-    template = profiles.client(key.public_key(), now, common_name, listed(organization), lifetime, uid)
+    template = profiles.client(key.public_key(), now, common_name, listed(organization), lifetime, uid or "")
     target.write(key, issuer.issue(template, now))
 
 
@@ -257,8 +262,15 @@ def _target(directory: str, name: str, algorithm: str, lifetime: timedelta, *, f
 
 
 def _named(common_name: str) -> None:
-    if not common_name.strip():
-        raise click.UsageError("--common-name must not be empty")
+    _said("--common-name", common_name)
+
+
+def _said(flag: str, text: str) -> None:
+    """Raises UsageError for what is no name: a variable of a script that was empty, a line break behind it."""
+    if not text.strip():
+        raise click.UsageError(f"{flag} must not be empty")
+    if not text.isprintable():
+        raise click.UsageError(f"{flag} must be printable text on one line")
 
 
 def _issuer(certificate_file: str, key_file: str) -> Issuer:
@@ -269,9 +281,13 @@ def _issuer(certificate_file: str, key_file: str) -> Issuer:
     except PkiError as error:
         raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
     try:
-        authority = Authority(chain[0], load_private_key(key_pem))
+        key = load_private_key(key_pem)
     except PkiError as error:
         raise ConfigError(f"--ca-key: {key_file}: {error}") from None
+    try:
+        authority = Authority(chain[0], key)
+    except PkiError as error:
+        raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
     return Issuer(authority, tuple(one for one in chain if one.subject != one.issuer))
 
 

@@ -11,7 +11,9 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,8 +84,19 @@ def _user(login: Login, ask: bool, given: Secret | None) -> User:
 def _password(login: Login, name: str, ask: bool) -> Secret:
     if not ask:
         raise LoginNeededError(login)
+    if not _terminal():
+        raise ConfigError(f"there is no terminal to ask for the password of {name}; give it with --password-stdin")
     text = click.prompt(f"Password of {clean(name)} for {clean(login.place.server)}", hide_input=True, err=True)
     return Secret(str(text))
+
+
+def _terminal() -> bool:
+    """Whether a password can be asked for without an echo: it is read from the terminal, wherever standard input comes from."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin.isatty()
+    return True
 
 
 async def _oidc(login: Login, clock: Clock, ask: bool) -> oauth.Tokens:

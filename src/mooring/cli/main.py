@@ -3,7 +3,8 @@
 Rules kept here:
 * Failures are one line on stderr, `Error: …`, never a traceback. Exit codes: 0 done; 1 it could not be done; 2 the command line is
   wrong; 70 a fault of Mooring's own (set MOORING_DEBUG=1 for the traceback); 130 interrupted; 141 nobody reads the output.
-* Nothing that looks like a token is ever repeated in an error (law 9): people paste tokens into the wrong place.
+* Nothing that looks like a token is ever repeated in an error (law 9): people paste tokens into the wrong place. An argument too
+  many is not repeated at all: it may be a password.
 * Only click is imported here; a command's module is imported when the command is used.
 """
 
@@ -27,6 +28,8 @@ EXIT_USAGE = 2
 EXIT_FAULT = 70
 """EX_SOFTWARE of sysexits.h."""
 EXIT_INTERRUPTED = 130
+_TOO_MANY = "Got unexpected extra argument"
+"""How click begins to tell all arguments that a command has no use for."""
 EXIT_NO_READER = 141
 """As a shell reports a program that SIGPIPE ended."""
 
@@ -83,6 +86,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _in_one_line(message: str) -> str:
     """What click says, without its line breaks and its full stop, and without anything that looks like a token."""
+    if message.startswith(_TOO_MANY):
+        return "there is an argument too many"
     return " ".join(redacted(message).split()).rstrip(".")
 
 

@@ -134,7 +134,7 @@ class ClusterClient:
 
     async def get(self, target: Target, name: str, namespace: str = "") -> Obj:
         """One object. Raises NotFoundError and others."""
-        return await self._object("GET", resource_of(target).path(namespace, quote(name, safe="")))
+        return await self._object("GET", _path(target, namespace, name))
 
     async def list(
         self, target: Target, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -144,7 +144,7 @@ class ClusterClient:
         query = _selectors(label_selector, field_selector) | {"limit": str(PAGE)}
         items: list[Obj] = []
         while True:
-            page = await self._object("GET", resource.path(namespace), query)
+            page = await self._object("GET", _path(resource, namespace), query)
             metadata = page.get("metadata") or {}
             for item in page.get("items") or ():
                 item.setdefault("kind", resource.kind)
@@ -166,12 +166,12 @@ class ClusterClient:
     ) -> Obj:
         """POST `obj`, to its own namespace unless one is given. Raises AlreadyExistsError and others."""
         where = namespace or _namespace(obj)
-        path = resource_of(target).path(where, quote(name, safe=""), subresource)
+        path = _path(target, where, name, subresource) if subresource else _path(target, where)
         return await self._object("POST", path, _dry(dry_run), obj)
 
     async def update(self, target: Target, obj: Obj, *, subresource: str = "", dry_run: bool = False) -> Obj:
         """PUT `obj`. Raises ConflictError and others."""
-        path = resource_of(target).path(_namespace(obj), quote(obj["metadata"]["name"], safe=""), subresource)
+        path = _path(target, _namespace(obj), obj["metadata"]["name"], subresource)
         return await self._object("PUT", path, _dry(dry_run), obj)
 
     async def patch(
@@ -185,7 +185,7 @@ class ClusterClient:
         subresource: str = "",
     ) -> Obj:
         """PATCH one object."""
-        path = resource_of(target).path(namespace, quote(name, safe=""), subresource)
+        path = _path(target, namespace, name, subresource)
         return await self._object("PATCH", path, {}, patch, content_type)
 
     async def delete(
@@ -208,7 +208,7 @@ class ClusterClient:
             options["propagationPolicy"] = propagation
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        return await self._object("DELETE", resource_of(target).path(namespace, quote(name, safe="")), {}, options)
+        return await self._object("DELETE", _path(target, namespace, name), {}, options)
 
     async def read(self, path: str) -> bytes:
         """GET any path of the server, such as /version or /healthz: its body. Raises ApiError or PeerError."""
@@ -240,7 +240,7 @@ class ClusterClient:
             "timeoutSeconds": str(seconds),
         }
         reader = FrameReader()
-        path = resource_of(target).path(namespace)
+        path = _path(target, namespace)
         ask, connection = await self._ask("GET", path, query, None, _JSON, seconds + WATCH_GRACE)
         try:
             async with connection.stream(ask) as answer:
@@ -371,6 +371,22 @@ def _json_object(body: bytes) -> Obj | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _path(target: Target, namespace: str, name: str | None = None, subresource: str = "") -> str:
+    """Where a collection, an object (`name`) or a subresource is. Raises ConfigError for names that would lead elsewhere."""
+    resource = resource_of(target)
+    if name is None:
+        return resource.path(_segment(namespace, "no namespace") if namespace else "")
+    within = _segment(namespace, "no namespace") if namespace else ""
+    return resource.path(within, _segment(name, f"none of the {resource.plural}"), subresource)
+
+
+def _segment(name: str, who: str) -> str:
+    """A name as one segment of a path (reference/kubernetes.md 7.13)."""
+    if name in ("", ".", "..") or "/" in name or "%" in name:
+        raise ConfigError(f'{who} can be called "{name}"')
+    return quote(name, safe="")
 
 
 def _namespace(obj: Obj) -> str:

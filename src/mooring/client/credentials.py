@@ -5,11 +5,13 @@ Rules kept here (client-go `transport`, `clientcmd`):
 * An exec plugin runs when its credential is missing or expired, and again when the server answered 401.
 * Files are read again after a 401: a rotated certificate works without a restart.
 * `auth-provider` is refused by name: nothing runs it since Kubernetes 1.26.
+* What is no token (several words or lines: another file was named) is refused before anything is sent, and is not repeated.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -24,6 +26,8 @@ from mooring.trust.kubeconfig import Cluster, User
 
 TOKEN_FILE_PERIOD = timedelta(minutes=1)
 """How long client-go believes a token file before it reads it again."""
+_TOKEN = re.compile(rb"[!-~]+")
+"""What a header can carry as one word (RFC 6750 allows less)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,15 @@ class Credentials:
             certificate, key = self._pair()
             shown = replace(shown, certificate_pem=certificate, key=key)
         if user.token_file:
-            return replace(shown, authorization=_bearer(self._token_of_file()))
+            return replace(shown, authorization=_bearer(self._token_of_file(), user.token_file))
         if user.token:
-            return replace(shown, authorization=_bearer(user.token))
+            return replace(shown, authorization=_bearer(user.token, "what was given as token"))
         if user.exec is not None:
             given = await self._exec_credential()
             if given.key is not None:
                 shown = replace(shown, certificate_pem=given.certificate_pem, key=given.key)
-            return replace(shown, authorization=_bearer(given.token) if given.token else None)
+            plugin = f"the plugin {user.exec.command}"
+            return replace(shown, authorization=_bearer(given.token, plugin) if given.token else None)
         if user.username or user.password:
             pair = user.username.encode() + b":" + (user.password.reveal() if user.password else b"")
             return replace(shown, authorization=Secret(b"Basic " + base64.b64encode(pair)))
@@ -98,8 +103,6 @@ class Credentials:
             if self._file_token is None:
                 raise
             return self._file_token[0]
-        if not token or not token.isascii():
-            raise ConfigError(f"{self._user.token_file} does not hold a token")
         self._file_token = (Secret(token), now)
         return self._file_token[0]
 
@@ -111,7 +114,9 @@ class Credentials:
         return kept
 
 
-def _bearer(token: Secret) -> Secret:
+def _bearer(token: Secret, where: str) -> Secret:
+    if not _TOKEN.fullmatch(token.reveal()):
+        raise ConfigError(f"{where} does not hold a token, which is one word without spaces; is it the right one?")
     return Secret(b"Bearer " + token.reveal())
 
 

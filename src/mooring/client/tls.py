@@ -120,6 +120,8 @@ def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
         return Finding(UNREACHABLE, "the connection was closed without a whole answer")
     if type(error).__name__ == "RemoteProtocolError":
         return Finding(NOT_HTTP, "the answer is not HTTP")
+    if type(error).__name__ == "LocalProtocolError":  # its text repeats what it would not send, which may be a secret
+        return Finding(NOT_HTTP, "something in the request cannot be sent: a header has a character that none can have")
     return Finding(UNREACHABLE, str(error).lower() or type(error).__name__)
 
 
