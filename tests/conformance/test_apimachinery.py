@@ -138,6 +138,7 @@ def check_path(item: Obj) -> None:
             parameters = operation
         else:
             parameters = operation.get("parameters", [])
+            assert operation.get("parameters") != [], f"Go drops an empty list: {operation['operationId']}"
             assert isinstance(operation["operationId"], str)
             assert all(isinstance(code, str) and "description" in told for code, told in operation["responses"].items())
         for parameter in parameters:

@@ -188,12 +188,13 @@ class _Place:
             "tags": [tag[:1].lower() + tag[1:]],
             "description": f"{action.action} {kind}",
             "operationId": f"{action.word}{tag}{self.name}",
-            "parameters": list(action.parameters),
             "responses": {code: self._response(action) for code in action.codes},
             "x-kubernetes-action": action.action,
             "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
         }
         operation["responses"]["401"] = {"description": "Unauthorized"}
+        if action.parameters:  # kube-openapi leaves out an empty list, and calls a document that has one changed
+            operation["parameters"] = list(action.parameters)
         if action.method == "patch":
             content = {media: {"schema": _reference(_PATCH)} for media in PATCH_TYPES}
             operation["requestBody"] = {"content": content, "required": True}

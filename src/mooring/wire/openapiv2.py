@@ -84,16 +84,18 @@ def _parameters(v3: Sequence[Obj]) -> list[Obj]:
 def _operation(v3: Obj) -> Obj:
     """Everything an operation says, with what v3 keeps in its request body and responses moved to where v2 wants it."""
     operation = {key: value for key, value in v3.items() if key != "requestBody"}
-    operation["parameters"] = _parameters(v3["parameters"])
+    parameters = _parameters(v3.get("parameters", ()))
     if "requestBody" in v3:
         content = v3["requestBody"]["content"]
         body: Obj = {"name": "body", "in": "body", "schema": _schema(next(iter(content.values()))["schema"])}
         if v3["requestBody"].get("required"):
             body["required"] = True
-        operation["parameters"].insert(0, body)
+        parameters.insert(0, body)
         operation["consumes"] = list(content)
     else:
         operation["consumes"] = list(_ANY)
+    if parameters:
+        operation["parameters"] = parameters
     operation["produces"] = list(v3["responses"]["200"]["content"])
     operation["schemes"] = ["https"]
     operation["responses"] = {code: _response(response) for code, response in v3["responses"].items()}
