@@ -166,6 +166,24 @@ def test_a_host_that_is_said_is_kept(client: Peer) -> None:
     assert json.loads(client.get(headers=[("host", "localhost")]).body)["headers"] == [["host", "localhost"]]
 
 
+@pytest.mark.parametrize(
+    "agent", ["e2e.test -- a title ", "\tkubelet", " \t both\t "], ids=["behind it", "before it", "around it"]
+)
+def test_white_space_around_a_value_is_dropped_as_in_http_1_1(client: Peer, agent: str) -> None:
+    client.h2.config.normalize_outbound_headers = False  # h2 would drop it already; Go's client does not
+    watch = client.ask("/watch")
+    seen = json.loads(client.get(headers=[("user-agent", agent), ("x-only", " ")]).body)["headers"]
+    assert seen == [["host", "localhost"], ["user-agent", agent.strip()], ["x-only", ""]]
+    assert client.replies[watch].reset is None
+    assert client.goaway is None
+
+
+def test_white_space_around_a_path_ends_the_connection(client: Peer) -> None:
+    client.h2.config.normalize_outbound_headers = False
+    client.ask("/tell ")
+    assert client.end() is not None
+
+
 def test_headers_about_the_connection_are_not_sent(client: Peer) -> None:
     assert client.get("/headers").headers == {":status": "200", "x-mine": "yes", "audit-id": "1", "content-length": "1"}
 
