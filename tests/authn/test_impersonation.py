@@ -210,6 +210,7 @@ def test_groups_of_the_target(headers: dict[str, list[str]], groups: tuple[str, 
     assert (found.user.groups, found.grants[0]) == (groups, grant)
 
 
-def test_a_malformed_escape_in_an_extra_key_is_left_raw() -> None:
-    found = old({"impersonate-user": ["x"], "impersonate-extra-a%ff": ["1"]})
-    assert dict(found.user.extra) == {"a%ff": ("1",)}
+@pytest.mark.parametrize("key", ["a%ff", "a%zz", "a%2", "a%", "a%2fb%zz"])
+def test_a_malformed_escape_in_an_extra_key_leaves_all_of_it_raw(key: str) -> None:
+    found = old({"impersonate-user": ["x"], f"impersonate-extra-{key}": ["1"]})
+    assert dict(found.user.extra) == {key: ("1",)}

@@ -147,14 +147,14 @@ def test_when_a_credential_is_renewed(
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "how"),
     [
-        pytest.param(Source("password", {"username": "jane"}), id="a password"),
-        pytest.param(Source("token-given"), id="a token that was given once"),
+        pytest.param(Source("password", {"username": "jane"}), "", id="a password"),
+        pytest.param(Source("token-given"), " --token-file -", id="a token that was given once"),
     ],
 )
-def test_who_may_not_be_asked_is_told_what_to_run(source: Source) -> None:
-    with pytest.raises(LoginNeededError, match=r"run: mooring login --name work$"):
+def test_who_may_not_be_asked_is_told_what_to_run(source: Source, how: str) -> None:
+    with pytest.raises(LoginNeededError, match=f"run: mooring login --name work{how}$"):
         loginsources.renewed(replace(LOGIN, source=source), ManualClock(), print, ask=False)
 
 

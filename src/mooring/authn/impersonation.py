@@ -55,6 +55,7 @@ MAX_PARTS = 256  # each costs one authorization; no real user has as many groups
 _AUTHENTICATION = "authentication.k8s.io"
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", re.ASCII)
 """Characters of a URL's path (RFC 3986 3.3)."""
+_MALFORMED_ESCAPE = re.compile(r"%(?![0-9a-f]{2})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,8 @@ def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
 def unescaped_key(key: str) -> str:
     """Percent-decoded; left raw when that is malformed, as the API server does."""
     lowered = key.lower()
+    if _MALFORMED_ESCAPE.search(lowered):  # one is enough: nothing is half decoded
+        return lowered
     try:
         return unquote(lowered, errors="strict")
     except UnicodeDecodeError:

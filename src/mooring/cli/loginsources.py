@@ -40,10 +40,11 @@ CALLBACK = "/callback"
 
 
 class LoginNeededError(ConfigError):
-    """A person has to act, and there is none."""
+    """A person has to act, and there is none. A token that was given is kept nowhere: it has to be given again."""
 
     def __init__(self, login: Login) -> None:
-        super().__init__(f"the login at {login.place.server} has ended; run: mooring login --name {login.name}")
+        again = " --token-file -" if login.source.kind == loginrecord.TOKEN_GIVEN else ""
+        super().__init__(f"the login at {login.place.server} has ended; run: mooring login --name {login.name}{again}")
 
 
 Keep = Callable[[Login], None]

@@ -112,7 +112,7 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     if shown.reason:
         status["reason"] = shown.reason
     details = _details(shown.details)
-    if details:
+    if details or isinstance(shown, ForbiddenError):  # a 403 about a path has details without anything in them
         status["details"] = details
     status["code"] = code
     return code, status
