@@ -43,6 +43,10 @@ def test_nothing_said_is_nothing_wanted() -> None:
             {"oidc_ca_file": "/ca"}, "oidc-issuer-url: it is needed with oidc-ca-file", id="a CA for no issuer"
         ),
         pytest.param({"oidc_groups_claim": "g"}, "it is needed with oidc-groups-claim", id="groups of no issuer"),
+        pytest.param({"oidc_username_claim": "e"}, "it is needed with oidc-username-claim", id="names of no issuer"),
+        pytest.param(
+            {"oidc_signing_algs": ("ES256",)}, "it is needed with oidc-signing-algs", id="algorithms of no issuer"
+        ),
         pytest.param(
             {**OIDC, "oidc_issuer_url": "http://a"}, 'oidc-issuer-url: "http://a" is not an https URL', id="plain http"
         ),

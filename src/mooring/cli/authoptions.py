@@ -10,6 +10,7 @@ from typing import Any
 
 from mooring.cli.flags import DURATION, Decorator, Renamed, flag, listed
 from mooring.config.authentication import (
+    DEFAULT_ALGORITHMS,
     SIGNING_ALGORITHMS,
     USERNAME_CLAIM,
     WEBHOOK_VERSIONS,
@@ -64,7 +65,7 @@ AUTHENTICATION_FLAGS: tuple[Decorator[..., Any], ...] = (
         "--oidc-signing-algs",
         f"Algorithms the provider may sign with, of {', '.join(SIGNING_ALGORITHMS)}.",
         multiple=True,
-        default=("RS256",),
+        default=DEFAULT_ALGORITHMS,
         show_default=True,
         metavar="ALG,...",
     ),

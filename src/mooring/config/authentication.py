@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from mooring.errors import ConfigError
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
+DEFAULT_ALGORITHMS = ("RS256",)
 WEBHOOK_VERSIONS = ("v1beta1", "v1")
 USERNAME_CLAIM = "sub"
 CACHE_TTL = timedelta(seconds=10)
@@ -61,7 +62,7 @@ class OidcFlags:
     username_prefix: str = ""
     groups_claim: str = ""
     groups_prefix: str = ""
-    signing_algorithms: tuple[str, ...] = ("RS256",)
+    signing_algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
     required_claims: tuple[tuple[str, str], ...] = ()
 
 
@@ -143,7 +144,7 @@ def authentication_options(
     oidc_username_prefix: str = "",
     oidc_groups_claim: str = "",
     oidc_groups_prefix: str = "",
-    oidc_signing_algs: Sequence[str] = ("RS256",),
+    oidc_signing_algs: Sequence[str] = DEFAULT_ALGORITHMS,
     oidc_required_claim: Sequence[str] = (),
     authentication_config: str = "",
     authentication_token_webhook_config_file: str = "",
@@ -293,6 +294,7 @@ def _oidc(
         for name, given in (
             ("ca-file", ca_file), ("groups-claim", groups_claim), ("username-prefix", username_prefix),
             ("groups-prefix", groups_prefix), ("required-claim", required),
+            ("username-claim", username_claim != USERNAME_CLAIM), ("signing-algs", signing_algorithms != DEFAULT_ALGORITHMS),
         ):  # fmt: skip
             if given:
                 raise ConfigError(f"oidc-issuer-url: it is needed with oidc-{name}, and so is oidc-client-id")
