@@ -10,6 +10,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+ZERO_TIME = datetime.min.replace(tzinfo=UTC)
+"""Go's zero time, 0001-01-01T00:00:00Z: in an object it means that no time was given."""
+
 
 class Clock(Protocol):
     """Wall time, monotonic time and waiting, as one value that a test can replace."""

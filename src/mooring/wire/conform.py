@@ -21,10 +21,10 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from mooring.clock import parse_rfc3339, rfc3339, rfc3339_micro
+from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar, Type
 
@@ -41,8 +41,6 @@ _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]
 MAX_QUANTITY = 128
 """Characters of a quantity; real ones have below twenty."""
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_ZERO_TIME = datetime.min.replace(tzinfo=UTC)
-"""Go's zero time, 0001-01-01T00:00:00Z: it means that no time was given."""
 TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
 """Types without a zero that could be kept: the zero time is absence also where the field is a pointer or required."""
 _ALWAYS_SHOWN = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
@@ -275,12 +273,9 @@ def _base64(value: str) -> str:
 
 def _moment(value: str) -> datetime:
     try:
-        moment = parse_rfc3339(value)
-        if moment.year < 1000 and moment != _ZERO_TIME:
-            raise ValueError
+        return parse_rfc3339(value)
     except (ValueError, OverflowError):
         raise ValueError("not an RFC 3339 time") from None
-    return moment
 
 
 def _time(value: str) -> str:
@@ -291,12 +286,12 @@ def _time(value: str) -> str:
             raise ValueError("not an RFC 3339 time") from None
         return "" if value.startswith("0001-01-01T00:00:00") else value
     moment = _moment(value)
-    return "" if moment == _ZERO_TIME else rfc3339(moment)
+    return "" if moment == ZERO_TIME else rfc3339(moment)
 
 
 def _micro_time(value: str) -> str:
     moment = _moment(value)
-    return "" if moment == _ZERO_TIME else rfc3339_micro(moment)
+    return "" if moment == ZERO_TIME else rfc3339_micro(moment)
 
 
 def _quantity(value: Any) -> str:

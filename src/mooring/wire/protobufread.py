@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.clock import rfc3339, rfc3339_micro
+from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 from mooring.wire.conform import depth_exceeds, keeps_zero, zero
 from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
@@ -164,8 +164,8 @@ def _time(raw: bytes, micro: bool) -> str | None:
         moment = EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000 if micro else 0)
     except OverflowError:
         raise NotReadableError("time out of range") from None
-    if moment.year < 1000:
-        raise NotReadableError("time out of range")
+    if moment == ZERO_TIME:
+        return None
     return rfc3339_micro(moment) if micro else rfc3339(moment)
 
 
