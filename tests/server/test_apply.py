@@ -69,7 +69,7 @@ async def test_an_item_of_a_list_needs_its_key(server: Server) -> None:
     }
     reply = await server.call("PATCH", "/api/v1/namespaces/default/pods/p?fieldManager=a", body=pod, content_type=APPLY)
     assert reply.status == 400
-    assert 'omits key field "name"' in reply.message
+    assert 'omits all key fields ["name"]' in reply.message
 
 
 @in_server

@@ -72,6 +72,16 @@ def told(fields: FieldSet) -> list[str]:
             id="each item of a keyed list, with the keys that were left out",
         ),
         pytest.param({"inners": {"k": {"x": "1"}}}, [".inners.k", ".inners.k.x"], id="the messages of a map"),
+        pytest.param({"items": [], "set": []}, [], id="no list of items without an item"),
+        pytest.param({"list": []}, [".list"], id="yet an empty list that is one value"),
+        pytest.param(
+            {"map": {"a": "1"}, "text": "t"}, [".text", ".map.a"], id="what is on a level before what is below"
+        ),
+        pytest.param(
+            {"items": [{"name": "x", "ports": [{}]}]},
+            ['.items[name="x"]', '.items[name="x"].name', '.items[name="x"].ports[protocol="TCP"]'],
+            id="an item that says some of its keys",
+        ),
     ],
 )
 def test_the_fields_of_an_object_are(obj: Obj, fields: list[str]) -> None:
@@ -83,8 +93,8 @@ def test_the_fields_of_an_object_are(obj: Obj, fields: list[str]) -> None:
     [
         pytest.param(
             {"items": [{"name": "x"}, {"image": "i"}]},
-            ".items: element 1: associative list with keys has an element that omits key field "
-            '"name" (and doesn\'t have default value)',
+            ".items: element 1: associative list with keys has an element that omits all key fields "
+            '["name"] (and doesn\'t have default values for any key fields)',
             id="an item without its key",
         ),
         pytest.param(
@@ -128,6 +138,8 @@ NAMED = {"name": "x", "image": "1"}
             {}, {"pointed": {"x": "1"}}, [], [".pointed", ".pointed.x"], [], id="a pointed message: itself, too"
         ),
         pytest.param({"pointed": {"x": "1"}}, {}, [], [], [".pointed", ".pointed.x"], id="a message that went"),
+        pytest.param({}, {"inner": {}}, [], [], [], id="nothing in an empty message that Go always has"),
+        pytest.param({}, {"pointed": {}}, [], [".pointed"], [], id="an empty message that is pointed to"),
         pytest.param({"atom": {"a": "1"}}, {"atom": {"a": "2"}}, [".atom"], [], [], id="an atomic message as one"),
         pytest.param({"onemap": {"a": "1"}}, {"onemap": {}}, [".onemap"], [], [], id="an atomic map as one"),
         pytest.param({"list": ["a"]}, {"list": ["b"]}, [".list"], [], [], id="an atomic list as one"),
@@ -184,6 +196,10 @@ def names(*chosen: str) -> Obj:
             names("o", "a", "p", "b"), names("b", "a"), names("o", "p", "b", "a"), id="others where they stood"
         ),
         pytest.param(names("a", "o"), names("n", "a"), names("n", "a", "o"), id="new items in their place"),
+        pytest.param(names("a", "o"), names("a", "n"), names("a", "o", "n"), id="new items behind what stood there"),
+        pytest.param(
+            names("c", "a", "b"), names("a", "c"), names("a", "b", "c"), id="others before what was moved behind them"
+        ),
         pytest.param(
             {"items": [NAMED, NAMED, {"name": "y"}, {"name": "y"}]},
             {"items": [{"name": "x"}]},

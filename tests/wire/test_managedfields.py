@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mooring.errors import ConflictError
 from mooring.kinds import BY_PLURAL
+from mooring.wire.applypatch import settled
 from mooring.wire.fieldset import FieldSet, field, has, parse, path_text, paths, union
 from mooring.wire.managedfields import (
     LAST_APPLIED,
@@ -27,6 +28,9 @@ from mooring.wire.schema import Obj
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 V1 = {"apiVersion": "v1", "fieldsType": "FieldsV1"}
+
+
+POD: Obj = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}}
 
 
 def author(name: str, plural: str = "configmaps", subresource: str = "", at: int = 0) -> Author:
@@ -190,6 +194,37 @@ def test_several_conflicts_are_told_by_manager() -> None:
 
 
 # -- updates ------------------------------------------------------------------------------------------------------
+
+
+def test_managers_are_told_by_name_and_fields_by_level() -> None:
+    thing = Thing("pods").apply(
+        "b", {**POD, "metadata": {"name": "p", "labels": {"x": "1"}}, "spec": {"nodeName": "n"}}
+    )
+    thing.update("a", spec={"nodeName": "n", "hostname": "h"})
+    thing.apply("b", {**POD, "status": {"phase": "Q"}}, subresource="status")
+    thing.apply("b", {**POD, "metadata": {"name": "p", "labels": {"x": "1"}}, "spec": {"nodeName": "n"}})
+    new = {**POD, "metadata": {"name": "p", "labels": {"x": "2"}}, "spec": {"nodeName": "m", "hostname": "i"}}
+    with pytest.raises(ConflictError) as caught:
+        thing.apply("c", {**new, "status": {"phase": "R"}})
+    assert caught.value.message == (
+        'Apply failed with 4 conflicts: conflicts with "a" using v1:\n- .spec.hostname\n'
+        'conflicts with "b" with subresource "status":\n- .status.phase\n'
+        'conflicts with "b":\n- .metadata.labels.x\n- .spec.nodeName'
+    )
+
+
+def test_two_may_say_the_same_empty_message() -> None:
+    config = {**POD, "spec": {"containers": [{"name": "c", "resources": {}}]}, "status": {}}
+    thing = Thing("pods").apply("a", config)
+    thing.obj = settled(thing.obj, BY_PLURAL["pods"].resource.schema)
+    thing.apply("b", config)
+    assert thing.owners["a Apply"] == thing.owners["b Apply"]
+
+
+def test_the_first_apply_of_a_subresource_leaves_the_rest_to_a_manager_of_that_subresource() -> None:
+    thing = Thing("pods", {**POD, "spec": {"nodeName": "n"}})
+    thing.apply("a", {**POD, "status": {"phase": "Q"}}, subresource="status")
+    assert thing.owners == {"a Apply/status": [".status.phase"], "before-first-apply Update/status": [".spec.nodeName"]}
 
 
 def test_an_update_owns_what_it_changed_and_nobody_owns_what_it_removed() -> None:

@@ -192,12 +192,11 @@ def of_paths(*paths: Path) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Every path of the set, parents before what lies below them, in order."""
-    if prefix and is_member(fields):
-        yield prefix
-    for key in sorted(fields):
-        if key != SELF:
-            yield from paths(fields[key], (*prefix, key))
+    """Every path of the set below `prefix`, as kube-apiserver tells them: the members of a level, then what lies below each."""
+    elements = [element for element in sorted(fields) if element != SELF]
+    yield from ((*prefix, element) for element in elements if is_member(fields[element]))
+    for element in elements:
+        yield from paths(fields[element], (*prefix, element))
 
 
 def path_text(path: Path) -> str:

@@ -5,11 +5,11 @@ Rules kept here:
   by those keys, lists with `list_set` have their values as items. Everything else (scalars, other lists, atomic messages and
   maps) is one value that has one owner. kind and apiVersion belong to nobody and are not looked at.
 * Fields of a message are owned one by one, and the message itself only where it is empty or a pointer in Go; members of a map and
-  items of a list are owned themselves, beside what they contain.
-* Merging: what both have and is one value comes from the applied side; parts merge. Items keep the order of the applied list, the
-  others stand before the applied item they stood before, and before new ones.
+  items of a list are owned themselves, beside what they contain. A list of items that has none is nothing that could be owned.
+* Merging: what both have and is one value comes from the applied side; parts merge. Items that are applied stand in the order in
+  which they are, the others in theirs, and before new ones where both could stand.
 * An item of a live list that repeats a key is not to be told from its twin: such twins are one value together. In an applied
-  list a missing or repeated key is refused.
+  list an item without any of its keys, or with those of another, is refused.
 * Nothing given is changed; results may share parts with it.
 
 Each `Message` is compiled once into a `Shape`, kept on the message itself.
@@ -18,6 +18,8 @@ Source: structured-merge-diff as used by kube-apiserver; reference/kubernetes.md
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -44,7 +46,8 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a walk needs to know of one place in an object. `always`: Go has it even when JSON does not show it."""
+    """What a walk needs to know of one place in an object. `always`: Go has it even when JSON does not show it, so that it
+    is no difference whether an empty one is there."""
 
     form: Form
     fields: dict[str, Shape] = field(default_factory=dict)
@@ -144,6 +147,8 @@ def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
         if strict and isinstance(part, tuple):
             raise _KeylessError(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
         below = shape.below(element)
+        if not part and below.form in (Form.ITEMS, Form.SET):
+            continue
         whole = _whole(part, below)
         children = {} if whole else _fields(part, below, (*path, element), strict)
         insert(fields, element, whole or shape.form is not Form.MESSAGE, children)
@@ -152,12 +157,12 @@ def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
 
 def _check_keys(items: list[Obj], shape: Shape, path: Path) -> None:
     for index, item in enumerate(items):
-        for key in shape.keys:
-            if key not in item and key not in KEY_DEFAULTS:
-                raise _KeylessError(
-                    f"{path_text(path)}: element {index}: associative list with keys has an element that omits key field "
-                    f'"{key}" (and doesn\'t have default value)'
-                )
+        if not any(key in item or key in KEY_DEFAULTS for key in shape.keys):
+            keys = " ".join(f'"{key}"' for key in shape.keys)
+            raise _KeylessError(
+                f"{path_text(path)}: element {index}: associative list with keys has an element that omits all key fields "
+                f"[{keys}] (and doesn't have default values for any key fields)"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,8 @@ def _compare(before: Any, after: Any, shape: Shape, found: Difference) -> None:
     for element, part in new.items():
         below = shape.below(element)
         if element not in old:
-            found.added[element] = _all(part, below)
+            if part or not below.always:
+                found.added[element] = _all(part, below)
         elif (other := old[element]) != part:
             if below.form is Form.VALUE or isinstance(part, tuple) or isinstance(other, tuple):
                 found.modified[element] = {}
@@ -193,8 +199,9 @@ def _compare(before: Any, after: Any, shape: Shape, found: Difference) -> None:
                 insert(found.added, element, False, inner.added)
                 insert(found.removed, element, False, inner.removed)
     for element, part in old.items():
-        if element not in new:
-            found.removed[element] = _all(part, shape.below(element))
+        below = shape.below(element)
+        if element not in new and (part or not below.always):
+            found.removed[element] = _all(part, below)
 
 
 def _all(value: Any, shape: Shape) -> FieldSet:
@@ -220,22 +227,35 @@ def _merge(live: Any, applied: Any, shape: Shape) -> Any:
             result[name] = _merge(live[name], part, shape.below(member(name))) if name in live else part
         return result
     old, new = _parts(live, shape), _parts(applied, shape)
-    before = list(old)
-    places = {element: place for place, element in enumerate(before)}
     merged: list[Any] = []
-    left = 0  # everything in front of this place in `before` is in `merged`, or is applied
-    for element, part in new.items():
-        place = places.get(element, left)
-        while left < len(before) and (left < place or before[left] not in new):
-            if before[left] not in new:
-                merged += _listed(old[before[left]])
-            left += 1
-        twins = isinstance(old.get(element), tuple)
-        merged.append(_merge(old[element], part, shape.below(element)) if element in old and not twins else part)
-    for other in before[left:]:
-        if other not in new:
-            merged += _listed(old[other])
+    for element in _order(list(old), list(new)):
+        if element not in new:
+            merged += _listed(old[element])
+        elif element not in old or isinstance(old[element], tuple):
+            merged.append(new[element])
+        else:
+            merged.append(_merge(old[element], new[element], shape.below(element)))
     return merged
+
+
+def _order(old: list[str], new: list[str]) -> Iterator[str]:
+    """The items of a merged list: a walk along both lists at once, as structured-merge-diff goes."""
+    applied, there = set(new), set(old)
+    shared = deque(element for element in new if element in there)  # still to come, in the order in which they will
+    came = set()
+    left = right = 0
+    while left < len(old) or right < len(new):
+        here = old[left] if left < len(old) else None
+        if here is not None and here not in applied:
+            yield here
+            left += 1
+        elif here is not None and (here in came or here != shared[0]):  # it came already, or comes where it was applied
+            left += 1
+        else:
+            yield new[right]
+            if shared and shared[0] == new[right]:
+                came.add(shared.popleft())
+            right += 1
 
 
 def _listed(part: Any) -> list[Any]:

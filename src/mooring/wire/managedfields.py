@@ -90,6 +90,13 @@ class FieldOwner:
     api_version: str = ""
     subresource: str = ""
 
+    @property
+    def identifier(self) -> str:
+        """The text by which kube-apiserver knows a manager, and sorts those that it tells about."""
+        said = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
+        said["subresource"] = self.subresource
+        return json.dumps({key: value for key, value in said.items() if value}, separators=(",", ":"))
+
     def __str__(self) -> str:
         text = json.dumps(self.name, ensure_ascii=False)
         if self.subresource:
@@ -273,7 +280,9 @@ def _begun(live: Obj, author: Author) -> Managed:
             BEFORE_FIRST_APPLY: union(outside(everything, union(said, _ANNOTATION)), changed),
         }
     return {
-        FieldOwner("Update", name, author.api_version): Owned(fields, author.api_version, author.time)
+        FieldOwner("Update", name, author.api_version, author.subresource): Owned(
+            fields, author.api_version, author.time
+        )
         for name, fields in parts.items()
     }
 
@@ -317,7 +326,8 @@ def _pruned(merged: Obj, last: FieldSet, held: FieldSet, schema: Message) -> Obj
 
 
 def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
-    listed = [(manager, [path_text(path) for path in paths(fields)]) for manager, fields in sorted(found.items())]
+    managers = sorted(found, key=lambda manager: manager.identifier)
+    listed = [(manager, [path_text(path) for path in paths(found[manager])]) for manager in managers]
     count = sum(len(places) for _, places in listed)
     if count == 1:
         message = f"Apply failed with 1 conflict: conflict with {listed[0][0]}: {listed[0][1][0]}"
