@@ -5,7 +5,8 @@ Rules kept here (reference/kubernetes.md 7.6, 7.7):
   "0" means anything cached. N means not older than N; a future N is waited for and then answered 504.
 * Which combinations of parameters have a meaning is decided by `mooring.wire.options`, before anything comes here.
 * A list with a limit and N, or with match Exact, is the state at exactly N; compacted is 410. Nothing in the past is guessed: it
-  comes from memory only if the kind has not changed since.
+  comes from memory only if the kind has not changed since. What is compacted is gone for kinds that did not change, too: a token
+  lives as long as elsewhere, and the e2e test of inconsistent lists (8.5 B) waits for its end.
 * A continue token goes on with the same snapshot; once that is compacted, 410 hands out a token that goes on inconsistently.
 * remainingItemCount is told only when no selector was given.
 * A watch is set up without an await between looking at the state and subscribing, so nothing is missed or told twice.
@@ -142,6 +143,8 @@ class Reader:
     async def _at(self, scope: Scope, after: str, limit: int, revision: int) -> Listed:
         """The state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for the future."""
         reached = await self._cache.reach_within(revision, FRESH_WITHIN)
+        if revision < (oldest := await self._storage.compacted()):
+            raise CompactedError(oldest)
         if reached and self._of(scope.kind).is_state_of(revision):
             return self._here(scope, after, limit, revision)
         return await self._there(scope, after, limit, revision)
