@@ -318,6 +318,17 @@ async def test_a_source_that_guesses_is_answered_late_and_with_429_beyond_its_bu
     assert await late == 429
 
 
+def test_who_offers_nothing_guesses_nothing() -> None:
+    async def test() -> None:
+        async with open_server(anonymous_auth=False) as server:
+            via = connection(source="198.51.100.7")
+            first = [await server.get("/version", via=via) for _ in range(50)]
+            assert [answer.status for answer in first] == [401] * 50, "asking to be asked, as some clients do"
+            assert await guess(server, 1) == 401, "a guess after that is the first of the source"
+
+    asyncio.run(test())
+
+
 @in_server
 async def test_429_to_a_guesser_names_seconds_and_not_the_token(server: Server) -> None:
     for number in range(20):

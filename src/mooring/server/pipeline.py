@@ -308,18 +308,18 @@ class Pipeline:
         return self._registry.revision != before
 
     async def _refusal(self, context: Context, outcome: Outcome) -> ApiError:
-        """401, or 429 for a source that guesses."""
+        """401, or 429 for a source that guesses; to offer nothing is no guess: some clients wait to be asked for a password."""
         self._metrics.attempt("refused").inc()
         reasons = "; ".join(
             f"{refusal.authenticator}: {refusal.reason}" + (f" ({refusal.detail})" if refusal.detail else "")
             for refusal in outcome.refusals
         )
-        context.annotations["authentication.mooring.dev/refused"] = reasons
+        context.annotations["authentication.mooring.dev/refused"] = reasons or NOTHING_OFFERED
         context.why = outcome.refusals[-1].reason if outcome.refusals else NOTHING_OFFERED
         source = source_of(context.request.connection.source)
-        seconds = self._guesses.failed(source, self._clock.monotonic())
+        seconds = self._guesses.failed(source, self._clock.monotonic()) if outcome.refusals else 0.0
         if not seconds:
-            log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons)
+            log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or NOTHING_OFFERED)
             return UnauthorizedError()
         self._metrics.refused_guesses.inc()
         if self._tarpitted < TARPIT_PLACES:
