@@ -49,7 +49,9 @@ def rfc3339(moment: datetime) -> str:
 
 def rfc3339_micro(moment: datetime) -> str:
     """`2026-01-02T03:04:05.000006Z`: as metav1.MicroTime marshals."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:

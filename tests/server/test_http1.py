@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 from mooring.server import http1
 from mooring.server.frames import Frames
 from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, Application, Header, Request, Response
-from mooring.server.http1 import Protocol, reply_head
+from mooring.server.http1 import Exchange, Protocol, reply_head
 from mooring.server.listener import Connection
 from tests.support.manualclock import settle
 
@@ -306,6 +307,34 @@ async def test_junk_in_the_middle_of_a_reply_ends_the_connection_and_adds_nothin
     assert await talk.say(b"\0\0\0") == b""
     assert talk.plain.ended == "aborted"
     talk.protocol.connection_lost(None)
+
+
+@runs
+async def test_an_answered_request_leaves_nothing_to_the_garbage_collector() -> None:
+    talk = Talk(echo)
+    gc.collect()
+    gc.disable()
+    try:
+        assert await talk.say(POST + b"Content-Length: 1\r\n\r\nx" + GET) == ok(b"1") + ok(b"0")
+        assert not [one for one in gc.get_objects() if isinstance(one, Exchange)]
+    finally:
+        gc.enable()
+
+
+@runs
+async def test_the_first_of_several_headers_counts_and_all_are_told_in_order() -> None:
+    seen: list[object] = []
+
+    async def look(request: Request) -> Response:
+        seen.extend(
+            (request.header(b"a"), request.header_values(b"a"), request.header(b"b"), request.header_values(b"b"))
+        )
+        request.headers = [one for one in request.headers if one[1] != b"1"]
+        seen.extend((request.header(b"a"), request.header_values(b"a")))
+        return Response(200, b"", ())
+
+    await Talk(look).say(b"GET / HTTP/1.1\r\nHost: x\r\nA: 1\r\nA:\r\na: 2\r\n\r\n")
+    assert seen == ["1", ["1", "", "2"], "", [], "", ["", "2"]]
 
 
 @pytest.mark.parametrize("target", [b"x", b"/\xff", b"http://[/"], ids=["a word", "no ASCII", "no URL"])

@@ -65,7 +65,7 @@ def serve(config: ServerConfig, on_ready: Callable[[Plane], None] | None = None)
     """Run until SIGTERM or SIGINT. Raises MooringError when the server cannot start."""
     clock = SystemClock()
     prepared = prepare(config, clock.now(), secrets.token_bytes)
-    plane = Plane(config, prepared.material, clock, secrets.token_bytes, process_identity(), holder_is_gone)
+    plane = Plane(config, prepared.material, clock, os.urandom, process_identity(), holder_is_gone)
     uvloop.run(_run(plane, config, on_ready))
 
 

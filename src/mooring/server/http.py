@@ -39,6 +39,9 @@ MAX_REMEMBERED_QUERY = 512
 """Longer query strings are parsed each time: strangers must not fill memory through a cache."""
 
 
+_NO_QUERY: dict[str, list[str]] = {}
+
+
 @lru_cache(maxsize=4096)
 def _remembered_query(raw: bytes) -> dict[str, list[str]]:
     return parse_query(raw)
@@ -61,17 +64,20 @@ def header_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
+Header = tuple[bytes, bytes]
+
+
 class Request:
     """One HTTP request. Header names are lower-case bytes as HTTP carries them."""
 
-    __slots__ = ("_body", "_receive", "connection", "headers", "method", "path", "query_string")
+    __slots__ = ("_body", "_first", "_headers", "_receive", "connection", "method", "path", "query_string")
 
     def __init__(
         self,
         method: str,
         path: str,
         query_string: bytes,
-        headers: Sequence[tuple[bytes, bytes]],
+        headers: Sequence[Header],
         connection: Connection,
         receive: Callable[[], Awaitable[Any]],
     ) -> None:
@@ -87,6 +93,8 @@ class Request:
     def query(self) -> dict[str, list[str]]:
         """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for an absurd number."""
         raw = self.query_string
+        if not raw:
+            return _NO_QUERY
         return _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else parse_query(raw)
 
     @property
@@ -95,15 +103,26 @@ class Request:
         query = self.query_string.decode("latin-1")
         return f"{self.path}?{query}" if query else self.path
 
+    @property
+    def headers(self) -> Sequence[Header]:
+        """In the order received. Treat as immutable."""
+        return self._headers
+
+    @headers.setter
+    def headers(self, headers: Sequence[Header]) -> None:
+        self._headers = headers
+        self._first = dict(reversed(headers))
+
     def header(self, name: bytes) -> str:
         """First value of a header, or ""."""
-        for key, value in self.headers:
-            if key == name:
-                return header_text(value)
-        return ""
+        value = self._first.get(name)
+        return header_text(value) if value else ""
 
     def header_values(self, name: bytes) -> list[str]:
-        return [header_text(value) for key, value in self.headers if key == name]
+        """All values of a header, in the order received."""
+        if name not in self._first:
+            return []
+        return [header_text(value) for key, value in self._headers if key == name]
 
     async def load(self) -> bool:
         """Receive the whole body now; False for a method that has none. Raises what `body` raises."""
@@ -141,7 +160,6 @@ class Request:
             raise BadRequestError(f"the request body did not arrive within {BODY_SECONDS:.0f} seconds") from error
 
 
-Header = tuple[bytes, bytes]
 JSON = (b"content-type", b"application/json")
 
 

@@ -73,7 +73,7 @@ class Exchange:
     """One request and its reply."""
 
     __slots__ = (
-        "_is_told", "_pieces", "_protocol", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request", "unread",
+        "_is_told", "_pieces", "_protocol", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request", "task", "unread",
     )  # fmt: skip
 
     def __init__(self, protocol: Protocol, method: str, target: Target, headers: list[Header], is_last: bool) -> None:
@@ -89,6 +89,8 @@ class Exchange:
         """The client has gone."""
         self.unread = 0
         """Bytes of the body that nobody has read."""
+        self.task: asyncio.Task[None]
+        """What finds the reply; there is one from when it is this request's turn."""
         self._is_told = False  # to send the body
         self._pieces: list[bytes] = []
         self._wake: asyncio.Future[None] | None = None
@@ -150,6 +152,8 @@ class Exchange:
             else:
                 protocol.refuse(b"500 Internal Server Error")
         finally:
+            del self.request  # it holds this object: no work for the garbage collector
+            application.tasks.discard(self.task)
             protocol.answered(self)
 
     async def _reply(self, response: Response) -> None:
@@ -306,10 +310,8 @@ class Protocol(asyncio.Protocol):
             self.regulate()
 
     def _start(self, exchange: Exchange) -> None:
-        task = self.loop.create_task(exchange.run(self._application))
-        tasks = self._application.tasks
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        exchange.task = self.loop.create_task(exchange.run(self._application))
+        self._application.tasks.add(exchange.task)
 
     def on_body(self, body: bytes) -> None:
         self._without_progress = 0

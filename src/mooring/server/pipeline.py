@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -48,10 +48,11 @@ from mooring.registry.store import Registry
 from mooring.server.auditing import Auditor
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.frames import Frames, Streamer
-from mooring.server.http import Header, Request, Response, header_text
+from mooring.server.http import Request, Response, header_text
 from mooring.server.metrics import Metrics
 from mooring.server.refusals import Refusal, Refusals
 from mooring.server.render import error_response
+from mooring.server.replyheaders import reply_headers
 from mooring.server.secondstage import SecondStage
 from mooring.wire.auditpolicy import Decision as AuditDecision
 from mooring.wire.options import parse_timeout
@@ -67,13 +68,6 @@ TARPIT_PLACES = 512
 """Connections that may be kept waiting so; beyond it the refusal is immediate, because held connections cost memory too."""
 MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
-CHALLENGE: Header = (b"www-authenticate", b'Basic realm="kubernetes-master"')
-"""With 401 where passwords are judged, as kube-apiserver did. Not to browsers (they send Sec-Fetch-Site): they would keep the
-password, and send it for every page that asks them to."""
-MAX_WARNINGS = 4096
-"""Characters of all Warning headers of one reply; Go and Python clients stop reading headers soon after."""
-MAX_CUT_WARNING = 256
-"""Characters left of each warning when all are too long together."""
 
 
 _NOT_JUDGED = Outcome(None)
@@ -108,6 +102,8 @@ class Context:
 
 
 _NOBODY = UserInfo("")
+_UNREAD = RequestInfo("", False, "")
+"""What a request is about whose path or query cannot be read."""
 
 
 class Pipeline:
@@ -152,9 +148,7 @@ class Pipeline:
 
     async def __call__(self, request: Request) -> Response:
         started = self._clock.monotonic()
-        context = Context(
-            request, RequestInfo("", False, request.path), self._audit_id(request), self._clock.now(), _NOBODY
-        )
+        context = Context(request, _UNREAD, self._audit_id(request), self._clock.now(), _NOBODY)
         reason = ""
         panic = False
         try:
@@ -175,15 +169,8 @@ class Pipeline:
             reason = InternalServerError.reason
             message = f"an internal error occurred; the operator finds it under Audit-Id {context.audit_id}"
             response = error_response(InternalServerError(message), request)
-        headers = [
-            *response.headers,
-            (b"audit-id", context.audit_id.encode()),
-            *_default(response.headers),
-        ]
-        if response.status == 401 and self._passwords and not request.header(b"sec-fetch-site"):
-            headers.append(CHALLENGE)
-        headers += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in _bounded(context.warnings)]
-        response.headers = tuple(headers)
+        is_challenged = response.status == 401 and self._passwords and not request.header(b"sec-fetch-site")
+        response.headers = reply_headers(response.headers, context.audit_id, context.warnings, is_challenged)
         response.farewell = context.impersonator is None and context.user.username in ("", ANONYMOUS)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
@@ -213,7 +200,9 @@ class Pipeline:
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
-        request.headers = self._stripping.left(request.headers)
+        left = self._stripping.left(request.headers)
+        if len(left) < len(request.headers):
+            request.headers = left
         context.warnings += (*credentials.warnings, *outcome.warnings)
         context.annotations.update(outcome.annotations)
         self._metrics.attempt(outcome.authenticator).inc()
@@ -256,7 +245,7 @@ class Pipeline:
 
     def _attributes(self, context: Context) -> Attributes:
         info = context.info
-        query = context.request.query if context.request.query_string else {}
+        query = context.request.query
         return Attributes(
             user=context.user,
             verb=info.verb,
@@ -273,7 +262,7 @@ class Pipeline:
 
     async def _run(self, context: Context) -> Response:
         info = context.info
-        query = context.request.query if context.request.query_string else {}
+        query = context.request.query
         if info.verb in ("get", "list", "watch") and "timeout" not in query:
             return await self._dispatch(context)  # reads come from memory; what they may wait for has shorter limits
         seconds = parse_timeout(query).total_seconds()
@@ -424,27 +413,3 @@ def _granted(user: UserInfo, verb: str, grant: Grant) -> Attributes:
 
 def _is_exempt(user: UserInfo, info: RequestInfo) -> bool:
     return MASTERS in user.groups or (info.resource == "leases" and NODES in user.groups)
-
-
-def _default(headers: Sequence[Header]) -> Sequence[Header]:
-    if any(name == b"cache-control" for name, _ in headers):
-        return ()
-    return ((b"cache-control", b"no-cache, private"),)
-
-
-def _bounded(warnings: Sequence[str]) -> Iterator[str]:
-    """As many as clients' header limits bear; when they are too long together, each is cut, as kube-apiserver does."""
-    cut = sum(map(len, warnings)) > MAX_WARNINGS
-    left = MAX_WARNINGS
-    for warning in warnings:
-        text = warning[:MAX_CUT_WARNING] if cut else warning
-        left -= len(text)
-        if left < 0:
-            return
-        yield text
-
-
-def _quoted(text: str) -> bytes:
-    """RFC 7234 5.5 quoted-string: quotes and backslashes escaped, control characters dropped, UTF-8 kept."""
-    kept = "".join(character for character in text if character.isprintable())
-    return kept.replace("\\", "\\\\").replace('"', '\\"').encode()

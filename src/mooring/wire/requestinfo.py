@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mooring.errors import BadRequestError
 from mooring.wire.names import path_segment_errors
@@ -31,6 +32,8 @@ _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH
 _PREFIX_VERBS = frozenset({"watch", "proxy"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _FALSE = frozenset({"false", "0"})
+MAX_REMEMBERED = 256
+"""Longer paths are read each time: strangers must not fill memory through a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,16 @@ def truth(values: Sequence[str]) -> bool:
 
 def parse_request(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
     """The request's info. Raises BadRequestError when `/watch` or `/proxy` is followed by nothing."""
+    return _parsed(method, path, query) if query or len(path) > MAX_REMEMBERED else _remembered(method, path)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(method: str, path: str) -> RequestInfo:
+    """Clients ask for the same few objects again and again: a kubelet for its Node and its Lease."""
+    return _parsed(method, path, {})
+
+
+def _parsed(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
     parts = path.strip("/").split("/")
     prefix = parts[0]
     if prefix == "api":
