@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from mooring.identity import UserInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    slots=True, kw_only=True
+)  # not frozen: each request makes one, and it would cost a microsecond; nobody changes it
 class Attributes:
     """Either a resource request or, when `resource` is empty, a request for `path`.
 

@@ -29,13 +29,18 @@ MAX_REMEMBERED = 4096  # (user, groups, namespace) triples: as many as a busy cl
 _ROLE_PLURALS = {"ClusterRole": "clusterroles", "Role": "roles"}
 
 
+Granted = tuple[Rule, Decision]
+"""A compiled rule, and what is decided when it allows."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What somebody is granted in one namespace: compiled rules with their explanation, and the problems met."""
+    """What somebody is granted in one namespace, the problems met, and what is decided when nothing allows."""
 
-    resources: tuple[tuple[Rule, str], ...]
-    paths: tuple[tuple[Rule, str], ...]
+    resources: tuple[Granted, ...]
+    paths: tuple[Granted, ...]
     problems: tuple[str, ...]
+    otherwise: Decision
 
 
 class Rbac:
@@ -55,10 +60,10 @@ class Rbac:
         """Allow, or no opinion with the problems met while looking."""
         namespace = attributes.namespace if attributes.resource else ""
         held = self._held_by(attributes.user, namespace, views)
-        for rule, sentence in held.resources if attributes.resource else held.paths:
+        for rule, allowed in held.resources if attributes.resource else held.paths:
             if rule.allows(attributes):
-                return Decision(Ruling.ALLOW, "RBAC: allowed by " + sentence)
-        return Decision(Ruling.NO_OPINION, "RBAC: " + _together(held.problems) if held.problems else "")
+                return allowed
+        return held.otherwise
 
     def rules_for(self, user: UserInfo, namespace: str, views: Views) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
         """Every rule `user` holds in `namespace` ("": cluster-wide only), and the problems met (rule 3)."""
@@ -95,20 +100,22 @@ class Rbac:
     def _collect(self, user: UserInfo, namespace: str) -> _Held:
         cluster = self._cluster_bindings.of(user, "")
         local = self._bindings.of(user, namespace) if namespace else []
-        resources: list[tuple[Rule, str]] = []
-        paths: list[tuple[Rule, str]] = []
+        resources: list[Granted] = []
+        paths: list[Granted] = []
         problems: dict[str, None] = {}
         for grant in [*cluster, *local]:
             rules = self._rules(grant.role_kind, grant.role)
             if rules is None:
                 problems[_missing(grant.role_kind, grant.role).message] = None
                 continue
+            allowed = Decision(Ruling.ALLOW, "RBAC: allowed by " + grant.sentence)
             for rule in rules:
                 if rule.resources:
-                    resources.append((rule, grant.sentence))
+                    resources.append((rule, allowed))
                 if rule.paths and _cluster_wide(grant):
-                    paths.append((rule, grant.sentence))
-        return _Held(tuple(resources), tuple(paths), tuple(problems))
+                    paths.append((rule, allowed))
+        otherwise = Decision(Ruling.NO_OPINION, "RBAC: " + _together(tuple(problems)) if problems else "")
+        return _Held(tuple(resources), tuple(paths), tuple(problems), otherwise)
 
     def _rules(self, kind: str, place: Place) -> tuple[Rule, ...] | None:
         roles = {"Role": self._roles, "ClusterRole": self._cluster_roles}.get(kind)

@@ -17,7 +17,7 @@ from mooring.registry.admission.request import Admission, AdmissionRequest, Auth
 from mooring.registry.kindcache import Sink, Watch
 from mooring.registry.reading import Listed, Reader
 from mooring.registry.stored import Stored
-from mooring.registry.views import CacheViews
+from mooring.registry.views import cache_views
 from mooring.registry.watchcache import WatchCache
 from mooring.registry.writing import Deleted, Entropy, Writer
 from mooring.storage.contract import Storage
@@ -38,7 +38,7 @@ class Registry:
         authorize: Authorize,
     ) -> None:
         self._cache = WatchCache(storage, kinds, clock)
-        self.views: Views = CacheViews(self._cache.kinds)
+        self.views: Views = cache_views(self._cache.kinds)
         """Read-only pictures of every kind, by plural."""
         self._reader = Reader(storage, self._cache)
         self._writer = Writer(storage, self._cache, self._reader, self.views, entropy, admission, authorize)

@@ -6,10 +6,11 @@ once per stored revision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from mooring.errors import ExpiredError
-from mooring.kinds.view import View
+from mooring.kinds.view import Views
 from mooring.registry.kindcache import KindCache
 from mooring.wire.schema import Obj
 
@@ -41,17 +42,6 @@ class CacheView:
             return None
 
 
-class CacheViews(Mapping[str, View]):
-    """Views of every stored kind, by plural."""
-
-    def __init__(self, caches: Mapping[str, KindCache]) -> None:
-        self._views = {plural: CacheView(cache) for plural, cache in caches.items()}
-
-    def __getitem__(self, plural: str) -> View:
-        return self._views[plural]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._views)
-
-    def __len__(self) -> int:
-        return len(self._views)
+def cache_views(caches: Mapping[str, KindCache]) -> Views:
+    """Views of every stored kind, by plural. A plain mapping: each request looks into it a dozen times."""
+    return MappingProxyType({plural: CacheView(cache) for plural, cache in caches.items()})
