@@ -15,6 +15,7 @@ from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite_read import Reader
 from tests.support import storageprocess
 
 PROGRAM = storageprocess.__file__
@@ -121,6 +122,37 @@ def test_what_one_acknowledged_the_other_sees_at_once(tmp_path: Path) -> None:
             assert (await reader.update(entry.key, b"w", expected=entry.revision)).revision == entry.revision + 1
         await one.close()
         await other.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_file_is_looked_at_once_in_a_turn_and_again_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    newest = Reader.newest
+
+    def counted(reader: Reader) -> int:
+        nonlocal looks
+        looks += 1
+        return newest(reader)
+
+    async def asked(store: SqliteStorage) -> tuple[int, int]:
+        before = looks
+        return await store.revision(), looks - before
+
+    async def scenario() -> None:
+        one, other = pair(tmp_path / "mooring.db")
+        await asyncio.gather(one.open(), other.open())
+        revision = (await one.create("/a", b"v")).revision
+        monkeypatch.setattr(Reader, "newest", counted)
+        for _ in range(2):
+            tasks = [asyncio.create_task(asked(other)) for _ in range(3)]
+            assert await asyncio.gather(*tasks) == [(revision, 1), (revision, 0), (revision, 0)]
+        await other.close()
+        with pytest.raises(StorageError):
+            await other.revision()
+        await one.close()
 
     asyncio.run(scenario())
 

@@ -10,7 +10,9 @@ Rules kept here:
   stretches of the log run in slices of less than a millisecond, in one snapshot, with other work in between. On a thread, SQLite
   gives the interpreter lock up at every row, and behind a busy loop gets it back only after milliseconds.
 * For the same reason the loop gives way when a commit takes long: what it waits for may be the lock, not the disk.
-* Other processes' writes are noticed by any call of `revision`, and every POLL_SECONDS while anybody watches.
+* Other processes' writes are noticed by any call of `revision`, and every POLL_SECONDS while anybody watches. The file is looked
+  at once in a turn of the loop, for all who ask in that turn: what they may have heard of another process's write came in
+  before the turn began.
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ class SqliteStorage:
         self._closing = False
         self._feed = Feed(self, 1)
         self._tail_wanted = False
+        self._looked: int | None = None
         self._waiting: deque[_Write] = deque()
         self._compactions: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._work = asyncio.Event()
@@ -205,12 +208,18 @@ class SqliteStorage:
                     await asyncio.sleep(0)
 
     async def revision(self) -> int:
-        newest = self._now(self._connections().loop_reader.newest)
+        reader, newest = self._connections().loop_reader, self._looked
+        if newest is None:
+            newest = self._looked = self._now(reader.newest)
+            asyncio.get_running_loop().call_soon(self._look_again)
         if newest > self._feed.revision and not self._tail_wanted:
             # Whoever asked will wait for its watch to get there: do not let it wait for the next poll.
             self._tail_wanted = True
             asyncio.get_running_loop().call_soon(self._tail)
         return newest
+
+    def _look_again(self) -> None:
+        self._looked = None
 
     async def compacted(self) -> int:
         return self._now(self._connections().loop_reader.compacted)
