@@ -18,7 +18,7 @@ from mooring.pki import profiles
 from mooring.pki.keys import generate_key
 from mooring.pki.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.failures import NotKubernetesError
+from mooring.trust.failures import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig import User
 from mooring.trust.loginrecord import CERTIFICATE, TOKEN, Credential, Place
 from mooring.wire.schema import Obj
@@ -35,11 +35,12 @@ class Client:
     """A cluster that answers with what `answer` makes of the body, or raises it."""
 
     answer: Callable[[Obj], Any]
+    place: Place
     sent: Obj
 
     def __init__(self, cluster: Any, user: User, clock: Any) -> None:
-        assert cluster.server == PLACE.server
-        assert cluster.ca_pem == PLACE.ca_pem
+        assert cluster.server == self.place.server
+        assert cluster.ca_pem == self.place.ca_pem
         assert user is USER
 
     async def __aenter__(self) -> Client:
@@ -61,9 +62,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loginexchange, "ClusterClient", Client)
 
 
-def exchanged(answer: Callable[[Obj], Any], kind: str) -> Credential:
-    Client.answer = staticmethod(answer)
-    return asyncio.run(exchange(PLACE, USER, kind, ManualClock()))
+def exchanged(answer: Callable[[Obj], Any], kind: str, place: Place = PLACE) -> Credential:
+    Client.answer, Client.place = staticmethod(answer), place
+    return asyncio.run(exchange(place, USER, kind, ManualClock()))
 
 
 def certified(body: Obj, username: str = "jane", life: timedelta = HOUR) -> Obj:
@@ -147,6 +148,14 @@ def raises(error: MooringError) -> Callable[[Obj], Any]:
 def test_what_is_not_kept(answer: Callable[[Obj], Any], kind: str, message: str) -> None:
     with pytest.raises(PeerError, match=message):
         exchanged(answer, kind)
+
+
+def test_a_certificate_that_does_not_verify_names_the_flags_unless_a_ca_was_named() -> None:
+    refused = raises(CertificateError("asking https://a", "no such issuer"))
+    with pytest.raises(CertificateError, match="another machine may answer in its place"):
+        exchanged(refused, TOKEN)
+    with pytest.raises(PeerError, match=r"--certificate-authority, or its pin with --discovery-token-ca-cert-hash$"):
+        exchanged(refused, TOKEN, Place("https://a", b""))
 
 
 def test_the_reason_of_the_server_is_told_as_it_is() -> None:

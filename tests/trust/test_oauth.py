@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.secret import Secret
 from mooring.trust import oauth
+from mooring.trust.exchange import FetchFailed
 from mooring.trust.oauth import Client, GrantEndedError, OauthError, Provider, Show
 from tests.support.deviceprovider import Conversation, DeviceProvider
 
@@ -72,6 +73,14 @@ def test_an_issuer_without_a_configuration_is_told() -> None:
 def test_a_provider_that_does_not_answer_is_told() -> None:
     with pytest.raises(OauthError, match=r"provider.example does not answer \(no answer within 15 s\)"):
         Conversation(DeviceProvider(), down=1).drive(oauth.discover(CLIENT))
+
+
+def test_a_provider_whose_certificate_does_not_verify_is_told_with_the_flag() -> None:
+    generator = oauth.discover(CLIENT)
+    next(generator)
+    told = r"certificate of provider.example does not verify \(no such issuer\); name the CA .* --oidc-ca-file$"
+    with pytest.raises(OauthError, match=told):
+        generator.send(FetchFailed("certificate", "no such issuer"))
 
 
 def test_a_driver_that_answers_nothing_is_told() -> None:

@@ -15,7 +15,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_der
 from mooring.pki.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.failures import NotKubernetesError
+from mooring.trust.failures import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig import Cluster, User
 from mooring.trust.loginrecord import CERTIFICATE, Credential, Place
 from mooring.wire.schema import Obj
@@ -31,6 +31,13 @@ async def exchange(place: Place, user: User, kind: str, clock: Clock) -> Credent
     async with ClusterClient(cluster, user, clock) as client:
         try:
             answer = await client.post_path(PATH, body)
+        except CertificateError:
+            if place.ca_pem:
+                raise
+            raise PeerError(
+                f"no CA of this machine vouches for the certificate of {place.server}: name the cluster's CA with "
+                "--certificate-authority, or its pin with --discovery-token-ca-cert-hash"
+            ) from None
         except UnauthorizedError:
             raise PeerError(
                 f"{place.server} does not accept what was shown: a wrong password, or a token that has expired"

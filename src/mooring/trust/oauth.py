@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from mooring.errors import PeerError
 from mooring.secret import Secret
-from mooring.trust.exchange import Fetched, FetchFailed, Wait
+from mooring.trust.exchange import CERTIFICATE, Fetched, FetchFailed, Wait
 
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -263,7 +263,11 @@ def _asked(ask: Ask, step: str) -> Generator[Step, Reply, tuple[int, Mapping[str
     reply = yield ask
     if not isinstance(reply, Fetched):
         why = reply.message if reply else "nothing came back"
-        raise OauthError(f"{step}: {urlsplit(ask.url).netloc} does not answer ({why})")
+        where = urlsplit(ask.url).netloc
+        if reply and reply.kind == CERTIFICATE:
+            hint = "name the CA that signed it with --oidc-ca-file"
+            raise OauthError(f"{step}: the certificate of {where} does not verify ({why}); {hint}")
+        raise OauthError(f"{step}: {where} does not answer ({why})")
     return reply.status, _object(reply, step)
 
 
