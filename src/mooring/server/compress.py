@@ -1,7 +1,7 @@
 """Replies as gzip, where that saves somebody time (reference/kubernetes.md 7.17, RFC 9110 8.4.1.3, docs/adr/0014).
 
 Rules kept here:
-* Only what is large, for a peer on another host that asked for it, and only where the bytes shrink to half or less.
+* Only what is large, for a peer that asked for it, and only where the bytes shrink to half or less.
 * The event loop never compresses: that is done in threads, a few at a time. When all of them are busy a reply leaves as it
   is, so that nobody waits for a saving.
 * A reply with an ETag is a document that is asked for again: its compressed form is kept, a bounded number of them.
@@ -80,7 +80,7 @@ class Compression:
         headers = response.headers
         if b"accept-encoding" not in _value(response, b"vary").lower():
             headers = (*headers, (b"vary", b"Accept-Encoding"))
-        if not request.connection.is_near and accepts_gzip(request.header(b"accept-encoding")):
+        if accepts_gzip(request.header(b"accept-encoding")):
             smaller = await self._smaller(body, etag)
             if smaller is not None:
                 encoded: Header = (b"content-encoding", b"gzip")

@@ -58,8 +58,6 @@ class Connection:
     """The certificates the peer presented and proved possession of, DER, leaf first; not verified against any CA."""
     cache: dict[str, Any] = field(default_factory=dict)
     """What authentication found out about `chain` and may keep for the life of the connection."""
-    is_near: bool = False
-    """The peer reached the address it calls from: it runs on this host, and bytes to it cost nothing."""
 
 
 class TlsTransport(asyncio.Transport):
@@ -151,9 +149,7 @@ class TlsProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
         peer = transport.get_extra_info("peername")
-        own = transport.get_extra_info("sockname")
         self.connection.source = str(peer[0]) if peer else ""
-        self.connection.is_near = bool(peer and own and peer[0] == own[0])
         if not self._listener.admit(self):
             self.tcp.abort()
             return
