@@ -86,7 +86,10 @@ def test_what_was_forbidden_says_who_asked_and_how_to_grant_it(live_server: Live
     status, audit_id = asked(live_server)
     assert status == 403
     told = auth.done("auth", "explain", audit_id)
-    assert "Answer:   403 Forbidden\n" in told
+    assert (
+        "Answer:   403 Forbidden\n"
+        'Because:  secrets is forbidden: User "system:anonymous" cannot list resource "secrets" in API group "" at the'
+    ) in told
     assert "User:     system:anonymous\nGroups:   system:unauthenticated\n" in told
     assert "kubectl auth can-i --list" in told
 

@@ -64,14 +64,18 @@ async def test_a_forbidden_request_is_told_with_who_asked_and_what_decided(serve
     assert (told["code"], told["reason"], told["user"]["username"]) == (403, "Forbidden", "jane")
     assert told["user"]["groups"] == ["dev", "system:authenticated"]
     assert told["authenticators"][-1] == {"name": "client-certificate", "verdict": "accepted", "detail": "jane"}
-    assert told["why"]
+    assert told["why"] == refused.obj["message"]
 
 
 @in_server
-async def test_a_refused_impersonation_names_who_tried(server: Server) -> None:
+async def test_a_refused_impersonation_names_who_tried_and_the_right_that_every_client_knows(server: Server) -> None:
     refused = await server.get(SECRETS, via=server.user("jane"), headers=[("Impersonate-User", "root")])
     assert refused.status == 403
-    assert (await why(server, refused))["user"]["username"] == "jane"
+    told = await why(server, refused)
+    assert told["user"]["username"] == "jane"
+    assert told["why"] == (
+        'users "root" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope'
+    )
 
 
 @in_server

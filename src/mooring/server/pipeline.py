@@ -69,7 +69,6 @@ TARPIT_PLACES = 512
 MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
 
-
 _NOT_JUDGED = Outcome(None)
 
 
@@ -277,8 +276,7 @@ class Pipeline:
         context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
         context.annotations["authorization.k8s.io/reason"] = decision.reason
         if not decision.allowed:
-            context.why = decision.reason or "nothing allows it"
-            raise forbidden_error(
+            error = forbidden_error(
                 user=attributes.user.username,
                 verb=attributes.verb,
                 group=attributes.group,
@@ -289,6 +287,8 @@ class Pipeline:
                 path=attributes.path,
                 reason=decision.reason,
             )
+            context.why = error.message
+            raise error
 
     async def _saw_more(self) -> bool:
         """Whether another process had written something that our views had not seen: a token made there a moment ago."""

@@ -39,7 +39,7 @@ class Refusal:
     source: str
     steps: tuple[Step, ...]
     why: str
-    """What decided it: `unknown-token` when nobody claimed the token, or the authorizer's reason."""
+    """What decided it: `unknown-token` when nobody claimed the token, or what may not be done, with the authorizer's reason."""
     user: str = ""
     groups: tuple[str, ...] = ()
 
