@@ -14,6 +14,9 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.events import PingAckReceived, RemoteSettingsChanged
 from h2.settings import SettingCodes
+from hpack import Decoder, HeaderTuple, NeverIndexedHeaderTuple
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mooring.errors import RequestEntityTooLargeError
 from mooring.server import http2, http2guard, http2stream, listener, records
@@ -635,3 +638,32 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
 
 def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
     assert http2guard.MAX_FRAME == records.RECORD
+
+
+_names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=200).map(str.encode)
+_fields = st.builds(
+    lambda name, value, kind: kind(name, value),
+    _names,
+    st.binary(max_size=300),
+    st.sampled_from([HeaderTuple, NeverIndexedHeaderTuple]),
+)
+
+
+@given(blocks=st.lists(st.lists(_fields, max_size=8), max_size=4), sizes=st.lists(st.integers(0, 8192), max_size=4))
+def test_whatever_is_encoded_is_decoded_by_another_and_only_what_may_be_is_remembered(
+    blocks: list[list[HeaderTuple]], sizes: list[int]
+) -> None:
+    h2, decoder = http2stream.H2(), Decoder()
+    decoder.max_allowed_table_size = 8192
+    for number, block in enumerate(blocks):
+        if number < len(sizes):
+            h2.encoder.header_table_size = sizes[number]
+        found = list(decoder.decode(h2.encoder.encode(block), raw=True))
+        assert found == block
+        assert [one.indexable for one in found] == [one.indexable for one in block]
+        assert list(decoder.header_table.dynamic_entries) == list(h2.encoder.header_table.dynamic_entries)
+
+
+def test_what_is_never_remembered_is_not_looked_for_and_not_compressed() -> None:
+    block = http2stream.H2().encoder.encode([NeverIndexedHeaderTuple(b"audit-id", b"0" * 200)])
+    assert block == b"\x10\x08audit-id\x7f\x49" + b"0" * 200

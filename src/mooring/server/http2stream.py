@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
-from hpack import Decoder, HeaderTuple, NeverIndexedHeaderTuple
+from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
+from hpack.hpack import encode_integer
 
 from mooring.server.frames import Frames
 from mooring.server.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response, read_target
@@ -42,6 +44,10 @@ _REPEATED = frozenset({b"content-type", b"cache-control", b"content-encoding", b
 _OF_A_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 
 
+NEVER_INDEXED = b"\x10"
+"""RFC 7541 6.2.3, with a name that is not in the table either."""
+
+
 class _Decoder(Decoder):
     """hpack's, with values as HTTP/1.1 has them: without the white space around them.
 
@@ -58,6 +64,30 @@ class _Decoder(Decoder):
         ]
 
 
+class _Encoder(Encoder):
+    """hpack's, with what is never indexed as it is.
+
+    Not looked for in the table, where it cannot be, and without Huffman's code: that makes a reply of 2 kB some 40 bytes shorter
+    and took a tenth of what the reply took.
+    """
+
+    def encode(self, headers: Any, huffman: bool = True) -> bytes:  # of HeaderTuples: `reply_headers` makes no others
+        parts = [self._encode_table_size_change()] if self.header_table.resized else []
+        self.header_table.resized = False
+        for header in headers:
+            if header.indexable:
+                parts.append(self.add(header, False, huffman))
+            else:
+                parts += (NEVER_INDEXED, _length(len(header[0])), header[0], _length(len(header[1])), header[1])
+        return b"".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _length(octets: int) -> bytes:
+    """Of a string without Huffman's code (RFC 7541 5.2)."""
+    return bytes(encode_integer(octets, 7))
+
+
 class H2(H2Connection):
     """h2's, without its memory of 65 536 closed streams and its count of open ones at each request."""
 
@@ -66,6 +96,7 @@ class H2(H2Connection):
 
     def __init__(self) -> None:
         super().__init__(_CONFIG)
+        self.encoder = _Encoder()
         self.decoder = _Decoder(self.DEFAULT_MAX_HEADER_LIST_SIZE)
         self._until_sweep = SWEEP
         self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = MAX_STREAMS
