@@ -64,6 +64,7 @@ def test_a_joiner_finds_the_kubelet_s_configuration_where_kubeadm_keeps_it() -> 
         pytest.param(with_text(TEXT.replace("controlPlaneEndpoint: ", "# ")), False, id="without an endpoint"),
         pytest.param(with_text("kubernetesVersion: v1\ncontrolPlaneEndpoint: [x]\n"), False, id="of wrong types"),
         pytest.param(with_text("controlPlaneEndpoint: x\n"), False, id="without a version"),
+        pytest.param(with_text(TEXT.replace("v1beta4", "v1beta3")), False, id="by a kubeadm before 1.31"),
         pytest.param(with_text("- a list\n"), False, id="no object"),
         pytest.param(with_text("not: [yaml"), False, id="no YAML"),
         pytest.param({"metadata": {}}, False, id="empty"),
