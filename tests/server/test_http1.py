@@ -12,7 +12,8 @@ import pytest
 from mooring.server import http1
 from mooring.server.frames import Frames
 from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, Application, Header, Request, Response
-from mooring.server.http1 import Exchange, Protocol, reply_head
+from mooring.server.http1 import Protocol
+from mooring.server.http1exchange import Exchange, reply_head
 from mooring.server.listener import Connection
 from tests.support.manualclock import settle
 

@@ -25,7 +25,7 @@ from websocket import ABNF
 from websockets.typing import Origin, Subprotocol
 
 from mooring.identity import MASTERS
-from mooring.server import http, http1
+from mooring.server import http, http1exchange
 from mooring.server.http import Request as Asked
 from mooring.server.http import Response
 from mooring.wire import protobuf
@@ -589,7 +589,7 @@ def test_the_server_that_stops_says_goodbye_to_everybody(house: House) -> None:
 
 
 def test_a_client_that_does_not_answer_the_goodbye_is_cut_off(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1, "END_SECONDS", 0.05)
+    monkeypatch.setattr(http1exchange, "END_SECONDS", 0.05)
     with house.raw(request(WATCH, headers=HANDSHAKE)) as peer:
         house.until_watches(1)
         house.served.ask(lambda: house.server.plane._watches.drain())

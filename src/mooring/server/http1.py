@@ -6,8 +6,6 @@ Rules kept here:
 * What follows a request that asks for another protocol is kept until that is decided: after a 101 it belongs to the new
   protocol, after any other answer it is the next request. Such a request has no body: httptools would take the body for what
   follows, and so for a request.
-* An exception that reaches this file is a bug of ours: the operator gets the traceback, the client a 500, or the end in the
-  middle of a reply. So is a header that would split the reply.
 * A request costs no timer: the one for idle time runs on while requests come and is looked at when it is due, the one for
   headers is set when they did not come in one piece.
 
@@ -17,13 +15,11 @@ httptools knows the grammar; it calls the `on_…` methods.
 from __future__ import annotations
 
 import asyncio
-import logging
-from http import HTTPStatus
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from mooring.server.frames import Frames, Streamer, Switched
+from mooring.server.frames import Frames, Switched
 from mooring.server.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
@@ -32,189 +28,16 @@ from mooring.server.http import (
     MAX_HEADERS,
     Application,
     Header,
-    Request,
-    Response,
-    Target,
     read_target,
 )
+from mooring.server.http1exchange import Exchange
 from mooring.server.listener import TlsTransport
 from mooring.wire.codec import MAX_BODY
-
-log = logging.getLogger("mooring.server")
 
 MAX_DISCARDED = MAX_BODY
 """How much of a body may still come after the answer: what would have been read; then it must end soon."""
 MAX_UNREAD = 64 << 10
 """Bytes of a body that are held before anybody reads it; then the client waits."""
-END_SECONDS = 5.0
-"""A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
-
-_STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
-_NO_BODY = (204, 304)
-"""RFC 9110 8.6: for 304 the length would be that of the 200 that is not sent."""
-
-
-def reply_head(status: int, headers: tuple[Header, ...], *more: Header) -> bytes:
-    """The status line and the headers, up to and with the empty line. Raises ValueError for what would be more than that."""
-    parts = [_STATUS_LINES[status]]
-    for name, value in headers:
-        parts += (b"\r\n", name, b": ", value)
-    for name, value in more:
-        parts += (b"\r\n", name, b": ", value)
-    parts.append(b"\r\n\r\n")
-    head = b"".join(parts)
-    lines = len(headers) + len(more) + 2
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
-        raise ValueError("a header of the reply holds more than a line")
-    return head
-
-
-class Exchange:
-    """One request and its reply."""
-
-    __slots__ = (
-        "_is_told", "_pieces", "_protocol", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request", "task", "unread",
-    )  # fmt: skip
-
-    def __init__(self, protocol: Protocol, method: str, target: Target, headers: list[Header], is_last: bool) -> None:
-        self._protocol = protocol
-        self.request = Request(method, *target, headers, protocol.transport.connection, self.receive)
-        self.is_last = is_last
-        """The connection ends after it."""
-        self.is_whole = False
-        """The whole request is here."""
-        self.is_started = False
-        """The reply has begun."""
-        self.is_lost = False
-        """The client has gone."""
-        self.unread = 0
-        """Bytes of the body that nobody has read."""
-        self.task: asyncio.Task[None]
-        """What finds the reply; there is one from when it is this request's turn."""
-        self._is_told = False  # to send the body
-        self._pieces: list[bytes] = []
-        self._wake: asyncio.Future[None] | None = None
-
-    def arrived(self, data: bytes) -> None:
-        """A piece of the body."""
-        self._pieces.append(data)
-        self.unread += len(data)
-        self._woken()
-
-    def ended(self) -> None:
-        """The request is whole."""
-        self.is_whole = True
-        self._woken()
-
-    def lost(self) -> None:
-        """The client has gone."""
-        self.is_lost = True
-        self._woken()
-
-    def _woken(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-        self._wake = None
-
-    async def receive(self) -> dict[str, Any]:
-        """The next piece of the body, as ASGI has it."""
-        if self._is_expecting():
-            self._is_told = True
-            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while not (self._pieces or self.is_whole or self.is_lost):
-            self._wake = self._protocol.loop.create_future()
-            await self._wake
-        if self.is_lost:
-            return {"type": "http.disconnect"}
-        body, self._pieces, self.unread = b"".join(self._pieces), [], 0
-        self._protocol.regulate()
-        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
-
-    def _is_expecting(self) -> bool:
-        """Whether the client waits to be told to send the body (RFC 9110 10.1.1)."""
-        if self.is_whole or self._pieces or self._is_told:
-            return False
-        return self.request.header(b"expect").lower() == "100-continue"
-
-    async def run(self, application: Application) -> None:
-        """Find the reply and send it."""
-        protocol = self._protocol
-        try:
-            response = await application.answer(self.request)
-            if response.stream is not None:
-                await self._stream(response, response.stream)
-            else:
-                await self._reply(response)
-        except Exception:  # a handler answers for its own errors; this is a bug, and must not stop the others
-            log.exception("a request could not be answered")
-            if self.is_started:
-                protocol.transport.close()
-            else:
-                protocol.refuse(b"500 Internal Server Error")
-        finally:
-            del self.request  # it holds this object: no work for the garbage collector
-            application.tasks.discard(self.task)
-            protocol.answered(self)
-
-    async def _reply(self, response: Response) -> None:
-        body = response.body
-        pieces = (body,) if isinstance(body, bytes) else body
-        is_mute = self.request.method == "HEAD"
-        length = () if response.status in _NO_BODY else ((b"content-length", b"%d" % sum(map(len, pieces))),)
-        if await self._begin(response, *length):
-            transport = self._protocol.transport
-            for piece in () if is_mute else pieces:
-                if self._protocol.is_choked and not await self._has_room():
-                    return
-                transport.write(piece)
-            if response.at_once:
-                transport.flush()
-
-    async def _begin(self, response: Response, *more: Header) -> bool:
-        """Send the head; False when nobody is there any more."""
-        if (self._protocol.is_choked or self.is_lost) and not await self._has_room():
-            return False
-        self.is_last = self.is_last or self._is_expecting()  # whether its body still comes, nobody knows
-        if self.is_last and response.switch is None:
-            more = (*more, (b"connection", b"close"))
-        head = reply_head(response.status, response.headers, *more)
-        self.is_started = True
-        self._protocol.transport.write(head)
-        return True
-
-    async def _has_room(self) -> bool:
-        """Wait until the client has taken enough of what was sent; False when it has gone."""
-        if not self.is_lost:
-            await self._protocol.drained()
-        return not self.is_lost
-
-    async def _stream(self, response: Response, stream: Streamer) -> None:
-        """Send a reply that goes on, as chunks or as what the connection becomes."""
-        protocol, transport = self._protocol, self._protocol.transport
-        coding = ((b"transfer-encoding", b"chunked"),) if response.switch is None else ()
-        await self._begin(response, *coding)
-        # for the audit record; no credentials stay in memory of a request that is being answered for an hour
-        self.request.headers = [one for one in self.request.headers if one[0] == b"user-agent"]
-        if response.switch is None:
-            frames = protocol.frames = Frames(transport)
-        else:
-            self.is_last = True
-            frames = response.switch(transport)
-            protocol.switched(frames)
-        try:
-            await stream(frames)
-        finally:
-            frames.end()
-        late = protocol.loop.call_later(END_SECONDS, transport.abort)
-        try:
-            if isinstance(frames, Switched):
-                await frames.leave()
-            else:
-                protocol.frames = None
-                if await self._has_room():
-                    transport.write(b"0\r\n\r\n")
-        finally:
-            late.cancel()
 
 
 class Protocol(asyncio.Protocol):
