@@ -18,6 +18,10 @@ Obj = dict[str, Any]
 C = {"name": "c", "image": "i:1"}
 D = {"name": "d", "image": "i:1"}
 (NO_LABEL,) = dns1123_label_errors("A")
+NO_SYSCTL = (
+    "must have at most 253 characters and match regex "
+    r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +218,31 @@ def test_volume_validation(volumes: list[Obj], errors: list[str]) -> None:
                 'spec.schedulingGates[2]: Invalid value: "/g": prefix part must be non-empty',
             ],
         ),
+        (
+            {
+                "securityContext": {
+                    "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}, {"name": "net/ipv4/x-y"}]
+                }
+            },
+            [],
+        ),
+        (
+            {
+                "securityContext": {
+                    "sysctls": [{}, {"name": "foo-"}, {"name": "a.b"}, {"name": "bar.."}, {"name": "a.b"}]
+                }
+            },
+            [
+                "spec.securityContext.sysctls[0].name: Required value",
+                f'spec.securityContext.sysctls[1].name: Invalid value: "foo-": {NO_SYSCTL}',
+                f'spec.securityContext.sysctls[3].name: Invalid value: "bar..": {NO_SYSCTL}',
+                'spec.securityContext.sysctls[4].name: Duplicate value: "a.b"',
+            ],
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "a" * 253}, {"name": "a" * 254}]}},
+            [f'spec.securityContext.sysctls[1].name: Invalid value: "{"a" * 254}": {NO_SYSCTL}'],
+        ),
         ({"nodeSelector": {"/k": "v"}}, ['spec.nodeSelector: Invalid value: "/k": prefix part must be non-empty']),
         (
             {"tolerations": [{}, {"key": "/k"}, {"operator": "Exists", "value": "v"}]},
@@ -248,6 +277,9 @@ def test_volume_validation(volumes: list[Obj], errors: list[str]) -> None:
         "host names are labels",
         "no node before the gates are open",
         "gates are unique qualified names",
+        "kernel parameters have names with dots or slashes",
+        "each its own, and only such names",
+        "of 253 characters at most",
         "selectors are labels",
         "tolerations name what they tolerate",
         "in known words",

@@ -3,6 +3,7 @@
 Rules kept here (Kubernetes API reference, core/v1 Pod; reference/kubernetes.md 6.7):
 * At least one container; names of containers and volumes are DNS labels and unique in the Pod; a mount names a volume.
 * A volume has one source. Choices are among the known ones. Requests are not above limits, and nothing is negative.
+* Kernel parameters are named once, each as one can be named: [sig-node] Sysctls of the e2e tests.
 * A mirror Pod names its node, and stays one; no other Pod becomes one.
 * After creation only images, activeDeadlineSeconds (given or lowered), tolerations (added), scheduling gates (removed) and
   terminationGracePeriodSeconds (from below zero to 1) change.
@@ -10,6 +11,9 @@ What only a node or a scheduler can judge is left to them.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterable
 
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from mooring.kinds.meta import label_errors
@@ -24,6 +28,10 @@ MAX_DEADLINE = (1 << 31) - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+MAX_SYSCTL = 253
+"""Characters in the name of a kernel parameter: kube-apiserver's limit."""
+_SYSCTL_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SYSCTL = re.compile(rf"({_SYSCTL_PART}[\./])*{_SYSCTL_PART}")
 _CHANGES = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -37,6 +45,7 @@ def validate(obj: Obj) -> list[FieldError]:
     volumes, errors = volume_errors(spec.get("volumes") or [])
     errors += container_errors(spec, volumes)
     errors += _choice_errors(spec) + _name_errors(spec)
+    errors += _sysctl_errors((spec.get("securityContext") or {}).get("sysctls") or ())
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_DEADLINE:
         why = f"must be between 1 and {MAX_DEADLINE}, inclusive"
@@ -82,6 +91,22 @@ def _name_errors(spec: Obj) -> list[FieldError]:
         if gate in seen:
             errors.append(duplicate(path, gate))
         seen.add(gate)
+    return errors
+
+
+def _sysctl_errors(sysctls: Iterable[Obj]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, sysctl in enumerate(sysctls):
+        path, name = f"spec.securityContext.sysctls[{index}].name", sysctl.get("name", "")
+        if not name:
+            errors.append(required(path))
+        elif len(name) > MAX_SYSCTL or not _SYSCTL.fullmatch(name):
+            why = f"must have at most {MAX_SYSCTL} characters and match regex {_SYSCTL.pattern}"
+            errors.append(invalid(path, name, why))
+        elif name in seen:
+            errors.append(duplicate(path, name))
+        seen.add(name)
     return errors
 
 
