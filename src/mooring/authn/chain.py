@@ -109,7 +109,7 @@ def with_authenticated(user: UserInfo) -> UserInfo:
     """Rule 6."""
     if user.username == ANONYMOUS or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
-    return user.with_groups(AUTHENTICATED)
+    return UserInfo(user.username, user.uid, (*user.groups, AUTHENTICATED), user.extra)
 
 
 def judge(

@@ -104,18 +104,6 @@ class Auditor:
         response: Response | None = None,
     ) -> None:
         request, info = context.request, context.info
-        reference = {
-            key: value
-            for key, value in (
-                ("resource", info.resource),
-                ("namespace", info.namespace),
-                ("name", info.name or context.created),
-                ("apiGroup", info.group),
-                ("apiVersion", info.version),
-                ("subresource", info.subresource),
-            )
-            if value
-        }
         level = decision.level
         annotations = context.annotations
         plain = decision is METADATA or level is Level.METADATA  # the common case pays for nothing else
@@ -131,7 +119,7 @@ class Auditor:
             constraint=context.constraint,
             source=request.connection.source,
             user_agent=request.header(b"user-agent"),
-            object_ref=reference if info.is_resource else None,
+            object_ref=_reference(info, context.created) if info.is_resource else None,
             code=status,
             reason=reason,
             received=context.received,
@@ -148,6 +136,21 @@ class Auditor:
             if any(omitted):
                 event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
         self._log.record(event)
+
+
+def _reference(info: RequestInfo, created: str) -> dict[str, str]:
+    """What the request is about; nothing is said of what it does not name."""
+    told = {"resource": info.resource}
+    if info.namespace:
+        told["namespace"] = info.namespace
+    if info.name or created:
+        told["name"] = info.name or created
+    if info.group:
+        told["apiGroup"] = info.group
+    told["apiVersion"] = info.version
+    if info.subresource:
+        told["subresource"] = info.subresource
+    return told
 
 
 def _sent_type(request: Request) -> str:
