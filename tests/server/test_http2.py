@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server import http2, http2guard, http2stream, listener, records
+from mooring.server import http2, http2guard, http2stream, listener
 from mooring.server.frames import Frames
 from mooring.server.http import Handler, Request, Response
 from mooring.wire.codec import MAX_BODY
@@ -637,7 +637,7 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
 
 
 def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
-    assert http2guard.MAX_FRAME == records.RECORD
+    assert http2guard.MAX_FRAME == listener.RECORD
 
 
 _names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=200).map(str.encode)

@@ -21,7 +21,6 @@ from typing import Any, cast
 from OpenSSL import SSL
 
 from mooring.pki.verify import MAX_CHAIN
-from mooring.server.records import WRITE_PIECE, Records
 from mooring.server.tls import der, renew_bios
 
 HANDSHAKE_SECONDS = 10.0
@@ -32,6 +31,12 @@ many files."""
 SPARE_FILES = 128
 """Descriptors kept for the database, logs and files."""
 BACKLOG = 1024
+RECORD = 16_384
+"""RFC 8446 5.1: no TLS record carries more plain text, so one read never needs a larger buffer."""
+RECORD_OVERHEAD = 4096
+"""Room for record headers and tags when asking the BIO for what was just encrypted."""
+WRITE_PIECE = 32_768
+"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
 KEPT_BUFFER = 4096
 """A memory BIO never shrinks. One through which more than this went at once, or a handshake, is replaced when it is empty: a
 list of objects must not make each watch that follows it 45 kB heavier (docs/adr/0017). Small replies keep theirs."""
@@ -133,7 +138,6 @@ class TlsProtocol(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._records = listener.records
         self.loop = listener.loop
         self.context = listener.context
         self.connection = Connection("")
@@ -195,14 +199,14 @@ class TlsProtocol(asyncio.Protocol):
     def _read(self) -> None:
         while not (self._paused or self._transport is None or self._transport.is_closing()):
             try:
-                data = self._records.read(self._tls)
+                data = self._tls.recv(RECORD)
+            except SSL.WantReadError:
+                break
             except SSL.ZeroReturnError:
                 self.tcp.close()
                 return
             except SSL.Error:
                 self.tcp.abort()
-                return
-            if not data:
                 return
             self.inner.data_received(data)
 
@@ -215,11 +219,13 @@ class TlsProtocol(asyncio.Protocol):
             return
         try:
             if len(data) <= WRITE_PIECE:
-                self.tcp.write(self._records.write(self._tls, data))
+                self._tls.sendall(data)
+                self.tcp.write(self._tls.bio_read(len(data) + RECORD_OVERHEAD))
             else:
                 view = memoryview(data)
                 for start in range(0, len(data), WRITE_PIECE):
-                    self.tcp.write(self._records.write(self._tls, view[start : start + WRITE_PIECE]))
+                    self._tls.sendall(view[start : start + WRITE_PIECE])
+                    self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
             if len(data) > KEPT_BUFFER:
                 self._swollen = not renew_bios(self._tls)
         except SSL.Error:
@@ -338,7 +344,6 @@ class Listener:
         self._make_protocol = make_protocol
         self._make_http2 = make_http2
         self.max_connections = max_connections
-        self.records = Records()
         self.connections: set[TlsProtocol] = set()
         self.refused = 0
         self.failed_handshakes = 0
