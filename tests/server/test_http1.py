@@ -310,6 +310,26 @@ async def test_junk_in_the_middle_of_a_reply_ends_the_connection_and_adds_nothin
     talk.protocol.connection_lost(None)
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n", b"200 OK", id="one host"),
+        pytest.param(b"GET / HTTP/1.1\r\n", b"400 Bad Request", id="no host"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n", b"400 Bad Request", id="two hosts"),
+        pytest.param(b"GET / HTTP/1.0\r\n", b"200 OK", id="no host before there were any"),
+        pytest.param(b"GET / HTTP/1.0\r\nhost: x\r\nHOST: y\r\n", b"400 Bad Request", id="two even then"),
+        pytest.param(
+            b"GET / HTTP/2.0\r\nHost: x\r\n", b"505 HTTP Version Not Supported", id="a version in the wrong clothes"
+        ),
+    ],
+)
+def test_a_request_names_one_host_in_a_version_that_is_spoken(head: bytes, status: bytes) -> None:
+    async def talk() -> None:
+        assert (await Talk(echo).say(head + b"\r\n")).startswith(b"HTTP/1.1 " + status)
+
+    asyncio.run(talk())
+
+
 @runs
 async def test_an_answered_request_leaves_nothing_to_the_garbage_collector() -> None:
     talk = Talk(echo)

@@ -39,6 +39,8 @@ MAX_DISCARDED = MAX_BODY
 MAX_UNREAD = 64 << 10
 """Bytes of a body that are held before anybody reads it; then the client waits."""
 
+_VERSIONS = ("1.0", "1.1")
+
 
 class Protocol(asyncio.Protocol):
     """One connection."""
@@ -115,16 +117,19 @@ class Protocol(asyncio.Protocol):
         self._stop_timer()
         headers, self._headers = self._headers, []
         parser = self._parser
+        version: str = parser.get_http_version()
         if len(headers) > MAX_HEADERS:
             self._refuse_headers()
-        elif parser.should_upgrade() and _has_body(headers):
+        elif version not in _VERSIONS:
+            self.refuse(b"505 HTTP Version Not Supported")
+        elif not _names_one_host(headers, version) or (parser.should_upgrade() and _has_body(headers)):
             self.refuse(b"400 Bad Request")
         target = read_target(self._target)
         if target is None:
             self.refuse(b"400 Bad Request")
         if target is None or self.transport.is_closing():
             return
-        is_last = parser.get_http_version() == "1.0" or not parser.should_keep_alive()
+        is_last = version == "1.0" or not parser.should_keep_alive()
         exchange = Exchange(self, parser.get_method().decode(), target, headers, is_last)
         self._exchanges.append(exchange)
         if len(self._exchanges) == 1:
@@ -259,6 +264,12 @@ class Protocol(asyncio.Protocol):
             self.frames.lost()
         self.resume_writing()
         self._parser = None  # it holds this object
+
+
+def _names_one_host(headers: list[Header], version: str) -> bool:
+    """RFC 9112 3.2: who is in doubt which host is meant, and who believes it, must not disagree."""
+    hosts = [name for name, _ in headers].count(b"host")
+    return hosts == 1 or (hosts == 0 and version == "1.0")
 
 
 def _has_body(headers: list[Header]) -> bool:
