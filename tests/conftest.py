@@ -2,12 +2,14 @@
 
 Rules kept here: nothing is hidden in fixtures that tests do not ask for. Hypothesis sets no deadline, because machines of
 continuous integration stall; there its examples are the same in each run, so that a red build says something about the change.
-More examples: HYPOTHESIS_PROFILE=thorough.
+More examples: HYPOTHESIS_PROFILE=thorough. The programs that tests start can be interrupted, also where a shell that runs the tests
+in the background has interrupts ignored.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -18,3 +20,6 @@ settings.register_profile("developer", deadline=None, max_examples=50, suppress_
 settings.register_profile("ci", parent=settings.get_profile("developer"), derandomize=True, database=None)
 settings.register_profile("thorough", parent=settings.get_profile("developer"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,8 +1,8 @@
 """Failed authentications are limited per source, so that guessing tokens costs the guesser and nobody else.
 
 Rules kept here (the wish of the bootstrap-token seed; reference/kubernetes.md has no such limit):
-1. Only failures count, and only of who offered something. A request that proves who sends it is never slowed, whatever its neighbours behind the same
-   address do: ask `failed` after the chain has refused, never before.
+1. Only failures count, and only of who offered something. A request that proves who sends it is never slowed, whatever its
+   neighbours behind the same address do: ask `failed` after the chain has refused, never before.
 2. A source is one IPv4 address or one IPv6 /64, the smallest block a site is given. IPv4 written as IPv6 is IPv4.
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the
    seconds until one more would be heard; a refused failure takes nothing from the bucket, so waiting always helps.
