@@ -107,7 +107,7 @@ def serving(ca: ThrowawayCA, handler: Handler, **limits: Any) -> Iterator[Served
             served.listener.abort_all()
             while served.listener.connections:
                 await asyncio.sleep(0)
-            for _ in range(3):  # a connection that was refused is in no list, and closes its socket in a turn of its own
+            for _ in range(3):  # one that was refused is in no list, and closes its socket in a turn of its own
                 await asyncio.sleep(0)
 
         served.run(stop)
