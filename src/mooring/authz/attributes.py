@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from mooring.identity import UserInfo
 
 
-@dataclass(
-    slots=True, kw_only=True
-)  # not frozen: each request makes one, and it would cost a microsecond; nobody changes it
+# not frozen, though nobody changes one: each request makes one, and that would cost it a microsecond
+@dataclass(slots=True, kw_only=True)
 class Attributes:
     """Either a resource request or, when `resource` is empty, a request for `path`.
 
