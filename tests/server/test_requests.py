@@ -142,6 +142,16 @@ async def test_a_path_nobody_serves_is_plain_404(server: Server, target: str) ->
 
 
 @in_server
+async def test_the_root_names_every_path_that_can_be_read(server: Server) -> None:
+    paths = (await server.get("/")).obj["paths"]
+    assert paths == sorted(paths)
+    assert {"/api/v1", "/apis/apps/v1", "/livez", "/openapi/v3", "/version"} <= set(paths)
+    assert "/mooring/v1/login" not in paths, "it is posted to"
+    assert {(await server.get(path)).status for path in paths} == {200}
+    assert (await server.get("/", token=await server.bootstrap_token())).status == 403
+
+
+@in_server
 async def test_a_body_of_two_mebibytes_is_read(server: Server) -> None:
     body = secret("big", data={"key": encoded("x" * 900_000)}) | {"metadata": {"name": "big", "annotations": {}}}
     padded = json.dumps(body).encode() + b" " * (1 << 20)

@@ -36,6 +36,16 @@ def test_core_comes_first_and_the_others_as_given() -> None:
     assert discovery.groups(RESOURCES[::-1]) == ["", "auth.k8s.io", "tools.k8s.io"]
 
 
+def test_each_group_and_version_has_a_path() -> None:
+    tools = "/apis/tools.k8s.io"
+    auth = "/apis/auth.k8s.io"
+    assert discovery.group_paths(RESOURCES) == [
+        *("/api", "/api/v1"),
+        *(tools, f"{tools}/v1", f"{tools}/v1beta1"),
+        *(auth, f"{auth}/v1"),
+    ]
+
+
 def test_api() -> None:
     assert discovery.api_versions("10.0.0.1:6443") == {
         "kind": "APIVersions",

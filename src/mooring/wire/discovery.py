@@ -43,6 +43,15 @@ def versions(resources: Sequence[Resource], group: str) -> list[str]:
     return sorted({resource.version for resource in resources if resource.group == group}, key=version_order)
 
 
+def group_paths(resources: Sequence[Resource]) -> list[str]:
+    """Where each group and each version of it has its document."""
+    paths = []
+    for group in groups(resources):
+        base = f"/apis/{group}" if group else "/api"
+        paths += [base, *(f"{base}/{version}" for version in versions(resources, group))]
+    return paths
+
+
 def api_versions(server_address: str) -> Obj:
     """`/api`: the versions of the core group, and where clients of any network reach this server (`host:port`)."""
     return {

@@ -15,6 +15,8 @@ from mooring.server.endpoints.oidc import jwks, openid_configuration
 from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.services import Services
+from mooring.wire.codec import encode_json, pretty
+from mooring.wire.discovery import group_paths
 
 Serve = Callable[[Context, Services], Awaitable[Response]]
 
@@ -29,7 +31,14 @@ class Endpoint:
     methods: tuple[str, ...] = ("GET", "HEAD")
 
 
+async def index(context: Context, services: Services) -> Response:
+    """`/`: every path that can be read, as kube-apiserver tells it to `kubectl get --raw /`."""
+    paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.path and "GET" in endpoint.methods}
+    return Response(200, pretty(encode_json({"paths": sorted({*paths, *group_paths(services.resources)})})))
+
+
 ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("", index),
     Endpoint("/healthz", health, below=True),
     Endpoint("/livez", health, below=True),
     Endpoint("/readyz", health, below=True),
