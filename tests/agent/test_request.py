@@ -60,7 +60,7 @@ def options(root: Path, timeout: float = 30.0) -> JoinOptions:
     return JoinOptions(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def asking(live_server: LiveServer) -> LiveServer:
     """A server where a group may ask for certificates that nobody approves by itself."""
     binding = {

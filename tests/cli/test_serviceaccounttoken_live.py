@@ -19,7 +19,7 @@ POD = {"spec": {"containers": [{"name": "c", "image": "x"}], "serviceAccountName
 COMMAND = ("serviceaccount", "token")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def uids(live_server: LiveServer) -> dict[str, str]:
     """Uids of what the tokens here are bound to."""
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.client
 SPACE = "lightkube"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(server: LiveServer) -> Iterator[Client]:
     client = Client(KubeConfig.from_file(server.kubeconfig), namespace=SPACE, trust_env=False)
     client.create(Namespace(metadata=ObjectMeta(name=SPACE)))

@@ -22,7 +22,7 @@ Watch: Any = watch.Watch
 DynamicClient: Any = dynamic.DynamicClient
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def api(server: LiveServer) -> Iterator[Any]:
     with new_client(config_file=str(server.kubeconfig)) as api:
         k8s.CoreV1Api(api).create_namespace({"metadata": {"name": SPACE}})
