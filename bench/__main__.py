@@ -243,8 +243,8 @@ class Bench:
                 memory.append(idlewatches.measure(running, self.say))
             with server(data) as running:
                 over_http2.append(idlewatches.measure_http2(self.binary, running, self.say))
-        self.row(*idlewatches.row(statistics.median(memory)))
-        self.row(*idlewatches.row_http2(statistics.median(over_http2)))
+        self.row(*idlewatches.row(", TLS with client certificates", statistics.median(memory)))
+        self.row(*idlewatches.row(" of one HTTP/2 client", statistics.median(over_http2)))
 
     def idle_watches(self) -> None:
         """The measurement of idle watches alone."""

@@ -73,11 +73,11 @@ def measure(running: Server, say: Callable[[str], None]) -> float:
         return running.rss_mib - before
 
 
-def row(mib: float) -> tuple[str, str, str, str]:
-    """The line of the table: work, Kubernetes, wanted, measured."""
+def row(clients: str, mib: float) -> tuple[str, str, str, str]:
+    """The line of the table: work, Kubernetes, wanted, measured. `clients`: who holds the watches."""
     each = mib * (1 << 20) / WATCHES / 1000
     return (
-        f"memory of {WATCHES:,} idle watches, TLS with client certificates",
+        f"memory of {WATCHES:,} idle watches{clients}",
         "",
         f"≤ {WANTED_MIB} MiB",
         f"{mib:.1f} MiB, {each:.1f} kB each",
@@ -107,14 +107,3 @@ def measure_http2(binary: Path, running: Server, say: Callable[[str], None]) -> 
     before = running.rss_mib
     with _held(binary, running, WATCHES):
         return running.rss_mib - before
-
-
-def row_http2(mib: float) -> tuple[str, str, str, str]:
-    """The line of the table."""
-    each = mib * (1 << 20) / WATCHES / 1000
-    return (
-        f"memory of {WATCHES:,} idle watches of one HTTP/2 client",
-        "",
-        f"≤ {WANTED_MIB} MiB",
-        f"{mib:.1f} MiB, {each:.1f} kB each",
-    )

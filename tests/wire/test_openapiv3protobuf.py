@@ -6,6 +6,7 @@ The messages are written down here once more, as far as the documents use them, 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,9 +17,9 @@ from mooring.wire.openapiv3protobuf import ACCEPTED, CONTENT_TYPE, encode_docume
 from mooring.wire.schema import Obj
 from tests.support.shapes import RESOURCES
 
-descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
-descriptor_pool = pytest.importorskip("google.protobuf.descriptor_pool")
-message_factory = pytest.importorskip("google.protobuf.message_factory")
+descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
+message_factory: Any = import_module("google.protobuf.message_factory")
 
 MESSAGES = {
     "Document": "string openapi 1, Info info 2, Paths paths 4, Components components 5",

@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 
 from mooring.clock import parse_rfc3339
@@ -18,9 +18,9 @@ from mooring.wire import protobuf
 from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from tests.support.shapes import EXAMPLE, objects
 
-descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
-descriptor_pool = pytest.importorskip("google.protobuf.descriptor_pool")
-message_factory = pytest.importorskip("google.protobuf.message_factory")
+descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
+message_factory: Any = import_module("google.protobuf.message_factory")
 
 _F = descriptor_pb2.FieldDescriptorProto
 _NUMBERS = {

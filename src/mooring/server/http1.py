@@ -40,6 +40,7 @@ MAX_UNREAD = 64 << 10
 """Bytes of a body that are held before anybody reads it; then the client waits."""
 
 _VERSIONS = ("1.0", "1.1")
+"""httptools reads others too, and would serve them as if they were these."""
 
 
 class Protocol(asyncio.Protocol):
