@@ -156,12 +156,19 @@ def test_new_connections_are_told_the_names_of_both_bundles(bundle: Path, ca: Th
     in_server_with(test, requestheader_client_ca_file=str(bundle), **PROXY)
 
 
-def test_the_config_map_keeps_what_others_wrote(bundle: Path, ca: ThrowawayCA) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("theirs", "kept", id="a key of others"),
+        pytest.param("client-ca-file", ThrowawayCA("added", EPOCH).certificate_pem.decode(), id="an edited bundle"),
+    ],
+)
+def test_the_config_map_keeps_what_others_wrote(key: str, value: str) -> None:
     async def test(server: Server) -> None:
-        patch = {"data": {"client-ca-file": "old", "theirs": "kept"}}
+        patch = {"data": {key: value}}
         await server.call("PATCH", CONFIG_MAP, body=patch, content_type="application/merge-patch+json")
         await server.plane._publish_bundles()
         data = (await server.get(CONFIG_MAP)).obj["data"]
-        assert (data["theirs"], data["client-ca-file"]) == ("kept", server.ca.certificate_pem.decode())
+        assert data == {"client-ca-file": server.ca.certificate_pem.decode(), key: value}
 
     in_server_with(test)

@@ -144,28 +144,66 @@ async def test_a_default_binding_to_another_role_is_replaced(room: Room) -> None
     assert (await room.get("clusterrolebindings", name)).obj["roleRef"]["name"] == name
 
 
+async def cluster_info(room: Room) -> Any:
+    return (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]["kubeconfig"]
+
+
+@in_empty_room
+async def test_cluster_info_follows_the_endpoint_until_somebody_edits_it(room: Room) -> None:
+    await first_boot(room).run()
+    await room.patch("configmaps", "cluster-info", {"data": {"more": "x"}}, "kube-public")
+    await first_boot(room, detected_addresses=("192.0.2.2",)).run()
+    found = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]
+    assert ("192.0.2.2" in found["kubeconfig"], found["more"]) == (True, "x")
+
+
 @pytest.mark.parametrize(
-    ("text", "remade"),
+    "edited",
     [
         pytest.param(
-            clusterinfo.config_map("https://old.example", CA)["data"]["kubeconfig"], True, id="ours, of another time"
+            clusterinfo.config_map("https://192.0.2.1:6443", CA + ThrowawayCA("next").certificate_pem)["data"][
+                "kubeconfig"
+            ],
+            id="a second CA",
         ),
-        pytest.param("apiVersion: v1\nkind: Config\n# by hand\n", False, id="made by hand"),
-        pytest.param("not: [yaml", False, id="not readable"),
-        pytest.param("", False, id="empty"),
+        pytest.param(
+            clusterinfo.config_map("https://balancer.example:443", CA)["data"]["kubeconfig"], id="another server"
+        ),
+        pytest.param("apiVersion: v1\nkind: Config\n# by hand\n", id="made by hand"),
+        pytest.param("not: [yaml", id="not readable"),
+        pytest.param("", id="empty"),
     ],
 )
-def test_cluster_info_is_remade_only_while_it_is_ours(text: str, remade: bool) -> None:
+def test_an_edited_cluster_info_stays_over_every_restart(edited: str, caplog: pytest.LogCaptureFixture) -> None:
     @in_empty_room
     async def body(room: Room) -> None:
         await first_boot(room).run()
-        await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": text, "more": "x"}}, "kube-public")
-        await first_boot(room).run()
-        data = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]
-        assert ("192.0.2.1" in data["kubeconfig"]) is remade
-        assert data["more"] == "x"
+        await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": edited}}, "kube-public")
+        for address in ("192.0.2.1", "192.0.2.2", "192.0.2.2"):
+            await first_boot(room, detected_addresses=(address,)).run()
+            assert await cluster_info(room) == edited
 
     body()
+    assert "the ConfigMap kube-public/cluster-info was edited: its kubeconfig stays as it is" in caplog.text
+
+
+@in_empty_room
+async def test_a_cluster_info_put_back_to_what_was_written_follows_again(room: Room) -> None:
+    await first_boot(room).run()
+    written = await cluster_info(room)
+    for text in ("by: hand", written):
+        await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": text}}, "kube-public")
+        await first_boot(room, detected_addresses=("192.0.2.2",)).run()
+    assert "192.0.2.2" in await cluster_info(room)
+
+
+@in_empty_room
+async def test_a_cluster_info_of_an_earlier_release_stays(room: Room) -> None:
+    await first_boot(room).run()
+    unmarked = {"metadata": {"annotations": None}, "data": {"kubeconfig": "of an earlier release"}}
+    await room.patch("configmaps", "cluster-info", unmarked, "kube-public")
+    await first_boot(room).run()
+    assert await cluster_info(room) == "of an earlier release"
 
 
 @in_empty_room
@@ -209,8 +247,10 @@ def test_what_administrators_write_for_joiners_stays(name: str, key: str) -> Non
     @in_empty_room
     async def body(room: Room) -> None:
         await first_boot(room).run()
-        await room.patch("configmaps", name, {"data": {key: "by: hand\n"}}, "kube-system")
-        await first_boot(room, detected_addresses=("192.0.2.2",)).run()
-        assert (await room.get("configmaps", name, "kube-system")).obj["data"] == {key: "by: hand\n"}
+        written = (await room.get("configmaps", name, "kube-system")).obj["data"][key]
+        for edited in ("by: hand\n", written.replace("192.0.2.1", "192.0.2.9") + "featureGates: {}\n", written[:-1]):
+            await room.patch("configmaps", name, {"data": {key: edited}}, "kube-system")
+            await first_boot(room, detected_addresses=("192.0.2.2",)).run()
+            assert (await room.get("configmaps", name, "kube-system")).obj["data"] == {key: edited}
 
     body()

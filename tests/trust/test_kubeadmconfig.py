@@ -5,7 +5,6 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-import pytest
 import yaml
 
 from mooring.trust import kubeadmconfig
@@ -43,32 +42,3 @@ def test_a_joiner_finds_the_kubelet_s_configuration_where_kubeadm_keeps_it() -> 
     assert configuration["authorization"]["mode"] == "Webhook"
     assert configuration["clusterDNS"] == ["10.96.0.10"]
     assert "serverTLSBootstrap" not in configuration
-
-
-@pytest.mark.parametrize(
-    ("config_map", "ours"),
-    [
-        pytest.param(OURS, True, id="what was just written"),
-        pytest.param(
-            kubeadmconfig.kubeadm_config("[2001:db8::1]:6443", "v1.35.0", SERVICES), True, id="of another endpoint"
-        ),
-        pytest.param(
-            kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", ip_network("fd00::/108")),
-            True,
-            id="of another range",
-        ),
-        pytest.param(with_text(TEXT.replace("networking:", "other:")), False, id="without a network"),
-        pytest.param(with_text(TEXT.replace("serviceSubnet: ", "x: ")), False, id="without a range"),
-        pytest.param(with_text(TEXT + "featureGates: {}\n"), False, id="with a line more"),
-        pytest.param(with_text(TEXT.replace("kubernetes\n", "prod\n")), False, id="with another name"),
-        pytest.param(with_text(TEXT.replace("controlPlaneEndpoint: ", "# ")), False, id="without an endpoint"),
-        pytest.param(with_text("kubernetesVersion: v1\ncontrolPlaneEndpoint: [x]\n"), False, id="of wrong types"),
-        pytest.param(with_text("controlPlaneEndpoint: x\n"), False, id="without a version"),
-        pytest.param(with_text(TEXT.replace("v1beta4", "v1beta3")), False, id="by a kubeadm before 1.31"),
-        pytest.param(with_text("- a list\n"), False, id="no object"),
-        pytest.param(with_text("not: [yaml"), False, id="no YAML"),
-        pytest.param({"metadata": {}}, False, id="empty"),
-    ],
-)
-def test_what_administrators_wrote_is_told_from_ours(config_map: Obj, ours: bool) -> None:
-    assert kubeadmconfig.is_ours(config_map) is ours

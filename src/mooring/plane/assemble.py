@@ -29,11 +29,12 @@ from mooring.kinds import BY_PLURAL, RESOURCES
 from mooring.kinds.kind import Change
 from mooring.kinds.serviceallocation import api_address
 from mooring.plane.authentication import Authentication
-from mooring.plane.clientbundles import NAME, publish
+from mooring.plane.clientbundles import NAME
 from mooring.plane.compaction import compact_forever
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.lastuses import record_forever
 from mooring.plane.material import Material
+from mooring.plane.publishing import publish
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.plane.servingpair import ServingPair
 from mooring.reconcile.leader import LeaderElector

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from cryptography import x509
 
@@ -20,15 +19,11 @@ from mooring.authn.authenticator import Authenticator
 from mooring.authn.clientcert import ClientCertificateAuthenticator
 from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
 from mooring.config.authentication import AuthenticationOptions, RequestHeaders
-from mooring.errors import AlreadyExistsError, ConfigError, ConflictError
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.kind import Change
+from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.verify import ClientTrust
 from mooring.plane.reloading import Apply, Reloading
-from mooring.registry.store import Registry
-from mooring.wire.options import WriteOptions
 from mooring.wire.schema import Obj
 
 log = logging.getLogger("mooring.authentication")
@@ -141,18 +136,3 @@ def _proxy_data(headers: RequestHeaders, proxies: Certificates) -> dict[str, str
         "requestheader-group-headers": json.dumps(headers.group_headers),
         "requestheader-extra-headers-prefix": json.dumps(headers.extra_headers_prefixes),
     }
-
-
-async def publish(registry: Registry, wanted: Obj, change: Change) -> None:
-    """Create the ConfigMap, or bring what it says up to date; keys of others stay. Raises ApiError, StorageError."""
-    kind = BY_PLURAL["configmaps"]
-    existing: Any = registry.views["configmaps"].get(NAME, NAMESPACE)
-    try:
-        if existing is None:
-            await registry.create(kind, NAMESPACE, wanted, change, WriteOptions())
-            return
-        data = {**(existing.get("data") or {}), **wanted["data"]}
-        if data != existing.get("data"):
-            await registry.update(kind, NAMESPACE, NAME, {**existing, "data": data}, change, WriteOptions())
-    except (AlreadyExistsError, ConflictError):
-        return  # another server of this cluster was faster

@@ -5,29 +5,28 @@ Rules kept here:
   starting at once, end in the same state.
 * The RBAC default policy is reconciled at each start, additively (reference/kubernetes.md 6.5); kubeadm's objects (2.7) are
   created when missing and left alone afterwards, because administrators edit them.
-* cluster-info and kubeadm-config are remade only while they are what Mooring wrote; hand-made ones stay. So does kubelet-config.
+* cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
+  (`mooring.plane.publishing`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from mooring.authz.defaultpolicy import default_policy, reconciled
 from mooring.authz.kubeadmpolicy import kubeadm_policy
 from mooring.clock import Clock
 from mooring.config import ServerConfig
-from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.identity import MASTERS, UserInfo
 from mooring.kinds import BY_PLURAL
 from mooring.kinds.kind import Change, Kind
+from mooring.plane.publishing import publish
 from mooring.registry.store import Registry
 from mooring.server.endpoints.documents import KUBERNETES_VERSION
 from mooring.trust import clusterinfo, kubeadmconfig, tokenrecord
-from mooring.trust.jws import KUBECONFIG_KEY
-from mooring.trust.kubeconfig import discovery_cluster
-from mooring.trust.kubeconfigtext import parse
 from mooring.wire.options import DeleteOptions, WriteOptions
 from mooring.wire.schema import Obj
 
@@ -106,40 +105,12 @@ class FirstBoot:
 
     def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
         endpoint, services = self._config.endpoints[0], self._config.service_range
-        info = clusterinfo.config_map(endpoint.url, self._ca_pem)
-        yield self._config_map(info, KUBECONFIG_KEY, _is_ours)
-        joining = kubeadmconfig.kubeadm_config(str(endpoint), KUBERNETES_VERSION, services)
-        yield self._config_map(joining, kubeadmconfig.KUBEADM_KEY, kubeadmconfig.is_ours)
-        yield self._config_map(kubeadmconfig.kubelet_config(services), kubeadmconfig.KUBELET_KEY, lambda _: False)
-
-    async def _config_map(self, wanted: Obj, key: str, is_ours: Callable[[Obj], bool]) -> None:
-        """Create it, or bring the text under `key` up to date as long as it is ours."""
-        kind = BY_PLURAL["configmaps"]
-        existing = self._existing(kind, wanted)
-        if existing is None:
-            await self._create(kind, wanted)
-            return
-        if (existing.get("data") or {}).get(key) == wanted["data"][key] or not is_ours(existing):
-            return
-        changed = {**existing, "data": {**existing["data"], key: wanted["data"][key]}}
-        metadata = wanted["metadata"]
-        try:
-            await self._registry.update(
-                kind, metadata["namespace"], metadata["name"], changed, self._change(), WriteOptions()
-            )
-        except ConflictError:
-            return
-
-
-def _is_ours(config_map: Obj) -> bool:
-    """Whether its kubeconfig is exactly what `clusterinfo.config_map` writes for some server and CA."""
-    text = (config_map.get("data") or {}).get(KUBECONFIG_KEY, "")
-    try:
-        cluster = discovery_cluster(parse(text))
-    except MooringError:
-        return False
-    remade = clusterinfo.config_map(cluster.server, cluster.ca_pem)
-    return bool(remade["data"][KUBECONFIG_KEY] == text)
+        for wanted in (
+            clusterinfo.config_map(endpoint.url, self._ca_pem),
+            kubeadmconfig.kubeadm_config(str(endpoint), KUBERNETES_VERSION, services),
+            kubeadmconfig.kubelet_config(services),
+        ):
+            yield publish(self._registry, wanted, self._change())
 
 
 async def _together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:

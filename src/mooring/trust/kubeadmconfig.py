@@ -8,7 +8,6 @@ Rules kept here:
 * kubelet-config holds a KubeletConfiguration (kubelet.config.k8s.io/v1beta1): only what kubeadm sets; what it writes as zero
   means "the kubelet's default" and is left out. Client certificates rotate; serving certificates are the kubelet's own until
   somebody approves those of `serverTLSBootstrap`, so that is not set.
-* What is there stays, except the endpoint and the version in a kubeadm-config that is exactly what is written here.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from mooring.config import Network
-from mooring.errors import BadRequestError
 from mooring.wire.schema import Obj
-from mooring.wire.yamltext import decode_yaml, encode_yaml
+from mooring.wire.yamltext import encode_yaml
 
 NAMESPACE = "kube-system"
 KUBEADM_NAME = "kubeadm-config"
@@ -43,24 +41,6 @@ def kubeadm_config(endpoint: str, version: str, services: Network) -> Obj:
 def kubelet_config(services: Network) -> Obj:
     """A fresh kubelet-config."""
     return _config_map(KUBELET_NAME, KUBELET_KEY, _kubelet_configuration(str(services[DNS_OFFSET])))
-
-
-def is_ours(config_map: Obj) -> bool:
-    """Whether the ClusterConfiguration is what is written here, for some endpoint, version and range."""
-    text = (config_map.get("data") or {}).get(KUBEADM_KEY, "")
-    try:
-        parsed, _ = decode_yaml(text)
-    except BadRequestError:
-        return False
-    if not isinstance(parsed, dict):
-        return False
-    endpoint, version = parsed.get("controlPlaneEndpoint"), parsed.get("kubernetesVersion")
-    networking = parsed.get("networking")
-    services = networking.get("serviceSubnet") if isinstance(networking, dict) else None
-    if not (isinstance(endpoint, str) and isinstance(version, str) and isinstance(services, str)):
-        return False
-    remade: str = encode_yaml(_cluster_configuration(endpoint, version, services)).decode()
-    return bool(remade == text)
 
 
 def _cluster_configuration(endpoint: str, version: str, services: str) -> dict[str, Any]:
