@@ -8,22 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.guesses import UNKNOWN_SOURCE, GuessLimiter, source_of
-
-
-@pytest.mark.parametrize(
-    ("address", "source"),
-    [
-        pytest.param("192.0.2.7", "192.0.2.7", id="an IPv4 address is a source"),
-        pytest.param("::ffff:192.0.2.7", "192.0.2.7", id="IPv4 written as IPv6 is IPv4"),
-        pytest.param("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64", id="an IPv6 /64 is a source"),
-        pytest.param("fe80::1%eth0", "fe80::/64", id="a zone id is dropped"),
-        pytest.param("", UNKNOWN_SOURCE, id="no address shares one bucket"),
-        pytest.param("/run/mooring.sock", UNKNOWN_SOURCE, id="a path shares it"),
-    ],
-)
-def test_sources(address: str, source: str) -> None:
-    assert source_of(address) == source
+from mooring.authn.guesses import GuessLimiter
 
 
 def test_a_burst_is_answered_and_then_refused_until_one_more_would_be_heard() -> None:

@@ -3,7 +3,7 @@
 Rules kept here (the wish of the bootstrap-token seed; reference/kubernetes.md has no such limit):
 1. Only failures count, and only of who offered something. A request that proves who sends it is never slowed, whatever its
    neighbours behind the same address do: ask `failed` after the chain has refused, never before.
-2. A source is one IPv4 address or one IPv6 /64, the smallest block a site is given. IPv4 written as IPv6 is IPv4.
+2. A source is a name that the caller gives; the server names one IPv4 address or one IPv6 /64 (`mooring.server.sources`).
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the
    seconds until one more would be heard; a refused failure takes nothing from the bucket, so waiting always helps.
 4. The table is bounded: the source that failed longest ago goes first, and a forgotten source starts afresh.
@@ -14,28 +14,12 @@ Rules kept here (the wish of the bootstrap-token seed; reference/kubernetes.md h
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from dataclasses import dataclass
 
 BURST = 20  # a node with a stale token and a few retries stays below; a scan does not
 PER_SECOND = 1.0  # 10 000 guesses from one source take hours instead of seconds
 MAX_SOURCES = 16_384  # some 3 MiB at most; a flood from more sources than that only forgets the oldest
-UNKNOWN_SOURCE = "unknown"  # a peer without an IP address (Unix socket) shares one bucket
-_IPV6_SOURCE_BITS = 64
-
-
-def source_of(address: str) -> str:
-    """The source an address belongs to (rule 2). Zone ids are dropped; what is no IP address is `unknown`."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return UNKNOWN_SOURCE
-    if isinstance(ip, ipaddress.IPv4Address):
-        return str(ip)
-    if ip.ipv4_mapped is not None:
-        return str(ip.ipv4_mapped)
-    return str(ipaddress.ip_network((ip, _IPV6_SOURCE_BITS), strict=False))
 
 
 @dataclass(slots=True)

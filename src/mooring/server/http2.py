@@ -190,7 +190,7 @@ class Protocol(asyncio.Protocol):
                     pass
 
     def _asked(self, event: RequestReceived, now: float) -> None:
-        number, source = event.stream_id, self.transport.connection.source
+        number, source = event.stream_id, self.transport.connection.network
         assert number is not None
         assert event.headers is not None
         if self._is_leaving or len(self._streams) >= MAX_STREAMS or not self._shared.admit(source):
@@ -270,7 +270,7 @@ class Protocol(asyncio.Protocol):
         """Free the place of a stream that has been served and has nothing left to send."""
         if not (stream.is_served and stream.is_sent) or self._streams.pop(stream.number, None) is None:
             return
-        self._shared.dismiss(self.transport.connection.source)
+        self._shared.dismiss(self.transport.connection.network)
         if self._is_over:
             return
         if stream.unread:

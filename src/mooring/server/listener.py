@@ -21,6 +21,7 @@ from typing import Any, cast
 from OpenSSL import SSL
 
 from mooring.pki.verify import MAX_CHAIN
+from mooring.server.sources import network_of
 from mooring.server.tls import der, renew_bios
 
 HANDSHAKE_SECONDS = 10.0
@@ -59,10 +60,15 @@ class Connection:
 
     source: str
     """The peer's IP address as text."""
+    network: str = field(init=False)
+    """The source under which limits count it: its IPv4 address or IPv6 /64."""
     chain: tuple[bytes, ...] = ()
     """The certificates the peer presented and proved possession of, DER, leaf first; not verified against any CA."""
     cache: dict[str, Any] = field(default_factory=dict)
     """What authentication found out about `chain` and may keep for the life of the connection."""
+
+    def __post_init__(self) -> None:
+        self.network = network_of(self.source)
 
 
 class TlsTransport(asyncio.Transport):
@@ -140,7 +146,7 @@ class TlsProtocol(asyncio.Protocol):
         self._listener = listener
         self.loop = listener.loop
         self.context = listener.context
-        self.connection = Connection("")
+        self.connection: Connection
         self.inner: Any = None
         self._transport: TlsTransport | None = None
         self._paused = False
@@ -153,7 +159,7 @@ class TlsProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
         peer = transport.get_extra_info("peername")
-        self.connection.source = str(peer[0]) if peer else ""
+        self.connection = Connection(str(peer[0]) if peer else "")
         if not self._listener.admit(self):
             self.tcp.abort()
             return
@@ -371,7 +377,7 @@ class Listener:
 
     def admit(self, protocol: TlsProtocol) -> bool:
         """Whether one more connection fits: in all, and of its source, which may hold half of them."""
-        source = protocol.connection.source
+        source = protocol.connection.network
         held = self._by_source.get(source, 0)
         if len(self.connections) >= self.max_connections or held >= max(1, self.max_connections // 2):
             self.refused += 1
@@ -386,7 +392,7 @@ class Listener:
             return
         self.connections.remove(protocol)
         self.unsent -= protocol.waiting
-        source = protocol.connection.source
+        source = protocol.connection.network
         self._by_source[source] -= 1
         if not self._by_source[source]:
             del self._by_source[source]

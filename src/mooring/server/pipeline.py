@@ -28,7 +28,7 @@ from datetime import datetime
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import NOTHING_OFFERED, Outcome, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
-from mooring.authn.guesses import GuessLimiter, source_of
+from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import Grant, read_impersonation
 from mooring.authn.stripping import Stripping
 from mooring.authz.attributes import Attributes
@@ -239,7 +239,7 @@ class Pipeline:
         chain = judge(credentials, self._authenticators, self._views, context.received, self._audiences)
         if credentials.basic is None:
             return await self._second_stage.run(chain)
-        source = source_of(context.request.connection.source)
+        source = context.request.connection.network
         return await self._second_stage.run(chain, lambda: self._guesses.exhausted(source, self._clock.monotonic()))
 
     def _attributes(self, context: Context) -> Attributes:
@@ -305,7 +305,7 @@ class Pipeline:
         )
         context.annotations["authentication.mooring.dev/refused"] = reasons or NOTHING_OFFERED
         context.why = outcome.refusals[-1].reason if outcome.refusals else NOTHING_OFFERED
-        source = source_of(context.request.connection.source)
+        source = context.request.connection.network
         seconds = self._guesses.failed(source, self._clock.monotonic()) if outcome.refusals else 0.0
         if not seconds:
             log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or NOTHING_OFFERED)
