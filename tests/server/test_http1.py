@@ -461,3 +461,27 @@ class TestIdle:
             talk.protocol.connection_lost(None)
 
         asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        pytest.param(b"X-Remote-User: max  ", b"max", id="trailing spaces"),
+        pytest.param(b"Impersonate-User:\tmax\t \t", b"max", id="tabs on both sides"),
+        pytest.param(b"X-Remote-Group:max mustermann ", b"max mustermann", id="a space within the value is kept"),
+        pytest.param(b"X-Remote-User: \t ", b"", id="nothing but white space"),
+        pytest.param(b"X-Remote-User: max\xa0", b"max\xa0", id="a no-break space is no white space of HTTP"),
+    ],
+)
+def test_white_space_around_a_field_value_is_no_part_of_it(line: bytes, value: bytes) -> None:
+    seen: list[bytes] = []
+
+    async def look(request: Request) -> Response:
+        seen.extend(text for name, text in request.headers if name != b"host")
+        return Response(200)
+
+    async def story() -> None:
+        await Talk(look).say(b"GET / HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n")
+        assert seen == [value]
+
+    asyncio.run(story())

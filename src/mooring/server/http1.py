@@ -39,6 +39,9 @@ MAX_DISCARDED = MAX_BODY
 MAX_UNREAD = 64 << 10
 """Bytes of a body that are held before anybody reads it; then the client waits."""
 
+OWS = b" \t"
+"""Optional white space around a field value is no part of it (RFC 9112 5); httptools leaves what stands behind."""
+
 _VERSIONS = ("1.0", "1.1")
 """httptools reads others too, and would serve them as if they were these."""
 
@@ -110,7 +113,7 @@ class Protocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_headers:  # trailers are forgotten: they must not join the headers of a request being served
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.strip(OWS)))
 
     def on_headers_complete(self) -> None:
         self._without_progress = 0
