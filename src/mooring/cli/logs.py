@@ -2,6 +2,7 @@
 
 Rules kept here: one line a record on stderr. A terminal gets the time of day and colour for what needs attention; anything else
 gets RFC 3339, level and logger, ready for a log collector. No line holds a secret: what looks like one is cut out (law 9).
+Libraries log warnings, and what `LIBRARIES` allows: below that, HTTP libraries log headers and bodies, credentials among them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from mooring.cli.redaction import redacted
 
 _COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 _LEVELS = (logging.INFO, logging.DEBUG)
+LIBRARIES = {"httpx2": logging.INFO}
+"""Loggers of libraries whose records below WARNING are shown at `-vv`, with the lowest level that holds neither headers nor
+bodies. httpx2 logs method, URL and status of each request that this program makes."""
 
 
 class PlainFormatter(logging.Formatter):
@@ -44,14 +48,21 @@ class TerminalFormatter(PlainFormatter):
         return click.style(text, fg=colour) if colour else text
 
 
+class LibraryFilter(logging.Filter):
+    """Drops records below WARNING of every logger that is neither Mooring's nor in `LIBRARIES`, whatever level it has set."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING or record.name == "mooring" or record.name.startswith("mooring."):
+            return True
+        return record.levelno >= LIBRARIES.get(record.name, logging.WARNING)
+
+
 def configure(verbosity: int = 0) -> None:
-    """Log to stderr: what an operator wants to know; with `-v` what a developer does, too."""
+    """Log to stderr: what an operator wants to know; with `-v` what a developer does; with `-vv` also requests to others."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else PlainFormatter())
+    handler.addFilter(LibraryFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING if verbosity < len(_LEVELS) else logging.DEBUG)
-    logging.getLogger("httpcore2").setLevel(
-        logging.INFO
-    )  # below, it writes headers of answers: Keystone's hold a token
+    root.setLevel(logging.WARNING if verbosity < len(_LEVELS) else logging.INFO)
     logging.getLogger("mooring").setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
