@@ -16,6 +16,7 @@ from mooring.wire.codec import (
     JSON,
     MAX_BODY,
     MAX_DEPTH,
+    MAX_VALUES,
     PROTOBUF,
     YAML,
     Decoded,
@@ -123,7 +124,7 @@ _UNHANDLED = 'Example in version "v1" cannot be handled as a Example: '
             id="deep nesting",
         ),
         pytest.param(
-            b"[" * 1_000_000,
+            b"[" * MAX_VALUES,
             JSON,
             _UNRECOGNIZED + "json parse error: exceeded max depth of 100",
             id="very deep nesting",

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.errors import BadRequestError
+from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.wire import protobuf
+from mooring.wire.conform import MAX_VALUES
 from mooring.wire.metav1 import DELETE_OPTIONS, OBJECT_META, STATUS
-from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 from tests.support.shapes import EXAMPLE, objects, schemas
 
 
@@ -197,12 +198,18 @@ def test_what_cannot_be_read_is_a_bad_request(schema: Message, wire: str, why: s
     assert str(caught.value) == f"protobuf: Sample: {why}"
 
 
-@pytest.mark.parametrize("levels", [101, 100_000])
+@pytest.mark.parametrize("levels", [101, 90_000])
 def test_deep_json_inside_protobuf_is_refused(levels: int) -> None:
     raw = b'{"a":' * levels + b"1" + b"}" * levels
     wrapped = b"\x0a" + _length(len(raw)) + raw
     with pytest.raises(BadRequestError):
         protobuf.decode(b"\x0a" + _length(len(wrapped)) + wrapped, _of(Scalar.RAW))
+
+
+def _embedded(text: bytes) -> bytes:
+    """Field 1: a message whose field 1 is `text`."""
+    raw = b"\x0a" + _length(len(text)) + text
+    return b"\x0a" + _length(len(raw)) + raw
 
 
 def _length(value: int) -> bytes:
@@ -211,6 +218,35 @@ def _length(value: int) -> bytes:
         out += bytes([value & 0x7F | 0x80])
         value >>= 7
     return out + bytes([value])
+
+
+_PART = Message("io.example.v1.Part", (Field("id", 1, Scalar.STRING),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        pytest.param(ListOf(_PART), b"\x0a\x00" * (MAX_VALUES + 1), id="empty messages"),
+        pytest.param(ListOf(Scalar.STRING), b"\x0a\x00" * (MAX_VALUES + 1), id="empty texts"),
+        pytest.param(Scalar.STRING, b"\x50\x00" * (MAX_VALUES + 1), id="unknown fields"),
+        pytest.param(ListOf(Scalar.INT32), b"\x08\x01" * (MAX_VALUES + 1), id="numbers"),
+        pytest.param(ListOf(Scalar.INT32), b"\x0a" + b"\xa1\x8d\x06" + b"\x01" * (MAX_VALUES + 1), id="packed numbers"),
+        pytest.param(
+            ListOf(Scalar.RAW),
+            _embedded(b'{"a":[' + b"{}," * 6_000 + b"0]}") * 10,
+            id="values of embedded JSON",
+        ),
+    ],
+)
+def test_more_values_than_a_body_may_hold_are_refused(kind: Type, raw: bytes) -> None:
+    with pytest.raises(RequestEntityTooLargeError, match="more than 100000 values"):
+        protobuf.decode(raw, _of(kind))
+
+
+def test_commas_in_embedded_text_are_no_values() -> None:
+    held = _embedded(b'{"a":"' + b"," * 90_000 + b'"}')
+    (name,) = (field.name for field in _of(ListOf(Scalar.RAW)).fields)
+    assert len(protobuf.decode(held * 3, _of(ListOf(Scalar.RAW)))[name]) == 3
 
 
 def test_object_meta_as_client_go_writes_it() -> None:

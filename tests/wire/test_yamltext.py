@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.errors import BadRequestError
+from mooring.wire.conform import MAX_VALUES
 from mooring.wire.schema import Obj
-from mooring.wire.yamltext import MAX_VALUES, decode_yaml, encode_yaml
+from mooring.wire.yamltext import decode_yaml, encode_yaml
 from tests.support.shapes import EXAMPLE, objects
 
 
@@ -76,6 +77,16 @@ def test_an_alias_shares_nothing() -> None:
         pytest.param("[" * 101, "nested deeper than 100 levels", id="deep nesting"),
         pytest.param("[" * 1_000_000, "nested deeper than 100 levels", id="very deep nesting"),
         pytest.param(f"[{'1,' * (MAX_VALUES + 1)}]", "more than 100000 values, aliases expanded", id="many values"),
+        pytest.param(
+            f"a: &x {'t' * 100_000}\nb: [{'*x,' * 40}]",
+            "more than 3145728 characters, aliases expanded",
+            id="aliases of a long text",
+        ),
+        pytest.param(
+            f"a: &x [{'t' * 100_000}]\nb: [{'*x,' * 40}]",
+            "more than 3145728 characters, aliases expanded",
+            id="aliases of a list with a long text",
+        ),
     ],
 )
 def test_refusals(text: str, message: str) -> None:

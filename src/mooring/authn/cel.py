@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from mooring.errors import MooringError
-from mooring.wire.protobufread import fields
+from mooring.wire.protobufread import Allowance, fields
 
 CLAIMS = "claims"
 USER = "user"
@@ -154,12 +154,12 @@ def _only(message: bytes, wanted: int) -> bytes:
 
 
 def _every(message: bytes, *wanted: int) -> list[bytes]:
-    return [value for number, _, value in fields(message) if number in wanted]
+    return [value for number, _, value in fields(message, Allowance()) if number in wanted]
 
 
 def _named(expression: bytes, variable: str) -> Iterator[str]:
     """The members of `variable` that are named anywhere in a serialized Expr."""
-    for kind, _, node in fields(expression):
+    for kind, _, node in fields(expression, Allowance()):
         if kind not in _INNER:
             continue
         if kind == _SELECT and _is(_only(node, 1), variable):

@@ -2,18 +2,18 @@
 
 Rules kept here (reference/kubernetes.md 7.10, 7.12, 7.17):
 * Content-Type decides how a body is read; an empty one means JSON; an unknown one is 415 that lists what is read.
-* Bodies above 3 MiB are 413, anything that cannot be read is 400 in plain words: depth, size, UTF-8 and numbers are all checked,
-  and no input leads to RecursionError. Messages never quote the body.
-* Unknown and duplicate fields are returned with their paths; `apply_field_validation` turns them into warnings or into one
-  `strict decoding error: …`.
+* Bodies above 3 MiB and JSON of more than `MAX_VALUES` values are 413; anything that cannot be read is 400 in plain words: depth,
+  UTF-8 and numbers are all checked, and no input leads to RecursionError. Messages never quote the body.
+* The values of a JSON body are counted before anything is built of them.
+* The first unknown and duplicate fields are returned with their paths; `apply_field_validation` turns them into warnings or into
+  one `strict decoding error: …`.
 * Objects are written compactly with kind, apiVersion, metadata first, so that stored bytes can be read by their beginning.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ import msgspec
 from mooring.errors import BadRequestError, RequestEntityTooLargeError, UnsupportedMediaTypeError
 from mooring.wire import protobuf
 from mooring.wire.accept import JSON, MEDIA_TYPES, PROTOBUF, YAML, Media
-from mooring.wire.conform import MAX_DEPTH, conform, depth_exceeds
+from mooring.wire.conform import MAX_DEPTH, MAX_VALUES, conform, depth_exceeds
+from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
+from mooring.wire.jsonsize import count_values
 from mooring.wire.schema import Message, Obj
 from mooring.wire.yamltext import decode_yaml, encode_yaml
 
@@ -30,6 +32,7 @@ __all__ = [
     "JSON",
     "MAX_BODY",
     "MAX_DEPTH",
+    "MAX_VALUES",
     "PROTOBUF",
     "YAML",
     "Decoded",
@@ -46,8 +49,6 @@ __all__ = [
 
 MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request body: kube-apiserver's limit (7.17)."""
-MAX_STRICT_ERRORS = 100
-"""Unknown and duplicate fields reported of one body: the rest helps nobody and would fill headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,14 @@ def body_media(content_type: str) -> Media:
 
 
 def decode_json(body: bytes) -> tuple[Any, list[str]]:
-    """The value, and the paths of duplicate keys (the last value counts). Raises BadRequestError."""
+    """The value, and the paths of the first duplicate keys (the last value counts).
+
+    Raises BadRequestError, RequestEntityTooLargeError.
+    """
+    if count_values(body) > MAX_VALUES:
+        raise RequestEntityTooLargeError(
+            f"Request entity too large: the body has more than {MAX_VALUES} values; split it into several objects"
+        )
     try:
         value = msgspec.json.decode(body)
     except RecursionError:
@@ -94,7 +102,7 @@ def _too_deep() -> BadRequestError:
 
 
 class _Repeated(dict[str, Any]):
-    """An object that names a key more than once."""
+    """An object that names a key more than once, with the first such keys."""
 
     repeated: tuple[str, ...] = ()
 
@@ -107,13 +115,21 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) == len(pairs):
         return value
-    repeated = _Repeated(pairs)
-    repeated.repeated = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+    repeated = _Repeated(value)
+    seen: set[str] = set()
+    twice: dict[str, None] = {}
+    for key, _ in pairs:
+        if key in seen:
+            twice[key] = None
+            if len(twice) == MAX_REPORTED:
+                break
+        seen.add(key)
+    repeated.repeated = tuple(twice)
     return repeated
 
 
 def _duplicates(body: bytes) -> list[str]:
-    """Paths of keys that occur more than once in their object. `body` is known to be valid and of bounded depth."""
+    """Paths of the first keys that occur more than once in their object. `body` is known to be valid and of bounded depth."""
     found = False
 
     def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,22 +139,23 @@ def _duplicates(body: bytes) -> list[str]:
         return value
 
     value = json.loads(body, strict=False, object_pairs_hook=hook, parse_int=_number, parse_float=_number)
-    paths: list[str] = []
-    if found:
-        _collect(value, "", paths)
-    return paths
+    if not found:
+        return []
+    return [path_text(path) for path, _ in zip(_repeated_paths(value, None), range(MAX_REPORTED), strict=False)]
 
 
-def _collect(value: Any, path: str, paths: list[str]) -> None:
+def _repeated_paths(value: Any, path: FieldPath) -> Iterator[FieldPath]:
     if isinstance(value, list):
         for index, item in enumerate(value):
-            _collect(item, f"{path}[{index}]", paths)
-    elif isinstance(value, dict):
-        prefix = f"{path}." if path else ""
+            if isinstance(item, dict | list):
+                yield from _repeated_paths(item, (path, index))
+    else:
         if isinstance(value, _Repeated):
-            paths += [prefix + key for key in value.repeated]
+            for key in value.repeated:
+                yield (path, key)
         for key, item in value.items():
-            _collect(item, prefix + key, paths)
+            if isinstance(item, dict | list):
+                yield from _repeated_paths(item, (path, key))
 
 
 def decode_body(
@@ -234,7 +251,7 @@ def apply_field_validation(policy: str, unknown: Sequence[str], duplicates: Sequ
     if policy == "Ignore":
         return []
     found = [f'unknown field "{path}"' for path in unknown] + [f'duplicate field "{path}"' for path in duplicates]
-    found = found[:MAX_STRICT_ERRORS]
+    found = found[:MAX_REPORTED]
     if found and policy == "Strict":
         raise BadRequestError("strict decoding error: " + ", ".join(found))
     return found

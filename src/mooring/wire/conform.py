@@ -26,13 +26,17 @@ from typing import Any
 
 from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
+from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar, Type
 
 MAX_DEPTH = 100
 """Levels of nesting in a body. The deepest Kubernetes kind has about 30; recursion elsewhere must never run out of stack."""
+MAX_VALUES = 100_000
+"""Values in a body, aliases expanded. A Role of 8 000 rules has 64 000 and a full EndpointSlice 20 000. Each costs the server some
+microseconds and 60 bytes of memory, and 3 MiB could hold a million of them."""
 
-Check = Callable[[Any, str, str, list[str]], Any]
-"""(value, path prefix ending in "." or empty, name of the field, unknown paths found so far) → normal form of the value."""
+Check = Callable[[Any, FieldPath, str | int, list[str]], Any]
+"""(value, path above it, its name or index, unknown paths found so far) → normal form of the value."""
 
 _PLAN = "_conform_plan"
 _JSON_TYPES = {str: "string", bool: "bool", dict: "object", list: "array"}
@@ -77,7 +81,7 @@ def shown_when_missing(schema: Message) -> tuple[tuple[str, Any], ...]:
 
 
 def conform(obj: Any, schema: Message) -> list[str]:
-    """Change `obj` in place so that it fits `schema`; return the paths of the unknown fields that were dropped.
+    """Change `obj` in place so that it fits `schema`; return the paths of the first unknown fields that were dropped.
 
     `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError.
     """
@@ -85,7 +89,7 @@ def conform(obj: Any, schema: Message) -> list[str]:
     if plan is None:
         plan = schema.__dict__[_PLAN] = _message(schema, root=True)
     unknown: list[str] = []
-    plan(obj, "", "", unknown)
+    plan(obj, None, "", unknown)
     return unknown
 
 
@@ -114,8 +118,9 @@ def _go_type(kind: Type) -> str:
     return _GO_TYPES[kind]
 
 
-def _wrong(value: Any, path: str, owner: str, wanted: str) -> BadRequestError:
+def _wrong(value: Any, at: FieldPath, owner: str, wanted: str) -> BadRequestError:
     given = _JSON_TYPES.get(type(value)) or f"number {value}"
+    path = path_text(at)
     where = f"Go struct field {owner}.{path}" if path else "Go value"
     return BadRequestError(f"json: cannot unmarshal {given} into {where} of type {wanted}")
 
@@ -137,15 +142,16 @@ def _message(schema: Message, root: bool = False) -> Check:
     find = rules.get
     go_type = _go_type(schema)
 
-    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        here = None if root else (above, name)
         if type(value) is not dict:
-            raise _wrong(value, prefix + name, owner, go_type)
-        here = f"{prefix}{name}." if name else ""
+            raise _wrong(value, here, owner, go_type)
         drop = []
         for key, given in value.items():
             rule = find(key)
             if rule is None:
-                unknown.append(here + key)
+                if len(unknown) < MAX_REPORTED:
+                    unknown.append(path_text((here, key)))
                 drop.append(key)
             elif given is None:
                 drop.append(key)
@@ -198,11 +204,12 @@ def _list(kind: ListOf, owner: str) -> Check:
     item_check = _check(kind.item, owner)
     go_type = _go_type(kind)
 
-    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        here = (above, name)
         if type(value) is not list:
-            raise _wrong(value, prefix + name, owner, go_type)
+            raise _wrong(value, here, owner, go_type)
         for index, item in enumerate(value):
-            value[index] = zero(kind.item) if item is None else item_check(item, prefix, f"{name}[{index}]", unknown)
+            value[index] = zero(kind.item) if item is None else item_check(item, here, index, unknown)
         return value
 
     return check
@@ -212,10 +219,10 @@ def _map(kind: MapOf, owner: str) -> Check:
     item_check = _check(kind.value, owner)
     go_type = _go_type(kind)
 
-    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        here = (above, name)
         if type(value) is not dict:
-            raise _wrong(value, prefix + name, owner, go_type)
-        here = f"{prefix}{name}."
+            raise _wrong(value, here, owner, go_type)
         for key, item in value.items():
             value[key] = zero(kind.value) if item is None else item_check(item, here, key, unknown)
         return value
@@ -229,17 +236,17 @@ def _scalar(kind: Scalar, owner: str) -> Check:
     wanted = _GO_TYPES[kind]
     types, normal = _SCALARS[kind]
 
-    def check(value: Any, prefix: str, name: str, unknown: list[str]) -> Any:
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         if type(value) not in types:
-            raise _wrong(value, prefix + name, owner, wanted)
+            raise _wrong(value, (above, name), owner, wanted)
         if normal is None:
             return value
         try:
             return normal(value)
         except _OutOfRangeError:
-            raise _wrong(value, prefix + name, owner, wanted) from None
+            raise _wrong(value, (above, name), owner, wanted) from None
         except ValueError as error:
-            raise _bad(prefix + name, str(error)) from None
+            raise _bad(path_text((above, name)), str(error)) from None
 
     return check
 

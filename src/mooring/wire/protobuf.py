@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 from mooring.errors import BadRequestError
-from mooring.wire.protobufread import BYTES, NotReadableError, decode, expect, fields, text_of, wrapped
+from mooring.wire.protobufread import BYTES, Allowance, NotReadableError, decode, expect, fields, text_of, wrapped
 from mooring.wire.protobufwrite import encode, put_bytes, wrap
 from mooring.wire.schema import Message, Obj
 
@@ -31,18 +31,19 @@ MAGIC = b"k8s\x00"
 
 
 def decode_envelope(data: bytes) -> tuple[str, str, bytes]:
-    """(apiVersion, kind, message) of a protobuf body. Raises BadRequestError."""
+    """(apiVersion, kind, message) of a protobuf body. Raises BadRequestError, RequestEntityTooLargeError."""
+    allowance = Allowance()
     if not data.startswith(MAGIC):
         raise BadRequestError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     api_version = kind = ""
     raw = b""
     try:
-        for number, wire, value in fields(data[len(MAGIC) :]):
+        for number, wire, value in fields(data[len(MAGIC) :], allowance):
             if number not in (1, 2, 3):
                 continue
             expect(wire, BYTES)
             if number == 1:
-                for inner, inner_wire, part in fields(value):
+                for inner, inner_wire, part in fields(value, allowance):
                     if inner in (1, 2):
                         expect(inner_wire, BYTES)
                         if inner == 1:
@@ -83,18 +84,19 @@ def encode_watch_frame(event_type: str, envelope: bytes) -> bytes:
 
 
 def decode_watch_frame(frame: bytes) -> tuple[str, bytes]:
-    """(type, object body) of one whole frame. Raises BadRequestError."""
+    """(type, object body) of one whole frame. Raises BadRequestError, RequestEntityTooLargeError."""
+    allowance = Allowance()
     if len(frame) < 4 or struct.unpack(">I", frame[:4])[0] != len(frame) - 4:
         raise BadRequestError("protobuf: watch frame: unexpected end of data")
     event_type, envelope = "", b""
     try:
-        for number, wire, value in fields(frame[4:]):
+        for number, wire, value in fields(frame[4:], allowance):
             if number in (1, 2):
                 expect(wire, BYTES)
                 if number == 1:
                     event_type = text_of(value)
                 else:
-                    envelope = b"".join(wrapped(value)[-1:])
+                    envelope = b"".join(wrapped(value, allowance)[-1:])
     except NotReadableError as error:
         raise BadRequestError(f"protobuf: watch frame: {error}") from None
     return event_type, envelope

@@ -6,8 +6,9 @@ Rules kept here:
   numbers are skipped; groups, which Kubernetes never had, are refused. What lies `within` an embedded message is shown inline.
 * The result is what the same object looks like as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer
   field even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
-* Any input gives an object or BadRequestError: lengths are checked before they are used, and nesting is bounded by the
-  schema, because unknown fields are skipped and not entered.
+* Any input gives an object, BadRequestError or RequestEntityTooLargeError: lengths are checked before they are used, and nesting is
+  bounded by the schema, because unknown fields are skipped and not entered.
+* Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: two bytes can be a message.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 import msgspec
 
 from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
-from mooring.errors import BadRequestError
-from mooring.wire.conform import depth_exceeds, keeps_zero, zero
+from mooring.errors import BadRequestError, RequestEntityTooLargeError
+from mooring.wire.conform import MAX_VALUES, depth_exceeds, keeps_zero, zero
+from mooring.wire.jsonsize import count_values
 from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -31,8 +33,26 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MASK = (1 << 64) - 1
 _PLAN = "_protobuf_read_plan"  # compiled once per message, kept on the message itself
 
-_Reader = Callable[[int, Any, Any], Any]
-"""(wire type, the value on the wire, the JSON value read so far or None) → the JSON value."""
+
+class Allowance:
+    """Counts down the values that one body may still hold."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, values: int = MAX_VALUES) -> None:
+        self.left = values
+
+    def spend(self, values: int = 1) -> None:
+        """Raise RequestEntityTooLargeError when the body holds more than it may."""
+        self.left -= values
+        if self.left < 0:
+            raise RequestEntityTooLargeError(
+                f"Request entity too large: the body has more than {MAX_VALUES} values; split it into several objects"
+            )
+
+
+_Reader = Callable[[int, Any, Any, Allowance], Any]
+"""(wire type, the value on the wire, the JSON value read so far or None, what may still be read) → the JSON value."""
 
 
 class NotReadableError(ValueError):
@@ -56,10 +76,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise NotReadableError("integer overflow")
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(number, wire type, value) of every field of one message, one at a time: a body may hold a million of them."""
+def fields(data: bytes, allowance: Allowance) -> Iterator[tuple[int, int, Any]]:
+    """(number, wire type, value) of every field of one message, one at a time."""
     at, end = 0, len(data)
     while at < end:
+        allowance.spend()
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
@@ -83,14 +104,14 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
 
 
 def decode(data: bytes, schema: Message) -> Obj:
-    """The message as a JSON object. Raises BadRequestError."""
+    """The message as a JSON object. Raises BadRequestError, RequestEntityTooLargeError."""
     try:
-        return _read_message(schema, data, {})
+        return _read_message(schema, data, {}, Allowance())
     except NotReadableError as error:
         raise BadRequestError(f"protobuf: {schema.name.rsplit('.', 1)[-1]}: {error}") from None
 
 
-def _read_message(schema: Message, data: bytes, obj: Obj) -> Obj:
+def _read_message(schema: Message, data: bytes, obj: Obj, allowance: Allowance) -> Obj:
     plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_PLAN)
     if plan is None:
         plan = schema.__dict__[_PLAN] = {
@@ -99,18 +120,18 @@ def _read_message(schema: Message, data: bytes, obj: Obj) -> Obj:
             if not field.within
         } | {number: ("", _embedded_reader(inner), False) for number, inner in schema.embedded.items()}
     always = set()
-    for number, wire, value in fields(data):
+    for number, wire, value in fields(data, allowance):
         entry = plan.get(number)
         if entry is None:
             continue
         name, read, keep = entry
         if not name:
-            inlined = read(wire, value, obj)
+            inlined = read(wire, value, obj, allowance)
             obj |= inlined
             always |= inlined.keys()
             continue
         try:
-            obj[name] = read(wire, value, obj.get(name))
+            obj[name] = read(wire, value, obj.get(name), allowance)
         except NotReadableError as error:
             raise NotReadableError(f"{name}: {error}") from None
         if keep:
@@ -149,11 +170,11 @@ _NUMBERS: dict[Scalar, Callable[[int], Any]] = {
 }
 
 
-def _time(raw: bytes, micro: bool) -> str | None:
+def _time(raw: bytes, micro: bool, allowance: Allowance) -> str | None:
     if not raw:
         return None
     seconds = nanos = 0
-    for number, wire, value in fields(raw):
+    for number, wire, value in fields(raw, allowance):
         if number in (1, 2):
             expect(wire, VARINT)
             if number == 1:
@@ -169,19 +190,19 @@ def _time(raw: bytes, micro: bool) -> str | None:
     return rfc3339_micro(moment) if micro else rfc3339(moment)
 
 
-def wrapped(raw: bytes) -> list[bytes]:
+def wrapped(raw: bytes, allowance: Allowance) -> list[bytes]:
     """Every value of field 1 of a message that wraps text or bytes (Quantity, ExtraValue, FieldsV1, RawExtension)."""
     found = []
-    for number, wire, value in fields(raw):
+    for number, wire, value in fields(raw, allowance):
         if number == 1:
             expect(wire, BYTES)
             found.append(value)
     return found
 
 
-def _int_or_string(raw: bytes) -> Any:
+def _int_or_string(raw: bytes, allowance: Allowance) -> Any:
     kind, integer, text = 0, 0, ""
-    for number, wire, value in fields(raw):
+    for number, wire, value in fields(raw, allowance):
         if number in (1, 2):
             expect(wire, VARINT)
             if number == 1:
@@ -194,10 +215,11 @@ def _int_or_string(raw: bytes) -> Any:
     return text if kind == 1 else integer
 
 
-def _json_object(raw: bytes) -> Any:
-    text = b"".join(wrapped(raw)[-1:])
+def _json_object(raw: bytes, allowance: Allowance) -> Any:
+    text = b"".join(wrapped(raw, allowance)[-1:])
     if not text:
         return None
+    allowance.spend(count_values(text, allowance.left))
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -207,14 +229,14 @@ def _json_object(raw: bytes) -> Any:
     return value
 
 
-_BLOBS: dict[Scalar, Callable[[bytes], Any]] = {
-    Scalar.STRING: text_of,
-    Scalar.BYTES: lambda raw: binascii.b2a_base64(raw, newline=False).decode(),
-    Scalar.TIME: lambda raw: _time(raw, micro=False),
-    Scalar.MICRO_TIME: lambda raw: _time(raw, micro=True),
-    Scalar.QUANTITY: lambda raw: "".join(text_of(item) for item in wrapped(raw)[-1:]) or "0",
+_BLOBS: dict[Scalar, Callable[[bytes, Allowance], Any]] = {
+    Scalar.STRING: lambda raw, allowance: text_of(raw),
+    Scalar.BYTES: lambda raw, allowance: binascii.b2a_base64(raw, newline=False).decode(),
+    Scalar.TIME: lambda raw, allowance: _time(raw, False, allowance),
+    Scalar.MICRO_TIME: lambda raw, allowance: _time(raw, True, allowance),
+    Scalar.QUANTITY: lambda raw, allowance: "".join(text_of(item) for item in wrapped(raw, allowance)[-1:]) or "0",
     Scalar.INT_OR_STRING: _int_or_string,
-    Scalar.STRING_LIST: lambda raw: [text_of(item) for item in wrapped(raw)],
+    Scalar.STRING_LIST: lambda raw, allowance: [text_of(item) for item in wrapped(raw, allowance)],
     Scalar.FIELDS_V1: _json_object,
     Scalar.RAW: _json_object,
 }
@@ -231,9 +253,9 @@ def _reader(kind: Type) -> _Reader:
 
 
 def _message_reader(schema: Message) -> _Reader:
-    def read(wire: int, value: Any, previous: Any) -> Any:
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
         expect(wire, BYTES)
-        return _read_message(schema, value, previous or {})
+        return _read_message(schema, value, previous or {}, allowance)
 
     return read
 
@@ -241,26 +263,28 @@ def _message_reader(schema: Message) -> _Reader:
 def _embedded_reader(schema: Message) -> _Reader:
     """Reads what JSON shows inline: the value so far is the object around it."""
 
-    def read(wire: int, value: Any, previous: Any) -> Any:
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
         expect(wire, BYTES)
-        return _read_message(schema, value, {name: previous[name] for name in schema.by_name if name in previous})
+        before = {name: previous[name] for name in schema.by_name if name in previous}
+        return _read_message(schema, value, before, allowance)
 
     return read
 
 
 def _scalar_reader(kind: Scalar) -> _Reader:
-    wanted: int
-    convert: Callable[[Any], Any]
-    if kind is Scalar.DOUBLE:
-        wanted, convert = FIXED64, _double
-    elif kind in _NUMBERS:
-        wanted, convert = VARINT, _NUMBERS[kind]
-    else:
-        wanted, convert = BYTES, _BLOBS[kind]
+    if kind in _BLOBS:
+        convert = _BLOBS[kind]
 
-    def read(wire: int, value: Any, previous: Any) -> Any:
+        def read_blob(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+            expect(wire, BYTES)
+            return convert(value, allowance)
+
+        return read_blob
+    wanted, number = (FIXED64, _double) if kind is Scalar.DOUBLE else (VARINT, _NUMBERS[kind])
+
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
         expect(wire, wanted)
-        return convert(value)
+        return number(value)
 
     return read
 
@@ -269,12 +293,14 @@ def _list_reader(kind: ListOf) -> _Reader:
     item = _reader(kind.item)
     packed = _unpack(kind.item)
 
-    def read(wire: int, value: Any, previous: Any) -> Any:
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
         items: list[Any] = previous or []
         if packed is not None and wire == BYTES:
-            items += [item(wanted, part, None) for wanted, part in packed(value)]
+            parts = packed(value)
+            allowance.spend(len(parts))
+            items += [item(wanted, part, None, allowance) for wanted, part in parts]
         else:
-            items.append(item(wire, value, None))
+            items.append(item(wire, value, None, allowance))
         return items
 
     return read
@@ -304,16 +330,16 @@ def _varints(data: bytes) -> list[tuple[int, Any]]:
 def _map_reader(kind: MapOf) -> _Reader:
     item = _reader(kind.value)
 
-    def read(wire: int, value: Any, previous: Any) -> Any:
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
         expect(wire, BYTES)
         entries: Obj = previous or {}
         key, held = "", zero(kind.value)
-        for number, inner, part in fields(value):
+        for number, inner, part in fields(value, allowance):
             if number == 1:
                 expect(inner, BYTES)
                 key = text_of(part)
             elif number == 2:
-                held = item(inner, part, held)
+                held = item(inner, part, held, allowance)
         entries[key] = held
         return entries
 

@@ -3,9 +3,9 @@
 Rules kept here:
 * One document; only JSON's types come out. Tags other than YAML's own core are refused: nothing is constructed.
 * A timestamp stays text, and keys become text (`1:` is "1"), as in sigs.k8s.io/yaml.
-* Aliases are expanded as copies within a budget of values, so that a "billion laughs" document is refused and not expanded; nesting
-  is capped; the parser's events are read in a loop, so that no input can exhaust the stack.
-* Duplicate keys keep the last value and are reported with their path.
+* Aliases are expanded as copies within a budget of values and characters, so that a "billion laughs" document is refused and not
+  expanded; nesting is capped; the parser's events are read in a loop, so that no input can exhaust the stack.
+* Duplicate keys keep the last value. The first ones are reported with their path.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 import yaml
 
 from mooring.errors import BadRequestError
-from mooring.wire.conform import MAX_DEPTH
+from mooring.wire.conform import MAX_DEPTH, MAX_VALUES
+from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
 from mooring.wire.schema import Obj
 
-MAX_VALUES = 100_000
-"""Values in one document, aliases expanded: far above any manifest, far below what would hold up the server."""
+MAX_CHARACTERS = 3 * 1024 * 1024
+"""Characters of all texts of one document, aliases expanded: as many as the largest body has without aliases."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
@@ -77,13 +78,12 @@ def _key(value: Any) -> str:
 
 
 class _Frame:
-    """A list or object being read, with the number of values it holds so far."""
+    """A list or object being read, with the values and characters read before it."""
 
-    def __init__(self, value: Any, anchor: str | None, path: str, size_before: int) -> None:
+    def __init__(self, value: Any, anchor: str | None, before: tuple[int, int]) -> None:
         self.value = value
         self.anchor = anchor
-        self.path = path
-        self.size_before = size_before
+        self.before = before
         self.key: str | None = None
 
 
@@ -92,9 +92,11 @@ class _Reader:
 
     def __init__(self) -> None:
         self.stack: list[_Frame] = []
-        self.anchors: dict[str, tuple[Any, int]] = {}
+        self.anchors: dict[str, tuple[Any, int, int]] = {}
+        """Values by anchor, each with the number of values and characters in it."""
         self.duplicates: list[str] = []
-        self.size = 0
+        self.values = 0
+        self.characters = 0
         self.result: Any = None
 
     def read(self, text: str) -> None:
@@ -106,10 +108,11 @@ class _Reader:
                     if documents > 1:
                         raise _bad("one document is expected")
                 case yaml.ScalarEvent():
-                    self._grow(1)
+                    size = len(event.value)
+                    self._grow(1, size)
                     value = _scalar(event)
                     if event.anchor:
-                        self.anchors[event.anchor] = (value, 1)
+                        self.anchors[event.anchor] = (value, 1, size)
                     self._add(value)
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     self._open(event)
@@ -118,41 +121,43 @@ class _Reader:
                 case yaml.AliasEvent():
                     self._alias(event.anchor)
 
-    def _grow(self, values: int) -> None:
-        self.size += values
-        if self.size > MAX_VALUES:
+    def _grow(self, values: int, characters: int) -> None:
+        self.values += values
+        self.characters += characters
+        if self.values > MAX_VALUES:
             raise _bad(f"more than {MAX_VALUES} values, aliases expanded")
+        if self.characters > MAX_CHARACTERS:
+            raise _bad(f"more than {MAX_CHARACTERS} characters, aliases expanded")
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         if event.tag is not None and event.tag not in _TAGS:
             raise _bad("tags are not supported")
         if len(self.stack) >= MAX_DEPTH:
             raise _bad(f"nested deeper than {MAX_DEPTH} levels")
-        size_before = self.size
-        self._grow(1)
+        before = (self.values, self.characters)
+        self._grow(1, 0)
         value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self.stack.append(_Frame(value, event.anchor, self._path(), size_before))
+        self.stack.append(_Frame(value, event.anchor, before))
 
     def _close(self) -> None:
         frame = self.stack.pop()
         if frame.anchor:
-            self.anchors[frame.anchor] = (frame.value, self.size - frame.size_before)
+            values, characters = frame.before
+            self.anchors[frame.anchor] = (frame.value, self.values - values, self.characters - characters)
         self._add(frame.value)
 
     def _alias(self, anchor: str | None) -> None:
         if anchor is None or anchor not in self.anchors:
             raise _bad("an alias names no earlier value")
-        value, size = self.anchors[anchor]
-        self._grow(size)
+        value, values, characters = self.anchors[anchor]
+        self._grow(values, characters)
         self._add(copy.deepcopy(value))
 
     def _path(self) -> str:
-        if not self.stack:
-            return ""
-        frame = self.stack[-1]
-        if isinstance(frame.value, list):
-            return f"{frame.path}[{len(frame.value)}]"
-        return f"{frame.path}.{frame.key}".lstrip(".")
+        path: FieldPath = None
+        for frame in self.stack:
+            path = (path, len(frame.value) if isinstance(frame.value, list) else frame.key or "")
+        return path_text(path)
 
     def _add(self, value: Any) -> None:
         if not self.stack:
@@ -163,7 +168,7 @@ class _Reader:
             frame.value.append(value)
         elif frame.key is None:
             frame.key = _key(value)
-            if frame.key in frame.value:
+            if frame.key in frame.value and len(self.duplicates) < MAX_REPORTED:
                 self.duplicates.append(self._path())
         else:
             if frame.key == "<<":
@@ -190,7 +195,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 
 def decode_yaml(text: str) -> tuple[Any, list[str]]:
-    """The document as a JSON value, and the paths of duplicate keys. Raises BadRequestError."""
+    """The document as a JSON value, and the paths of the first duplicate keys. Raises BadRequestError."""
     reader = _Reader()
     try:
         reader.read(text)
