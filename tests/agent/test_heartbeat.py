@@ -24,7 +24,7 @@ from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
 
 INFO = {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": "v0"}
-MACHINE = Machine("m1", "192.0.2.7", INFO)
+MACHINE = Machine("m1", "192.0.2.7", INFO, {"cpu": "4", "pods": "110"})
 
 
 class Cluster:
@@ -37,6 +37,7 @@ class Cluster:
         self.gone: ApiError = NotFoundError("not found")
         self.calls: list[str] = []
         self.versions = 0
+        self.version = "v1.36.2+mooring-0"
 
     def _called(self, what: str) -> None:
         self.calls.append(what)
@@ -55,6 +56,10 @@ class Cluster:
             raise NotFoundError("not found")
         return self.objects[plural, name]
 
+    async def get_path(self, path: str) -> Obj:
+        self._called(f"get {path}")
+        return {"gitVersion": self.version}
+
     async def create(self, plural: str, obj: Obj) -> Obj:
         self._called(f"create {plural}")
         if (plural, obj["metadata"]["name"]) in self.objects:
@@ -72,13 +77,21 @@ class Cluster:
 
     async def patch(self, plural: str, name: str, patch: Obj, **options: Any) -> Obj:
         self._called(f"patch {plural}/{options.get('subresource', '')}")
-        return self._kept(plural, await self.get(plural, name) | patch)
+        old = self.objects[plural, name]
+        if patch["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
+            raise ConflictError("stale")
+        metadata = old["metadata"] | patch["metadata"]
+        status = (old.get("status") or {}) | (patch.get("status") or {})
+        return self._kept(plural, old | {"metadata": metadata, "status": status})
 
 
-def beating(scenario: Any) -> None:
+def beating(scenario: Any, *stored: tuple[str, Obj], version: str = "v1.36.2+mooring-0") -> None:
     async def run() -> None:
         clock = ManualClock()
         cluster = Cluster(clock)
+        cluster.version = version
+        for plural, obj in stored:
+            cluster._kept(plural, obj)
         heartbeat = Heartbeat(cast(ClusterClient, cluster), MACHINE)
         task = asyncio.create_task(heartbeat.run())
         await settle()
@@ -119,6 +132,7 @@ def test_it_beats_every_ten_seconds_and_refreshes_the_status_every_five_minutes(
         assert heartbeat.renewals == 32
         assert cluster.calls.count("patch nodes/status") == 1
         assert cluster.calls.count("get leases") == 1 + 31  # 31 of them are this double's own look at the version
+        assert cluster.calls.count("get /version") == 2
 
     beating(scenario)
 
@@ -188,6 +202,78 @@ def test_a_condition_that_did_not_change_keeps_its_transition_time() -> None:
     assert (second["type"], second["status"], second["reason"]) == ("Ready", "True", "KubeletReady")
     assert second["lastTransitionTime"] == "2026-01-02T03:04:05Z"
     assert second["lastHeartbeatTime"] == "2026-01-02T03:05:05Z"
+
+
+def kubelet_node(reported: str) -> Obj:
+    """The Node m1 as a kubelet reported it."""
+    ready = {"type": "Ready", "status": "True", "message": "kubelet is posting ready status"}
+    return {
+        "metadata": {"name": "m1"},
+        "status": {
+            "nodeInfo": {"kubeletVersion": "v1.36.2"},
+            "conditions": [ready | {"lastHeartbeatTime": reported, "lastTransitionTime": reported}],
+        },
+    }
+
+
+def test_a_node_that_a_kubelet_keeps_fresh_is_left_alone_until_the_kubelet_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mooring.agent")
+
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        before = cluster.objects["nodes", "m1"]
+        await clock.advance(300)
+        assert cluster.objects == {("nodes", "m1"): before}
+        assert caplog.messages == [
+            "no heartbeat while another program gives it: the Node m1 is kept by kubelet v1.36.2 and is left as it is"
+        ]
+        await clock.advance(60)
+        assert heartbeat.renewals == 1
+        assert caplog.messages[-1] == "heartbeat is back"
+
+    beating(scenario, ("nodes", kubelet_node("2026-01-02T03:04:00Z")))
+
+
+def test_an_agent_beside_which_a_kubelet_starts_stops_renewing_the_lease() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        assert heartbeat.renewals == 1
+        node = cluster.objects["nodes", "m1"]
+        cluster._kept("nodes", node | {"status": kubelet_node("2026-01-02T03:04:05Z")["status"]})
+        cluster._kept("leases", cluster.objects["leases", "m1"])
+        kept = dict(cluster.objects)
+        await clock.advance(30)
+        assert heartbeat.renewals == 1
+        assert cluster.objects == kept
+
+    beating(scenario)
+
+
+def test_a_lease_that_is_renewed_keeps_a_node_whose_status_is_old() -> None:
+    lease = {
+        "metadata": {"name": "m1", "namespace": "kube-node-lease"},
+        "spec": {"renewTime": "2026-01-02T03:04:00.000000Z", "leaseDurationSeconds": 40},
+    }
+
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        assert heartbeat.renewals == 0
+        await clock.advance(60)  # the Lease has expired by now
+        assert heartbeat.renewals == 1
+
+    beating(scenario, ("nodes", kubelet_node("2026-01-01T00:00:00Z")), ("leases", lease))
+
+
+def test_the_node_is_not_ready_and_tainted_where_the_server_is_no_mooring() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        node = cluster.objects["nodes", "m1"]
+        assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+        assert [(one["type"], one["status"], one["reason"]) for one in node["status"]["conditions"]] == [
+            ("Ready", "False", "KubeletMissing")
+        ]
+        assert node["status"]["allocatable"] == node["status"]["capacity"] == {"cpu": "4", "pods": "0"}
+        assert heartbeat.renewals == 1
+
+    beating(scenario, version="v1.36.2")
 
 
 AGENT = """

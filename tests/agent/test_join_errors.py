@@ -26,6 +26,7 @@ from mooring.trust.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapTo
 from mooring.wire.schema import Obj
 from tests.support import peer
 from tests.support.liveserver import LiveServer
+from tests.support.manualclock import HurriedClock
 from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, Pair, ThrowawayCA
 
@@ -42,7 +43,7 @@ def plan(endpoint: str, token: BootstrapToken = TOKEN, pin: str = PIN, name: str
 def why(wanted: JoinPlan, root: Path, timeout: float = 30.0) -> str:
     options = JoinOptions(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
     with pytest.raises(JoinError) as caught:
-        asyncio.run(join(wanted, options))
+        asyncio.run(join(wanted, options, HurriedClock()))
     message = str(caught.value)
     secret = wanted.tls_token.secret.reveal().decode() if wanted.tls_token else TOKEN.reveal()
     assert secret not in message

@@ -60,20 +60,6 @@ def options(root: Path, timeout: float = 30.0) -> JoinOptions:
     return JoinOptions(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
 
 
-@pytest.fixture(scope="session")
-def asking(live_server: LiveServer) -> LiveServer:
-    """A server where a group may ask for certificates that nobody approves by itself."""
-    binding = {
-        "kind": "ClusterRoleBinding",
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "metadata": {"name": "test:manual"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers:manual"}],
-    }
-    live_server.run(lambda client: client.create("clusterrolebindings", binding))
-    return live_server
-
-
 def decided(server: LiveServer, name: str, kind: str, message: str = "") -> None:
     async def decide(client: ClusterClient) -> Obj:
         obj = await client.get(request.PLURAL, name)
@@ -124,6 +110,7 @@ def test_a_denied_request_is_told_with_its_reason_and_joining_again_asks_anew(
         f"join failed at step wait: the request {name} was denied (Tested: not this machine)"
     )
     assert NodeState(tmp_path).read_pending_key() is None
+    assert not NodeState(tmp_path).bootstrap.exists()
     failure(wanted, options(tmp_path, 0.1))
     assert pending(tmp_path, "denied").name != name
 

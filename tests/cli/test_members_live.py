@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
+from mooring.agent.join import Joined, JoinOptions
+from mooring.agent.request import node_request
+from mooring.agent.state import NodeState
+from mooring.agent.steps import Progress, Report
+from mooring.trust.joininput import JoinPlan
 from mooring.trust.pins import pins_of
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.liveserver import LiveServer, live_server
@@ -234,3 +240,40 @@ def test_an_interrupted_join_ends_quietly_with_130(tmp_path: Path) -> None:
         assert join.process.wait(WAIT) == 130
         assert join.err.read_text().strip() == ""
         assert SECRET not in join.out.read_text()
+
+
+def test_an_interrupted_wait_names_the_request_and_how_to_go_on(asking: LiveServer, tmp_path: Path) -> None:
+    token = asking.create_token(groups=("system:bootstrappers:manual",)).reveal()
+    flags = (
+        asking.endpoint, "--token", token, "--discovery-token-ca-cert-hash", asking.pin, "--root", str(tmp_path / "node"),
+        "--node-name", "interrupted",
+    )  # fmt: skip
+    state = NodeState(tmp_path / "node")
+    with running(tmp_path / "join", "join", *flags) as join:
+        join.until("is not approved yet; approve it with `mooring csr approve node-csr-")
+        join.process.send_signal(signal.SIGINT)
+        assert join.process.wait(WAIT) == 130
+    out = join.out.read_text()
+    key = state.read_pending_key()
+    assert key is not None
+    name = node_request(key, "interrupted").name
+    assert (
+        f"interrupted; the request {name} is still pending: approve it with `mooring csr approve {name}` or "
+        f"`kubectl certificate approve {name}`, then join again: it goes on with the same request" in out
+    )
+    assert state.bootstrap.exists()
+    assert process("csr", "approve", name, "--kubeconfig", str(asking.kubeconfig)).code == 0
+    assert process("join", *flags).code == 0
+    assert not state.bootstrap.exists()
+
+
+def test_an_interrupted_join_prints_its_document(monkeypatch: pytest.MonkeyPatch, mooring: CommandLine) -> None:
+    async def interrupted(plan: JoinPlan, options: JoinOptions, *, report: Report) -> Joined:
+        report(Progress("wait", "interrupted; the request x is still pending"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mooring.cli.join.join_cluster", interrupted)
+    pin = "sha256:" + "0" * 64
+    outcome = mooring("join", "h:1", "--token", TOKEN, "--discovery-token-ca-cert-hash", pin, "-o", "json")
+    assert outcome.code == 130
+    assert json.loads(outcome.out)["error"] == {"step": "wait", "message": "interrupted"}

@@ -211,3 +211,17 @@ def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer
     server = start_server(tmp_path_factory.mktemp("live") / "data")
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def asking(live_server: LiveServer) -> LiveServer:
+    """A server where a group may ask for certificates that nobody approves by itself."""
+    binding = {
+        "kind": "ClusterRoleBinding",
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": "test:manual"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers:manual"}],
+    }
+    live_server.run(lambda client: client.create("clusterrolebindings", binding))
+    return live_server

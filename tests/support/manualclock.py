@@ -10,7 +10,11 @@ import asyncio
 import heapq
 from datetime import UTC, datetime, timedelta
 
+from mooring.clock import SystemClock
+
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LONGEST_PAUSE = 5.0
+"""Seconds: the longest pause between two tries of one request."""
 
 
 class ManualClock:
@@ -54,6 +58,23 @@ class ManualClock:
                 await settle()
         self._elapsed = target
         await settle()
+
+
+class HurriedClock(SystemClock):
+    """Time of a client whose pauses between tries are skipped, and counted all the same. Longer waits are real."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._skipped
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > LONGEST_PAUSE:
+            await super().sleep(seconds)
+            return
+        self._skipped += seconds
+        await asyncio.sleep(0)
 
 
 async def settle(turns: int = 20) -> None:

@@ -11,6 +11,7 @@ import logging
 import signal
 from collections.abc import Callable
 
+from mooring.agent import registration
 from mooring.agent.heartbeat import Heartbeat, beat_until
 from mooring.agent.join import Joined, JoinOptions, join, machine_of, node_client
 from mooring.agent.state import NodeState
@@ -52,8 +53,12 @@ async def run(
             return
         on_member(joined)
         log.info("member %s of %s", joined.node_name, joined.cluster.server)
+        if options.register_node == registration.NONE:
+            log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
+            await stopping.wait()
+            return
         async with node_client(joined, clock) as client:
-            await beat_until(stopping, Heartbeat(client, machine_of(joined)))
+            await beat_until(stopping, Heartbeat(client, machine_of(joined), options.register_node))
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -4,6 +4,8 @@ Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`
 * The Lease is named after the node, renewed every 10 s, lasts 40 s, and is owned by the Node, so that it goes with it.
 * The Node's status is refreshed every 5 minutes; a Node or Lease that somebody deleted is made again, both at once when the
   Lease went with its Node.
+* While another program keeps the Node fresh, neither Node nor Lease is written; the Node is looked at again every minute. A Lease
+  that another program renewed is the sign to look at the Node at once.
 * A server that is away is asked again after 0.2 s doubled up to 7 s (kubelet's back-off); nothing is lost, as a renewal is a
   state, not an event. Every failure is told once, and so is the recovery.
 """
@@ -12,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import NoReturn
 
-from mooring.agent import node
+from mooring.agent import node, registration
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339_micro
 from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
@@ -22,61 +25,68 @@ from mooring.wire.schema import Obj
 
 log = logging.getLogger("mooring.agent")
 
-NAMESPACE = "kube-node-lease"
 RENEW_SECONDS = 10.0
 LEASE_SECONDS = 40
 STATUS_SECONDS = 300.0
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 7.0
+KEPT_SECONDS = 60.0
+"""A kubelet that is restarted is back within this time."""
 
 
 class Heartbeat:
     """Keeps one member's Lease and Node fresh."""
 
-    def __init__(self, client: ClusterClient, machine: node.Machine) -> None:
+    def __init__(self, client: ClusterClient, machine: node.Machine, register_node: str = "") -> None:
         self._client = client
         self._machine = machine
+        self._register_node = register_node
         self._lease: Obj | None = None
         self._node: Obj | None = None
+        self._refreshed = -STATUS_SECONDS
         self.renewals = 0
 
     async def run(self) -> NoReturn:
         """Beat until cancelled."""
         clock = self._client.clock
-        refreshed = -STATUS_SECONDS
         pause = FIRST_PAUSE
+        kept = False
         while True:
             try:
-                if clock.monotonic() - refreshed >= STATUS_SECONDS or self._node is None:
+                if clock.monotonic() - self._refreshed >= STATUS_SECONDS or self._node is None:
                     await self.refresh()
-                    refreshed = clock.monotonic()
                 await self.renew()
+            except registration.NodeKeptError as error:
+                if not kept:
+                    log.warning("no heartbeat while another program gives it: %s", error)
+                kept, self._node, self._lease = True, None, None
+                await clock.sleep(KEPT_SECONDS)
+                continue
             except MooringError as error:
                 if pause == FIRST_PAUSE:
                     log.warning("no heartbeat: %s; trying again", error)
                 await clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
-            if pause != FIRST_PAUSE:
+            if kept or pause != FIRST_PAUSE:
                 log.info("heartbeat is back")
-                pause = FIRST_PAUSE
+                kept, pause = False, FIRST_PAUSE
             await clock.sleep(RENEW_SECONDS)
 
     async def refresh(self) -> None:
-        """Bring the Node up to date; make it if it is not there. Raises ApiError, PeerError."""
-        try:
-            if self._node is None:
-                raise NotFoundError("not registered by this process yet")
-            self._node = await node.refresh(self._client, self._machine, self._node)
-        except NotFoundError:
-            self._node = await node.register(self._client, self._machine)
+        """Bring the Node up to date; make it if it is not there. Raises NodeKeptError, ApiError, PeerError."""
+        kind = await registration.choose(self._client, self._register_node)
+        machine = replace(self._machine, ready=kind == registration.READY)
+        self._node = await node.register(self._client, machine, first=self._lease is None)
+        self._refreshed = self._client.clock.monotonic()
 
     async def renew(self) -> None:
-        """Renew the Lease; make it if it is not there. Raises ApiError, PeerError."""
+        """Renew the Lease; make it if it is not there. Raises NodeKeptError, ApiError, PeerError."""
         try:
             self._lease = await self._written()
         except (ConflictError, NotFoundError, AlreadyExistsError):
-            self._lease = None  # changed or deleted by somebody: read it anew
+            self._lease = None  # changed or deleted by another program: read it anew, if the Node is still ours
+            await self.refresh()
             self._lease = await self._written()
         self.renewals += 1
 
@@ -84,11 +94,9 @@ class Heartbeat:
         name = self._machine.name
         if self._lease is None:
             try:
-                self._lease = await self._client.get("leases", name, NAMESPACE)
+                self._lease = await self._client.get("leases", name, node.LEASES)
             except NotFoundError:
-                if self.renewals:
-                    await self.refresh()  # it may have gone with its Node: a new one owned by the old Node would go too
-                return await self._client.create("leases", self._wanted({"name": name, "namespace": NAMESPACE}))
+                return await self._client.create("leases", self._wanted({"name": name, "namespace": node.LEASES}))
         return await self._client.update("leases", self._wanted(self._lease["metadata"]))
 
     def _wanted(self, metadata: Obj) -> Obj:

@@ -3,36 +3,40 @@
 Rules kept here (reference/kubernetes.md 2.2-2.6, 4.2-4.5; the steps in prose and in `steps.STEPS`):
 1. existing: a valid certificate of the pinned cluster makes this a member already; nothing is asked then but the Node refreshed.
 2. discovery: find the cluster and trust it (`mooring.trust.discovery`), else nothing else happens.
-3. name: a Ready Node of our name that is not us is somebody else; it is refused before anything is written.
+3. name: a Node of our name that is Ready or fresh is another machine's; the join ends before anything is written.
 4. bootstrap, key: the token's kubeconfig is written; the key is taken up from a former run, or made; on disk before it is used.
 5. request: with the token, or the discovery document's credentials where that was allowed.
 6. wait: until it is approved and signed. Denied or Failed gives the key up, so that joining again asks anew.
+   401 and 403 are final after a minute: an API server that restarts refuses good credentials until its caches are filled.
 7. certificate: it must be for our key, name and group, valid now, and issued by the cluster's CA.
 8. files: certificate, ca.crt, kubelet.conf; then the token's kubeconfig and the pending key go.
-9. node: the Node object, by the node itself.
-Running it again at any point goes on where it stopped. A dry run performs discovery and tells the rest.
+9. node: the Node object, by the node itself, as `mooring.agent.registration` decides. Another program's Node is left alone.
+A join that was denied or refused removes the token's kubeconfig. Any other goes on where it stopped, when it runs again.
+A dry run performs discovery and tells the rest.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.agent import node, request, steps
+from mooring.agent import node, registration, request, steps
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Report, Steps, patiently
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
 from mooring.client.transport import drive
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError, UnauthorizedError
+from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki import names, pem
 from mooring.pki.errors import PeerCertificateError, PkiError
@@ -58,6 +62,16 @@ from mooring.wire.schema import Obj
 
 CERTIFICATE_TIMEOUT = 300.0
 """kubeadm's `timeouts.tlsBootstrap`."""
+NAME_REFUSED_SECONDS = 2.0
+"""How long a 403 to the look at the name is taken for a server that restarts. Discovery has just shown that it answers."""
+_NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
+_NAME_PASSING = tuple(error for error in steps.PASSING if error is not ForbiddenError)
+
+T = TypeVar("T")
+
+
+class RefusedError(PeerError):
+    """The server rejects the bootstrap credentials, and has done so for as long as a restart may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +82,8 @@ class JoinOptions:
     dry_run: bool = False
     polling: Polling = field(default_factory=Polling)
     certificate_timeout: float = CERTIFICATE_TIMEOUT
+    register_node: str = ""
+    """One of `registration.CHOICES`; empty for the default of the server that answers."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 
 
@@ -129,9 +145,10 @@ class _Join:
         if self.options.dry_run:
             return self._planned(cluster, trusted)
         async with ClusterClient(cluster, self._bootstrap_user(trusted), self.clock) as client:
-            await self._check_name(client)
-            self._write_bootstrap(cluster)
-            pair, name = await self._certificate(client, cluster)
+            with self._dropping_bootstrap():
+                await self._check_name(client)
+                self._write_bootstrap(cluster)
+                pair, name = await self._certificate(client, cluster)
         self._write(cluster, pair)
         return await self._register(Joined(self.plan.node_name, cluster, self.state, pair, name, trusted.warnings))
 
@@ -241,19 +258,44 @@ class _Join:
         name = self.plan.node_name
         with self.steps.step(steps.NAME) as said, _asking_as(self.plan):
             try:
-                existing = await patiently(self.clock, lambda: client.get("nodes", name))
+                existing = await self._patiently(lambda: self._named(client, name), _NAME_PASSING)
             except NotFoundError:
                 said.append(f"the name {name} is free")
                 return
             except ForbiddenError:
                 said.append("the server does not tell which names are taken")
                 return
-            if node.is_ready(existing) and self.state.read_pair() is None:
+            if node.is_in_use(existing, self.clock.now()) and self.state.read_pair() is None:
+                ready = registration.ready_condition(existing).get("status") == "True"
+                found = "Ready node" if ready else "node in use"
                 raise PeerError(
-                    f'the cluster has a Ready node of the name "{name}"; choose another with --node-name, '
+                    f'the cluster has a {found} of the name "{name}"; choose another with --node-name, '
                     f"or if that machine is gone, delete it with `kubectl delete node {name}`"
                 )
             said.append(f"the node {name} is there and not in use")
+
+    async def _named(self, client: ClusterClient, name: str) -> Obj:
+        """Return the Node. A lasting 403 is a common answer: only kubeadm lets tokens read Nodes."""
+        refused = (ForbiddenError,)
+        return await patiently(self.clock, lambda: client.get("nodes", name), NAME_REFUSED_SECONDS, passing=refused)
+
+    async def _patiently(
+        self, call: Callable[[], Awaitable[T]], passing: tuple[type[MooringError], ...] = steps.PASSING
+    ) -> T:
+        def tell(error: MooringError) -> None:
+            self.steps.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
+
+        return await patiently(self.clock, call, passing=passing, on_trouble=tell)
+
+    @contextmanager
+    def _dropping_bootstrap(self) -> Iterator[None]:
+        """Remove the token's kubeconfig when the join is denied or refused: going on needs another token or request."""
+        try:
+            yield
+        except JoinError as error:
+            if isinstance(error.__cause__, request.RequestEndedError | RefusedError):
+                self.state.drop_bootstrap()
+            raise
 
     async def _certificate(self, client: ClusterClient, cluster: Cluster) -> tuple[Pair, str]:
         key = self._key(fresh=False)
@@ -267,11 +309,23 @@ class _Join:
                 made = request.node_request(key, self.plan.node_name)
                 obj, there = await self._asked(client, made, key)
             said.append(f"{'taken up' if there else 'made'} {made.name}, key sha256:{public_key_fingerprint(key)}")
-        with self.steps.step(steps.WAIT) as said:
+        with self.steps.step(steps.WAIT) as said, _asking_as(self.plan):
             try:
-                issued = await request.wait(client, obj, self.options.certificate_timeout)
+                issued = await request.wait(
+                    client,
+                    obj,
+                    self.options.certificate_timeout,
+                    lambda message, new: self.steps.say(message, kept=new),
+                )
             except request.RequestEndedError:
                 self.state.drop_pending_key()
+                raise
+            except asyncio.CancelledError:
+                self.steps.say(
+                    f"interrupted; the request {made.name} is still pending: approve it with "
+                    f"{request.how_to_approve(made.name)}, then join again: it goes on with the same request",
+                    kept=True,
+                )
                 raise
             said.append("approved and signed")
         with self.steps.step(steps.CERTIFICATE) as said:
@@ -280,7 +334,7 @@ class _Join:
         return pair, made.name
 
     async def _asked(self, client: ClusterClient, made: request.NodeRequest, key: PrivateKey) -> tuple[Obj, bool]:
-        return await patiently(self.clock, lambda: request.ask(client, made, key, self.clock.now()))
+        return await self._patiently(lambda: request.ask(client, made, key, self.clock.now()))
 
     def _key(self, fresh: bool) -> PrivateKey:
         if fresh:
@@ -339,12 +393,25 @@ class _Join:
             said.append(f"{self.state.current}, {self.state.kubeconfig}, {self.state.ca}")
 
     async def _register(self, joined: Joined) -> Joined:
-        with self.steps.step(steps.NODE) as said:
-            machine = machine_of(joined)
+        with self.steps.step(steps.NODE) as said, _registering(self.user):
             async with node_client(joined, self.clock) as client:
-                await patiently(self.clock, lambda: node.register(client, machine))
-            said.append(f"{machine.name} is registered and Ready")
+                kind = await self._patiently(lambda: registration.choose(client, self.options.register_node))
+                if kind == registration.NONE:
+                    said.append(f"{joined.node_name} is not registered, as --register-node=none says")
+                    return joined
+                machine = machine_of(joined, ready=kind == registration.READY)
+                try:
+                    await self._patiently(lambda: node.register(client, machine))
+                except registration.NodeKeptError as error:
+                    said.append(str(error))
+                    return joined
+            said.append(f"{machine.name} is registered {'and Ready' if machine.ready else _NOT_READY}")
         return joined
+
+    def _planned_node(self) -> tuple[tuple[str, str], ...]:
+        if self.options.register_node == registration.NONE:
+            return ()
+        return ((steps.NODE, f"register the node {self.plan.node_name}"),)
 
     def _planned(self, cluster: Cluster, trusted: TrustedCluster) -> Joined:
         state = self.state
@@ -354,7 +421,7 @@ class _Join:
             (steps.FILES, f"write {state.certificates}/kubelet-client-<time>.pem"),
             (steps.FILES, f"link {state.current}"),
             (steps.FILES, f"write {state.kubeconfig}"),
-            (steps.NODE, f"register the node {self.plan.node_name}"),
+            *self._planned_node(),
         )
         for step, line in planned:
             self.steps.say(f"would {line}", kept=True, step=step)
@@ -362,10 +429,27 @@ class _Join:
         return replace(joined, planned=tuple(line for _, line in planned))
 
 
-def machine_of(joined: Joined) -> node.Machine:
+@contextmanager
+def _registering(user: str) -> Iterator[None]:
+    """Refusals of the node's own certificate, with what to do about them."""
+    try:
+        yield
+    except UnauthorizedError:
+        raise PeerError(
+            f"the server does not accept the certificate of {user}, which it has just issued or which was here; "
+            "the CA that signs certificates must be among those of its --client-ca-file"
+        ) from None
+    except ForbiddenError as error:
+        raise PeerError(
+            f"the server does not let {user} register its Node ({error}); its --authorization-mode must include Node; "
+            "--register-node=none leaves the Node to kubelet"
+        ) from None
+
+
+def machine_of(joined: Joined, *, ready: bool = True) -> node.Machine:
     """This machine as the member's Node tells it."""
     parts = urlsplit(joined.cluster.server)
-    return node.this_machine(joined.node_name, parts.hostname or "", parts.port or 443)
+    return node.this_machine(joined.node_name, parts.hostname or "", parts.port or 443, ready=ready)
 
 
 def node_client(joined: Joined, clock: Clock) -> ClusterClient:
@@ -402,12 +486,12 @@ def _asking_as(plan: JoinPlan) -> Iterator[None]:
     try:
         yield
     except UnauthorizedError:
-        raise PeerError(
+        raise RefusedError(
             f"the server does not accept {who}: it is unknown, has expired, its secret is wrong, or it lacks the usage "
             "authentication; list tokens on the server with `token list`, make one with `token create`"
         ) from None
     except ForbiddenError as error:
-        raise PeerError(
+        raise RefusedError(
             f"the server does not allow {who} to ask for a certificate ({error}); its groups must be bound to the "
             "ClusterRole system:node-bootstrapper"
         ) from None

@@ -1,8 +1,11 @@
 """The Node object of this machine, as kubelet keeps it.
 
 Rules kept here:
-* The node registers itself with its own certificate. An existing Node is taken over: labels and status are patched, nothing else.
-* Ready is True with reason KubeletReady; `lastTransitionTime` changes only when the condition does.
+* The node registers itself with its own certificate. Of an existing Node labels and status are patched, nothing else, and only
+  if no other program keeps it (`mooring.agent.registration`); a Node that changed since it was looked at is looked at again.
+* A ready machine reports Ready with reason KubeletReady. Any other reports NotReady, room for no Pod, and a taint when the Node is
+  made: the one that Kubernetes itself takes away once a kubelet reports Ready.
+* `lastTransitionTime` changes only when the condition does.
 * What the machine cannot tell (no /etc/machine-id, say) is an empty text, as the fields are required.
 """
 
@@ -17,22 +20,28 @@ from datetime import datetime
 from pathlib import Path
 
 from mooring import __version__
+from mooring.agent.registration import AGENT, check_keeper, is_fresh, ready_condition
 from mooring.client.cluster import STRATEGIC, ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import rfc3339
-from mooring.errors import AlreadyExistsError, ConfigError
+from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 from mooring.wire.schema import Obj
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 """Go's names for what `uname -m` prints; others (ppc64le, s390x, riscv64) are the same."""
 PODS = 110
 """kubelet's `maxPods`."""
+NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+LEASES = "kube-node-lease"
 _HEALTHY = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ("Ready", "True", "KubeletReady", "mooring agent is posting ready status"),
+    ("Ready", "True", "KubeletReady", f"{AGENT} is posting ready status"),
 )
+_WITHOUT_KUBELET = (("Ready", "False", "KubeletMissing", f"{AGENT} keeps this Node; no kubelet runs Pods here"),)
+_TRIES = 5
+"""Writers of one Node are few and seldom: kubelet, its controllers, an administrator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,8 @@ class Machine:
     address: str
     info: Mapping[str, str]
     capacity: Mapping[str, str] = field(default_factory=dict)
+    ready: bool = True
+    """False keeps Pods away."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -53,7 +64,7 @@ class Machine:
         }
 
 
-def this_machine(name: str, server_host: str = "", server_port: int = 443) -> Machine:
+def this_machine(name: str, server_host: str = "", server_port: int = 443, *, ready: bool = True) -> Machine:
     """Facts of the machine this runs on; its address is the one it would reach the server from."""
     system = platform.uname()
     info = {
@@ -70,7 +81,7 @@ def this_machine(name: str, server_host: str = "", server_port: int = 443) -> Ma
     }
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
     capacity = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory}Ki", "pods": str(PODS)}
-    return Machine(name, _own_address(server_host, server_port), info, capacity)
+    return Machine(name, _own_address(server_host, server_port), info, capacity, ready)
 
 
 def _line(path: str) -> str:
@@ -104,7 +115,7 @@ def node_object(machine: Machine, now: datetime) -> Obj:
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {"name": machine.name, "labels": machine.labels},
-        "spec": {},
+        "spec": {} if machine.ready else {"taints": [dict(NOT_READY_TAINT)]},
         "status": node_status(machine, now, None),
     }
 
@@ -113,7 +124,7 @@ def node_status(machine: Machine, now: datetime, previous: Obj | None) -> Obj:
     """The status as of `now`; conditions that did not change keep their transition time."""
     before = {one.get("type"): one for one in ((previous or {}).get("status") or {}).get("conditions") or ()}
     conditions = []
-    for kind, status, reason, message in _HEALTHY:
+    for kind, status, reason, message in _HEALTHY if machine.ready else _WITHOUT_KUBELET:
         old = before.get(kind) or {}
         since = old.get("lastTransitionTime") if old.get("status") == status else None
         conditions.append(
@@ -133,31 +144,53 @@ def node_status(machine: Machine, now: datetime, previous: Obj | None) -> Obj:
         "nodeInfo": dict(machine.info),
     }
     if machine.capacity:
-        status_object |= {"capacity": dict(machine.capacity), "allocatable": dict(machine.capacity)}
+        room = dict(machine.capacity) | ({} if machine.ready else {"pods": "0"})
+        status_object |= {"capacity": room, "allocatable": dict(room)}
     return status_object
 
 
-async def register(client: ClusterClient, machine: Machine) -> Obj:
-    """Create the Node, or bring the existing one up to date: the Node as stored. Raises ApiError, PeerError."""
+async def register(client: ClusterClient, machine: Machine, *, first: bool = True) -> Obj:
+    """Create the Node, or bring the existing one up to date: the Node as stored.
+
+    `first`: its Lease counts as the sign of another program, as this one has not renewed it yet. Raises NodeKeptError, ApiError,
+    PeerError.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return await _register(client, machine, first)
+        except (AlreadyExistsError, ConflictError):
+            if not left:
+                raise
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+async def _register(client: ClusterClient, machine: Machine, first: bool) -> Obj:
     now = client.clock.now()
     try:
+        known = await client.get("nodes", machine.name)
+    except NotFoundError:
         return await client.create("nodes", node_object(machine, now))
-    except AlreadyExistsError:
-        existing = await client.get("nodes", machine.name)
-    labels = existing["metadata"].get("labels") or {}
+    check_keeper(known, await _lease(client, machine.name) if first else None, now)
+    labels = known["metadata"].get("labels") or {}
     missing = {key: value for key, value in machine.labels.items() if labels.get(key) != value}
     if missing:
-        await client.patch("nodes", machine.name, {"metadata": {"labels": missing}}, content_type=STRATEGIC)
-    return await refresh(client, machine, existing)
+        known = await client.patch("nodes", machine.name, _unchanged(known, labels=missing), content_type=STRATEGIC)
+    patch = _unchanged(known) | {"status": node_status(machine, now, known)}
+    return await client.patch("nodes", machine.name, patch, content_type=STRATEGIC, subresource="status")
 
 
-async def refresh(client: ClusterClient, machine: Machine, known: Obj) -> Obj:
-    """Patch the status. `known` is the Node as last seen."""
-    status = {"status": node_status(machine, client.clock.now(), known)}
-    return await client.patch("nodes", machine.name, status, content_type=STRATEGIC, subresource="status")
+def _unchanged(known: Obj, **metadata: object) -> Obj:
+    """A patch that is refused with 409 when the Node is no longer `known`."""
+    return {"metadata": {"resourceVersion": known["metadata"]["resourceVersion"], **metadata}}
 
 
-def is_ready(node: Obj) -> bool:
-    """Whether the Ready condition is True."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+async def _lease(client: ClusterClient, name: str) -> Obj | None:
+    try:
+        return await client.get("leases", name, LEASES)
+    except NotFoundError:
+        return None
+
+
+def is_in_use(node: Obj, now: datetime) -> bool:
+    """Whether the Node is Ready, or was reported lately."""
+    return ready_condition(node).get("status") == "True" or is_fresh(node, now)

@@ -7,20 +7,23 @@ Rules kept here (reference/kubernetes.md 4.3, 4.4):
 * An existing request of that name is taken up only if it is ours: same subject and signer, made with our key, any
   certificate in it not expired.
 * Waiting is list, then watch. Denied and Failed end it with their reason; so do deletion and replacement.
+* Waiting tells which request it waits for, what to run, and how long it goes on: after 2 s, when the request changes, every 30 s.
+* 401 and 403 end the wait only after a minute: an API server that restarts refuses good credentials for a moment.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
-from mooring.agent.steps import before
+from mooring.agent.steps import REFUSALS, Patience, before, beside
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
@@ -32,10 +35,15 @@ from mooring.pki.requests import build_request, parse_request
 from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.pki.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
 from mooring.trust import jws
+from mooring.wire.duration import format_duration
 from mooring.wire.schema import Obj
 from mooring.wire.watch import DELETED
 
 PLURAL = "certificatesigningrequests"
+QUIET_SECONDS = 2.0
+"""An approver and a signer that run need less; until then there is nothing to tell."""
+REPEAT_SECONDS = 30.0
+"""Often enough to show that the join still waits, seldom enough for a log."""
 
 
 class RequestEndedError(PeerError):
@@ -127,28 +135,51 @@ def _foreign(existing: Obj, request: NodeRequest, key: PrivateKey, now: datetime
     return ""
 
 
-async def wait(client: ClusterClient, request: Obj, seconds: float) -> bytes:
-    """The issued certificate, PEM. Raises RequestEndedError, NotAnsweredError, ApiError, PeerError."""
-    name = request["metadata"]["name"]
-    state = _Waiting(name, request["metadata"].get("uid", ""))
+async def wait(
+    client: ClusterClient, request: Obj, seconds: float, tell: Callable[[str, bool], None] = lambda message, new: None
+) -> bytes:
+    """Return the issued certificate, PEM. `tell` gets the state of the request, and whether that changed.
+
+    Raises RequestEndedError, NotAnsweredError, ApiError, PeerError.
+    """
+    waiting = _Waiting(client, request["metadata"]["name"], request["metadata"].get("uid", ""), seconds, tell)
     try:
-        return await before(client.clock, seconds, state.run(client))
+        return await before(client.clock, seconds, beside(waiting.tell_states(), waiting.run()))
     except TimeoutError:
-        raise NotAnsweredError(state.late(seconds)) from None
+        raise NotAnsweredError(waiting.late()) from None
 
 
 class _Waiting:
-    def __init__(self, name: str, uid: str) -> None:
+    def __init__(
+        self, client: ClusterClient, name: str, uid: str, seconds: float, tell: Callable[[str, bool], None]
+    ) -> None:
+        self._client = client
         self._name = name
         self._uid = uid
+        self._seconds = seconds
+        self._tell = tell
+        self._deadline = client.clock.monotonic() + seconds
         self._approved = False
         self._trouble: MooringError | None = None
+        self._changed = asyncio.Event()
+        self._patience = Patience(client.clock)
 
-    async def run(self, client: ClusterClient) -> bytes:
-        changes = follow(client, PLURAL, field_selector=f"metadata.name={self._name}", on_trouble=self._in_trouble)
+    async def run(self) -> bytes:
+        while True:
+            try:
+                return await self._followed()
+            except REFUSALS as error:
+                self._in_trouble(error)
+                await self._patience.wait_out(error)
+
+    async def _followed(self) -> bytes:
+        changes = follow(
+            self._client, PLURAL, field_selector=f"metadata.name={self._name}", on_trouble=self._in_trouble
+        )
         async with aclosing(changes):
             async for change in changes:
                 self._trouble = None
+                self._patience.restore()
                 if isinstance(change, Listed):
                     objects = change.items or ({},)
                 else:
@@ -159,6 +190,20 @@ class _Waiting:
                         return issued
         raise AssertionError("unreachable: following does not end")
 
+    async def tell_states(self) -> None:
+        """Tell the state when it changes and every 30 s, once the request has waited for more than a moment."""
+        await self._client.clock.sleep(QUIET_SECONDS)
+        new = True
+        while True:
+            self._changed.clear()
+            left = format_duration(timedelta(seconds=max(0, round(self._deadline - self._client.clock.monotonic()))))
+            self._tell(f"{self._state()}; waiting for up to {left} more", new)
+            try:
+                await before(self._client.clock, REPEAT_SECONDS, self._changed.wait())
+                new = True
+            except TimeoutError:
+                new = False
+
     def _look(self, obj: Obj) -> bytes:
         if not obj:
             raise RequestEndedError(f"the request {self._name} was deleted; join again to make a new one")
@@ -168,25 +213,41 @@ class _Waiting:
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
                 raise RequestEndedError(f"the request {self._name} {what}{_why(conditions[kind])}")
-        self._approved = "Approved" in conditions
+        if ("Approved" in conditions) != self._approved:
+            self._approved = not self._approved
+            self._changed.set()
         return certificate_of(obj) if self._approved else b""
 
     def _in_trouble(self, error: MooringError) -> None:
+        if self._trouble is None:
+            self._changed.set()
         self._trouble = error
 
-    def late(self, seconds: float) -> str:
-        name = self._name
+    def _state(self) -> str:
         if self._trouble is not None:
-            return f"no certificate within {seconds:g} s: {self._trouble}"
+            return f"the server cannot be asked about the request {self._name}: {self._trouble}"
+        if self._approved:
+            return f"the request {self._name} is approved, but no signer has issued its certificate yet"
+        return f"the request {self._name} is not approved yet; approve it with {how_to_approve(self._name)}"
+
+    def late(self) -> str:
+        name, seconds = self._name, f"{self._seconds:g} s"
+        if self._trouble is not None:
+            return f"no certificate within {seconds}: {self._trouble}"
         if self._approved:
             return (
-                f"the request {name} was approved, but no certificate was issued within {seconds:g} s; "
+                f"the request {name} was approved, but no certificate was issued within {seconds}; "
                 "see whether the server's controllers run, then join again: it goes on with the same request"
             )
         return (
-            f"the request {name} was not approved within {seconds:g} s; approve it with `mooring csr approve {name}` "
-            f"or `kubectl certificate approve {name}`, then join again: it goes on with the same request"
+            f"the request {name} was not approved within {seconds}; approve it with {how_to_approve(name)}, "
+            "then join again: it goes on with the same request"
         )
+
+
+def how_to_approve(name: str) -> str:
+    """Name the commands that approve the request `name`."""
+    return f"`mooring csr approve {name}` or `kubectl certificate approve {name}`"
 
 
 def certificate_of(request: Obj) -> bytes:

@@ -6,14 +6,22 @@ Rules kept here: names are part of the interface (scripts read them); a message 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mooring.clock import Clock
-from mooring.errors import MooringError
-from mooring.trust.failures import EndpointDownError, EndpointTimeoutError
+from mooring.errors import (
+    ForbiddenError,
+    InternalServerError,
+    MooringError,
+    RequestTimeoutError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from mooring.trust.failures import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
 
 EXISTING = "existing"
 DISCOVERY = "discovery"
@@ -31,6 +39,23 @@ STEPS = (EXISTING, DISCOVERY, NAME, BOOTSTRAP, KEY, REQUEST, WAIT, CERTIFICATE, 
 API_CALL_SECONDS = 60.0
 API_CALL_PAUSE = 0.5
 """kubeadm's `timeouts.kubernetesAPICall` and its interval (reference/kubernetes.md 2.5)."""
+LONGEST_PAUSE = 5.0
+"""Seconds. The interval doubles up to this, so that a minute of refusals stays below the 20 failed authentications that a
+server may count against one address."""
+
+UNREACHABLE = (EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError)
+"""The last one is what a load balancer answers while no API server is behind it."""
+REFUSALS = (UnauthorizedError, ForbiddenError)
+"""An API server whose informers have not listed Secrets and roles yet refuses good credentials for a moment."""
+PASSING = (
+    *UNREACHABLE,
+    *REFUSALS,
+    InternalServerError,
+    RequestTimeoutError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+)
+"""Failures of a server that is starting or stopping."""
 
 T = TypeVar("T")
 
@@ -89,16 +114,51 @@ class Steps:
         self._report(Progress(name, "; ".join(said) or "done", self._clock.monotonic() - started))
 
 
-async def patiently(clock: Clock, call: Callable[[], Awaitable[T]], seconds: float = API_CALL_SECONDS) -> T:
-    """What `call` gives, asked again while nobody answers: a server that restarts does not fail a join. `call` can be repeated."""
-    deadline = clock.monotonic() + seconds
+class Patience:
+    """Decides whether a failing request is sent again, and pauses before it is."""
+
+    def __init__(self, clock: Clock, seconds: float = API_CALL_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self.restore()
+
+    def restore(self) -> None:
+        """Begin anew, after the server answered."""
+        self._deadline: float | None = None
+        self._pause = API_CALL_PAUSE
+
+    async def wait_out(self, error: MooringError) -> None:
+        """Pause before the next try. Raise `error` once requests have failed for the whole time."""
+        now = self._clock.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        if now >= self._deadline:
+            raise error
+        await self._clock.sleep(min(self._pause, self._deadline - now))
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+
+async def patiently(
+    clock: Clock,
+    call: Callable[[], Awaitable[T]],
+    seconds: float = API_CALL_SECONDS,
+    *,
+    passing: tuple[type[MooringError], ...] = PASSING,
+    on_trouble: Callable[[MooringError], None] = lambda error: None,
+) -> T:
+    """Return the result of `call`, repeated while it fails in a way that a restart of the server explains (`passing`).
+
+    `call` must be safe to repeat. `on_trouble` gets the first failure.
+    """
+    patience, troubled = Patience(clock, seconds), False
     while True:
         try:
             return await call()
-        except (EndpointDownError, EndpointTimeoutError):
-            if clock.monotonic() >= deadline:
-                raise
-        await clock.sleep(API_CALL_PAUSE)
+        except passing as error:
+            if not troubled:
+                troubled = True
+                on_trouble(error)
+            await patience.wait_out(error)
 
 
 async def before(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
@@ -113,3 +173,13 @@ async def before(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
         for future in (task, timer):
             future.cancel()
         await asyncio.gather(task, timer, return_exceptions=True)
+
+
+async def beside(side: Coroutine[Any, Any, None], work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`. `side` runs in the meantime and is cancelled with it."""
+    task = asyncio.ensure_future(side)
+    try:
+        return await work
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -64,6 +64,11 @@ def _join_for_machines(plan: JoinPlan, options: JoinOptions) -> None:
         document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.why)}}
         printed.print_document(document, "json")
         raise
+    except KeyboardInterrupt:
+        step = steps[-1]["step"] if steps else ""
+        document |= {"joined": False, "error": {"step": step, "message": "interrupted"}}
+        printed.print_document(document, "json")
+        raise
     printed.print_document(document | result(joined), "json")
 
 

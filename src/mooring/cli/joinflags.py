@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from mooring.agent import registration
 from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
 from mooring.cli.flags import DURATION, listed
 from mooring.secret import Secret
@@ -67,6 +68,13 @@ _FLAGS = (
     ),
     click.option("--node-name", default="", metavar="NAME", help="Name of the node. [default: the host name]"),
     click.option(
+        "--register-node",
+        type=click.Choice(registration.CHOICES),
+        default=None,
+        help="Node to register: none, tainted (no Pods are placed here), or ready. [default: ready where a Mooring server "
+        "answers, tainted elsewhere]",
+    ),
+    click.option(
         "--root",
         default="/",
         show_default=True,
@@ -110,6 +118,7 @@ class JoinFlags:
     discovery_file: str
     allow_discovery_credentials: bool
     node_name: str
+    register_node: str | None
     root: str
     discovery_timeout: timedelta
     tls_bootstrap_timeout: timedelta
@@ -147,6 +156,7 @@ class JoinFlags:
             root=Path(self.root).absolute(),
             polling=Polling(total=self.discovery_timeout.total_seconds()),
             certificate_timeout=self.tls_bootstrap_timeout.total_seconds(),
+            register_node=self.register_node or "",
             **more,
         )
 

@@ -1,0 +1,79 @@
+"""Registering the Node of a member: whether, as what, and whose Node it is already.
+
+Rules kept here:
+* `none` writes neither Node nor Lease. `tainted` writes a Node that no scheduler places Pods on: not Ready, tainted
+  `node.kubernetes.io/not-ready:NoSchedule`, with room for no Pod. `ready` writes a Ready Node with room for Pods.
+* Without a choice the Node is `ready` where a Mooring server answers, which has no scheduler, and `tainted` elsewhere: nothing
+  runs the Pods of a member that is not a kubelet.
+* A Node whose status another program keeps fresh is left alone. The last writer of the status is known by the message of the
+  Ready condition; its freshness by the heartbeat of the conditions and by the Lease.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from mooring.client.cluster import ClusterClient
+from mooring.clock import parse_rfc3339
+from mooring.errors import MooringError
+from mooring.wire.schema import Obj
+
+NONE = "none"
+TAINTED = "tainted"
+READY = "ready"
+CHOICES = (NONE, TAINTED, READY)
+AGENT = "mooring agent"
+"""Begins the message of every Ready condition that is written here."""
+FRESH = timedelta(minutes=5, seconds=40)
+"""kubelet's `nodeStatusReportFrequency` of 5 minutes, and the 40 seconds after which Kubernetes takes a node for lost."""
+_BUILD = "+mooring-"
+"""Part of the `gitVersion` of every Mooring server."""
+
+
+class NodeKeptError(MooringError):
+    """Another program keeps the Node fresh."""
+
+
+async def choose(client: ClusterClient, wanted: str) -> str:
+    """Return `wanted`, or the default for this server when it is empty. Raises ApiError, PeerError."""
+    if wanted:
+        return wanted
+    version = (await client.get_path("/version")).get("gitVersion")
+    return READY if isinstance(version, str) and _BUILD in version else TAINTED
+
+
+def check_keeper(node: Obj, lease: Obj | None, now: datetime) -> None:
+    """Raise NodeKeptError when another program than this agent keeps `node` fresh. `lease` is its Lease, if that counts."""
+    ready = ready_condition(node)
+    if str(ready.get("message", "")).startswith(AGENT) or not (is_fresh(node, now) or _is_renewed(lease or {}, now)):
+        return
+    name, version = node["metadata"]["name"], ((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion")
+    keeper = f"kubelet {version}" if version else "another program"
+    raise NodeKeptError(f"the Node {name} is kept by {keeper} and is left as it is")
+
+
+def ready_condition(node: Obj) -> Obj:
+    """Return the Ready condition; empty when there is none."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == "Ready"), {})
+
+
+def is_fresh(node: Obj, now: datetime) -> bool:
+    """Whether any program reported the status lately. Conditions that Kubernetes set to Unknown are not fresh."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(
+        one.get("status") != "Unknown" and _within(one.get("lastHeartbeatTime"), FRESH, now) for one in conditions
+    )
+
+
+def _is_renewed(lease: Obj, now: datetime) -> bool:
+    spec = lease.get("spec") or {}
+    return _within(spec.get("renewTime"), timedelta(seconds=spec.get("leaseDurationSeconds") or 0), now)
+
+
+def _within(text: object, limit: timedelta, now: datetime) -> bool:
+    """Whether a time is nearer to `now` than `limit`, on either side: clocks of two machines differ."""
+    try:
+        return isinstance(text, str) and abs(now - parse_rfc3339(text)) < limit
+    except ValueError:
+        return False
