@@ -25,6 +25,7 @@ from h2.events import (
 from h2.settings import SettingCodes
 from hyperframe.frame import Frame
 
+from tests.support.testca import Pair
 from tests.support.tlspeer import Served, rest
 
 Headers = list[tuple[str, str]]
@@ -171,9 +172,16 @@ class Peer:
 
 
 @contextlib.contextmanager
-def peer(served: Served, directory: Path, *, window: int | None = None, windows: bool = True) -> Iterator[Peer]:
+def peer(
+    served: Served,
+    directory: Path,
+    identity: Pair | None = None,
+    *,
+    window: int | None = None,
+    windows: bool = True,
+) -> Iterator[Peer]:
     """A client that has agreed on HTTP/2."""
-    context = served.context(directory)
+    context = served.context(directory, identity)
     context.set_alpn_protocols(["h2"])
     with served.client(directory, context=context) as plain:
         yield Peer(plain, window=window, windows=windows)

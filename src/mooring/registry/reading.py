@@ -15,7 +15,8 @@ Rules kept here (reference/kubernetes.md 7.6, 7.7):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mooring.errors import ExpiredError, NotFoundError
@@ -55,6 +56,16 @@ class ContinueExpiredError(ExpiredError):
             "results; objects that changed since the first page may then be missing or shown in their new state.",
             continue_token=continue_token,
         )
+
+
+@contextmanager
+def _closed_on_failure(watch: Watch) -> Iterator[None]:
+    """Close a watch whose beginning cannot be delivered: its caller never gets it, and could not close it."""
+    try:
+        yield
+    except BaseException:
+        watch.close()
+        raise
 
 
 class Reader:
@@ -191,13 +202,15 @@ class Reader:
             watch = Watch(cache, scope, now, sink, lambda: self._cache.revision)
             cache.subscribe(watch)
             if replay:
-                self._replay(cache, watch, options.allow_bookmarks)
+                with _closed_on_failure(watch):
+                    self._replay(cache, watch, options.allow_bookmarks)
             return watch
         past = cache.window.after(version)
         watch = Watch(cache, scope, version, sink, lambda: self._cache.revision)
         cache.subscribe(watch)
-        for transition in past:
-            watch.offer(transition)
+        with _closed_on_failure(watch):
+            for transition in past:
+                watch.offer(transition)
         return watch
 
     def _replay(self, cache: KindCache, watch: Watch, bookmark: bool) -> None:

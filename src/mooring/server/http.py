@@ -3,6 +3,8 @@
 Rules kept here:
 * Bounded: header bytes, body bytes, the time headers and bodies may take, idle time. Each limit is named with its reason.
 * A handler gets a `Request` and returns a `Response`; it never sees a connection.
+* Every request is closed by its transport, so that what a handler acquired for a reply is given back even if that reply was
+  never sent.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ Header = tuple[bytes, bytes]
 class Request:
     """One HTTP request. Header names are lower-case bytes as HTTP carries them."""
 
-    __slots__ = ("_body", "_first", "_headers", "_receive", "connection", "method", "path", "query_string")
+    __slots__ = ("_body", "_first", "_headers", "_receive", "closing", "connection", "method", "path", "query_string")
 
     def __init__(
         self,
@@ -88,6 +90,9 @@ class Request:
         self.connection = connection
         self._receive = receive
         self._body: bytes | None = None
+        self.closing: Callable[[], None] | None = None
+        """Gives back what the reply holds, such as the subscription of a watch. The transport calls it once the exchange has
+        ended, whether or not a reply was sent."""
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -123,6 +128,12 @@ class Request:
         if name not in self._first:
             return []
         return [header_text(value) for key, value in self._headers if key == name]
+
+    def close(self) -> None:
+        """End the exchange. Idempotent."""
+        closing, self.closing = self.closing, None
+        if closing is not None:
+            closing()
 
     async def load(self) -> bool:
         """Receive the whole body now; False for a method that has none. Raises what `body` raises."""

@@ -129,6 +129,7 @@ class Exchange:
             else:
                 protocol.refuse(b"500 Internal Server Error")
         finally:
+            self.request.close()
             del self.request  # it holds this object: no work for the garbage collector
             application.tasks.discard(self.task)
             protocol.answered(self)

@@ -241,6 +241,7 @@ class Protocol(asyncio.Protocol):
             log.exception("a request could not be answered")
             self.cut(stream, ErrorCodes.INTERNAL_ERROR)
         finally:
+            request.close()
             stream.is_served = True
             self._settle(stream)
 

@@ -6,6 +6,9 @@ Rules kept here:
 * Events go out in the same pass of the loop in which the watch cache learnt of them, as frames that all watchers share.
 * Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
   or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
+* A subscription belongs to its request, which closes it (`mooring.server.http`): a reply that fails before, during or after its
+  headers leaves nothing subscribed. Headers are made before it, as far as they can be.
+* Events that come before the stream begins wait, as many as may wait unsent later.
 * Bookmarks, when allowed, come about every minute and just before the end.
 * Over a WebSocket the same events go out as messages (`mooring.server.websocket`).
 """
@@ -16,14 +19,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from mooring.clock import Clock
 from mooring.errors import ApiError, ExpiredError
 from mooring.kinds.kind import Kind
 from mooring.registry.store import Registry
 from mooring.registry.stored import Event
-from mooring.server.frames import Frames, Streamer
-from mooring.server.http import Request, Response
+from mooring.server.frames import MAX_FRAME_BACKLOG, Frames, Streamer, Switched
+from mooring.server.http import Header, Request, Response
+from mooring.server.listener import TlsTransport
 from mooring.server.render import accepted, content_type, included
 from mooring.server.websocket import BinaryMessages, Messages, acceptance, is_websocket, refusal
 from mooring.wire import protobuf
@@ -73,7 +78,8 @@ class Watches:
         encode = _encoder(answer, kind, request, self._clock.now)
         if is_websocket(request) and (refused := refusal(request)) is not None:
             return refused
-        early: list[bytes] = []
+        reply = partial(_streaming, *_head(request, answer))
+        early = _Early()
         sink: Callable[[bytes], None] = early.append
         frames: Frames | None = None
         broken = False
@@ -91,7 +97,9 @@ class Watches:
         try:
             watch = await self._registry.watch(kind, namespace, options, deliver)
         except ExpiredError as error:
-            return _streaming(request, answer, _told(_error_frame(error, answer)))
+            return reply(_only(_error_frame(error, answer)))
+        request.closing = watch.close
+        early.is_initial = False
 
         async def stream(out: Frames) -> None:
             nonlocal frames, sink
@@ -113,17 +121,45 @@ class Watches:
                 self._running.discard(out)
                 watch.close()
 
-        return _streaming(request, answer, stream)
+        return reply(stream)
 
 
-def _streaming(request: Request, answer: Accepted, stream: Streamer) -> Response:
+Switch = Callable[[TlsTransport], Switched]
+
+
+def _head(request: Request, answer: Accepted) -> tuple[int, tuple[Header, ...], Switch | None]:
+    """Status and headers of a watch's reply, and the protocol that its connection switches to."""
     if is_websocket(request):
-        messages = BinaryMessages if answer.media == "protobuf" else Messages
-        return Response(101, headers=acceptance(request), stream=stream, switch=messages)
-    return Response(200, headers=(content_type(answer.stream_content_type),), stream=stream)
+        return 101, acceptance(request), BinaryMessages if answer.media == "protobuf" else Messages
+    return 200, (content_type(answer.stream_content_type),), None
 
 
-def _told(frame: bytes) -> Streamer:
+def _streaming(status: int, headers: tuple[Header, ...], switch: Switch | None, stream: Streamer) -> Response:
+    return Response(status, headers=headers, stream=stream, switch=switch)
+
+
+class _Early(list[bytes]):
+    """Events of a watch whose stream has not begun: its initial state, and what happens until the client takes the headers."""
+
+    def __init__(self) -> None:
+        self.is_initial = True
+        self._later = 0
+
+    def append(self, frame: bytes) -> None:
+        """Keep one. Raises BacklogError when the client has not taken the headers for too long."""
+        if not self.is_initial:
+            self._later += len(frame)
+            if self._later > MAX_FRAME_BACKLOG:
+                self.clear()
+                raise BacklogError
+        super().append(frame)
+
+
+class BacklogError(Exception):
+    """More events wait for a stream that has not begun than may wait unsent."""
+
+
+def _only(frame: bytes) -> Streamer:
     async def stream(out: Frames) -> None:
         out.write(frame)
 
@@ -137,10 +173,10 @@ def _error_frame(error: ApiError, answer: Accepted) -> bytes:
     return event_frame(ERROR, encode_json(obj))
 
 
-def _start(out: Frames, early: list[bytes]) -> None:
+def _start(out: Frames, early: _Early) -> None:
     """Send what was due before the stream began. Not inside the stream: its frame would keep these bytes for its whole life."""
     if early:
-        initial = early.copy()
+        initial = list(early)
         early.clear()
         out.allowance += sum(map(len, initial))
         out.write_all(initial)

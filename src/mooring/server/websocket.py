@@ -49,8 +49,11 @@ def is_websocket(request: Request) -> bool:
 
 def refusal(request: Request) -> Response | None:
     """Why this handshake cannot be accepted, if it cannot."""
-    if not request.header(b"sec-websocket-key"):
+    key = request.header(b"sec-websocket-key")
+    if not key:
         return error_response(BadRequestError("the WebSocket handshake has no Sec-WebSocket-Key"), request)
+    if not key.isascii():
+        return error_response(BadRequestError("the Sec-WebSocket-Key of the handshake is not ASCII"), request)
     if request.header(b"sec-websocket-version") != VERSION:
         error = BadRequestError(f"the WebSocket version is not supported: this server speaks version {VERSION}")
         response = error_response(error, request)
@@ -58,7 +61,15 @@ def refusal(request: Request) -> Response | None:
         return response
     if not is_origin(request.header(b"origin")):
         return error_response(ForbiddenError("the WebSocket handshake has no Origin that is a URI"), request)
+    if not all(name.isascii() and name.isprintable() for name in _subprotocols(request)):
+        message = "a subprotocol of the WebSocket handshake is not printable ASCII (RFC 6455 4.1)"
+        return error_response(BadRequestError(message), request)
     return None
+
+
+def _subprotocols(request: Request) -> tuple[str, ...]:
+    """The offered subprotocols without the token."""
+    return without_token(subprotocols(request.header_values(PROTOCOL.encode())))
 
 
 def acceptance(request: Request) -> tuple[Header, ...]:
@@ -66,11 +77,10 @@ def acceptance(request: Request) -> tuple[Header, ...]:
     headers: list[Header] = [
         (b"upgrade", b"websocket"),
         (b"connection", b"Upgrade"),
-        (b"sec-websocket-accept", generate_accept_token(request.header(b"sec-websocket-key").encode("latin-1"))),
+        (b"sec-websocket-accept", generate_accept_token(request.header(b"sec-websocket-key").encode("ascii"))),
     ]
-    offered = without_token(subprotocols(request.header_values(PROTOCOL.encode())))
-    if offered:
-        headers.append((PROTOCOL.encode(), offered[0].encode("latin-1")))
+    if offered := _subprotocols(request):
+        headers.append((PROTOCOL.encode(), offered[0].encode("ascii")))
     return tuple(headers)
 
 

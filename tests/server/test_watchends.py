@@ -1,0 +1,280 @@
+"""A watch whose reply fails, in whatever way, is subscribed no longer: over HTTP/1.1, HTTP/2 and WebSocket.
+
+Rules kept here: what is counted are the subscriptions of the watch cache, which is what an update costs and what keeps memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from h2.errors import ErrorCodes
+
+from mooring.identity import MASTERS
+from mooring.registry import reading
+from mooring.registry.kindcache import Watch
+from mooring.server import pipeline
+from mooring.server.frames import MAX_FRAME_BACKLOG, Frames
+from mooring.server.http import Request, Response
+from mooring.server.watches import _Early
+from mooring.wire.options import ListOptions
+from tests.server.test_websockets import HANDSHAKE, WATCH
+from tests.support.http2peer import Peer, peer
+from tests.support.manualclock import settle
+from tests.support.registryroom import secret
+from tests.support.serverroom import Server, in_server, open_server
+from tests.support.testca import ThrowawayCA
+from tests.support.tlspeer import PATIENCE, Served, request, rest, serving
+
+WAYS = ("HTTP/1.1", "HTTP/2", "WebSocket")
+
+
+class House:
+    """A whole server behind a real listener. `gate` holds replies back after they were made; `spoil` changes them."""
+
+    def __init__(self, served: Served, server: Server, directory: Path) -> None:
+        self.served = served
+        self.server = server
+        self.directory = directory
+        self.admin = server.ca.client("admin", MASTERS)
+        self.gate: asyncio.Event | None = None
+        self.spoil: Callable[[Response], None] = lambda response: None
+
+    async def handle(self, asked: Request) -> Response:
+        response = await self.server.plane._application._handler(asked)
+        if self.gate is not None:
+            await self.gate.wait()
+        self.spoil(response)
+        return response
+
+    def do(self, step: Callable[[Server], Awaitable[Any]]) -> Any:
+        return self.served.run(lambda: step(self.server))
+
+    def until_watches(self, number: int) -> None:
+        async def look() -> None:
+            async with asyncio.timeout(PATIENCE):
+                while self.server.registry.watches["secrets"] != number:
+                    await asyncio.sleep(0.001)
+
+        self.served.run(look)
+
+    def until_idle(self) -> None:
+        async def look() -> None:
+            async with asyncio.timeout(PATIENCE):
+                while self.served.application.tasks:
+                    await asyncio.sleep(0.001)
+
+        self.served.run(look)
+
+    @contextlib.contextmanager
+    def watching(self, way: str, headers: tuple[str, ...] = ()) -> Iterator[ssl.SSLSocket | Peer]:
+        """A client that asked for a watch in this way."""
+        if way == "HTTP/2":
+            with peer(self.served, self.directory, self.admin) as client:
+                client.ask(WATCH)
+                yield client
+            return
+        with self.served.client(self.directory, self.admin) as plain:
+            plain.sendall(request(WATCH, headers=(*(HANDSHAKE if way == "WebSocket" else ()), *headers)))
+            yield plain
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    place = SimpleNamespace(house=None)
+
+    async def handle(asked: Request) -> Response:
+        response: Response = await place.house.handle(asked)
+        return response
+
+    with serving(ThrowawayCA(), handle) as served:
+        opened = open_server()
+        server = served.run(opened.__aenter__)
+        place.house = House(served, server, tmp_path)
+        try:
+            yield place.house
+        finally:
+            served.run(lambda: opened.__aexit__(None, None, None))
+
+
+def answered(client: ssl.SSLSocket | Peer) -> None:
+    """Wait until the server has ended its reply or the connection."""
+    if isinstance(client, Peer):
+        reply = client.replies[1]
+        client.until(lambda: reply.ended or reply.reset is not None or client.is_closed)
+    else:
+        rest(client)
+
+
+def no_header(response: Response) -> None:
+    response.headers = ((b"x-broken", None),)  # type: ignore[assignment] # a bug: no transport can encode it
+
+
+def no_switch(response: Response) -> None:
+    def refuse(transport: object) -> Any:
+        raise RuntimeError("the connection switches to nothing")
+
+    response.switch = refuse
+
+
+def broken_stream(response: Response) -> None:
+    async def fail(frames: Frames) -> None:
+        raise RuntimeError("the stream never begins")
+
+    response.stream = fail
+
+
+SPOILED = [
+    *(pytest.param(way, no_header, id=f"{way}, headers that cannot be encoded") for way in WAYS),
+    *(pytest.param(way, broken_stream, id=f"{way}, a stream that fails at once") for way in WAYS),
+    pytest.param("WebSocket", no_switch, id="WebSocket, a switch that fails"),
+]
+
+
+@pytest.mark.parametrize(("way", "spoil"), SPOILED)
+def test_a_reply_that_cannot_begin(house: House, way: str, spoil: Callable[[Response], None]) -> None:
+    house.spoil = spoil
+    with house.watching(way) as client:
+        answered(client)
+    house.until_idle()
+    house.until_watches(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pipeline_that_fails_after_the_subscription(house: House, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError("no headers today")
+
+    monkeypatch.setattr(pipeline, "reply_headers", fail)
+    with house.watching(way) as client:
+        answered(client)
+    house.until_idle()
+    house.until_watches(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_leaves_before_the_headers(house: House, way: str) -> None:
+    house.gate = house.served.ask(asyncio.Event)
+    with house.watching(way):
+        house.until_watches(1)
+
+    async def gone() -> None:
+        while house.served.listener.connections:
+            await asyncio.sleep(0)
+
+    house.served.run(gone)
+    house.served.ask(house.gate.set)
+    house.until_idle()
+    house.until_watches(0)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the headers", "after them"])
+def test_a_stream_that_is_reset(house: House, is_late: bool) -> None:
+    house.gate = house.served.ask(asyncio.Event)
+    with house.watching("HTTP/2") as client:
+        assert isinstance(client, Peer)
+        house.until_watches(1)
+        if is_late:
+            house.served.ask(house.gate.set)
+            client.until(lambda: client.replies[1].status == 200)
+        client.h2.reset_stream(1, ErrorCodes.CANCEL)
+        client.flush()
+        house.served.ask(house.gate.set)
+        house.until_idle()
+        house.until_watches(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_leaves_in_the_middle(house: House, way: str) -> None:
+    with house.watching(way):
+        house.until_watches(1)
+    house.until_watches(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_event_that_cannot_be_encoded(house: House, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with house.watching(way):
+        house.until_watches(1)
+
+        def fail(*_: object) -> bytes:
+            raise RuntimeError("this event has no bytes")
+
+        monkeypatch.setattr(Frames, "_send", fail)
+        house.do(lambda server: server.create("secrets", secret("a")))
+        monkeypatch.undo()
+        house.until_watches(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_that_stops(house: House, way: str) -> None:
+    with house.watching(way):
+        house.until_watches(1)
+        house.served.ask(house.server.plane._watches.drain)
+        if way != "WebSocket":  # whose client would have to answer the goodbye
+            house.until_idle()
+        house.until_watches(0)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param("Sec-WebSocket-Protocol: 私", id="a subprotocol that no header can carry back"),
+        pytest.param("Sec-WebSocket-Key: ключ", id="a key that is not ASCII"),
+    ],
+)
+def test_a_handshake_that_cannot_be_answered_is_400_and_subscribes_nothing(house: House, header: str) -> None:
+    name = header.partition(":")[0]
+    handshake = tuple(line for line in HANDSHAKE if not line.startswith(name))
+    with house.served.client(house.directory, house.admin) as plain:
+        plain.sendall(request(WATCH, headers=(*handshake, header, "Connection: close")))
+        assert rest(plain).startswith(b"HTTP/1.1 400 ")
+    house.until_watches(0)
+
+
+@in_server
+async def test_a_beginning_that_cannot_be_delivered(server: Server) -> None:
+    kind = server.registry._cache.kinds["secrets"].kind
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug in the middle of the replay")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading.Reader, "_replay", fail)
+        with pytest.raises(RuntimeError):
+            await server.registry.watch(kind, "", ListOptions(), lambda event: None)
+    assert server.registry.watches["secrets"] == 0
+    first = await server.create("secrets", secret("a"))
+    await server.create("secrets", secret("b"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watch, "offer", fail)
+        options = ListOptions(resource_version=str(first.revision))
+        with pytest.raises(RuntimeError):
+            await server.registry.watch(kind, "", options, lambda event: None)
+    assert server.registry.watches["secrets"] == 0
+
+
+@in_server
+async def test_a_client_that_never_takes_the_headers_does_not_gather_events(server: Server) -> None:
+    """A pipelined watch behind a reply that nobody reads waits for its headers: what happens meanwhile is bounded."""
+    response = await server.response("GET", WATCH)
+    assert server.registry.watches["secrets"] == 1
+    largest = secret("a", data={"key": "A" * 1_000_000})
+    for number in range(MAX_FRAME_BACKLOG // 1_000_000 + 2):
+        await server.create("secrets", {**largest, "metadata": {"name": f"large-{number}"}})
+    await settle()
+    assert server.registry.watches["secrets"] == 0
+    del response
+
+
+def test_the_initial_state_of_a_watch_is_not_bounded_by_the_backlog() -> None:
+    early = _Early()
+    early.append(b"x" * (MAX_FRAME_BACKLOG + 1))
+    early.is_initial = False
+    early.append(b"y")
+    assert len(early) == 2
