@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
@@ -261,6 +262,35 @@ def test_who_may_do_what(who: UserInfo, verb: str, what: dict[str, str], allowed
     assert RBAC.authorize(Attributes(user=who, verb=verb, **what), VIEWS).allowed is allowed
 
 
+KUBERNETES = Path(__file__).parents[1] / "vectors/authz/kubernetes-1.36.txt"
+"""Roles and bindings that kube-apiserver 1.36.2 makes with its default feature gates, one object or rule a line."""
+OWN = {"mooring:login"}
+AGGREGATED = {"admin", "edit", "view"}
+"""The aggregation controller fills their rules, from the roles that the table holds."""
+_PARTS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+
+
+def described(obj: Obj) -> list[str]:
+    metadata = obj["metadata"]
+    lines = [" ".join(filter(None, (obj["kind"], metadata.get("namespace"), metadata["name"])))]
+    for one in obj.get("rules", ()):
+        lines.append("  " + " | ".join(",".join(one.get(part, ())) for part in _PARTS).rstrip(" |"))
+    for one in obj.get("subjects", ()):
+        lines.append("  " + " ".join(filter(None, (one["kind"], one.get("namespace"), one["name"]))))
+    return lines
+
+
+def test_every_role_and_binding_is_the_one_of_kubernetes() -> None:
+    ours = [described(obj) for obj in POLICY if obj["metadata"]["name"] not in OWN | AGGREGATED]
+    theirs: list[list[str]] = []
+    for line in KUBERNETES.read_text().splitlines():
+        if line.startswith(" "):
+            theirs[-1].append(line)
+        else:
+            theirs.append([line])
+    assert sorted(ours) == sorted(theirs)
+
+
 def aggregated(name: str) -> set[tuple[str, str, str]]:
     """(verb, group, resource) of all roles that end up in `name`, followed as the controller would."""
     label = f"rbac.authorization.k8s.io/aggregate-to-{name}"
@@ -279,6 +309,9 @@ def aggregated(name: str) -> set[tuple[str, str, str]]:
     ("role_name", "grant", "held"),
     [
         pytest.param("view", ("get", "", "configmaps"), True, id="view reads ConfigMaps"),
+        pytest.param("view", ("watch", "events.k8s.io", "events"), True, id="view watches Events of both groups"),
+        pytest.param("edit", ("create", "events.k8s.io", "events"), True, id="edit writes Events of both groups"),
+        pytest.param("admin", ("delete", "events.k8s.io", "events"), True, id="admin deletes Events of both groups"),
         pytest.param("view", ("get", "", "secrets"), False, id="view reads no Secret"),
         pytest.param("view", ("get", "rbac.authorization.k8s.io", "roles"), False, id="view reads no roles"),
         pytest.param("edit", ("get", "", "configmaps"), True, id="edit includes view"),

@@ -17,7 +17,7 @@ from mooring.authz.policyobjects import (
     user,
 )
 from mooring.authz.rules import rule
-from mooring.authz.userroles import READ
+from mooring.authz.userroles import READ, READ_WRITE
 from mooring.wire.schema import Obj
 
 SYSTEM = "kube-system"
@@ -51,12 +51,13 @@ _CONTROLLERS: dict[str, tuple[Obj, ...]] = {
     "namespace-controller": (
         rule("delete," + READ, "", "namespaces"),
         rule("update", "", "namespaces/finalize,namespaces/status"),
-        rule("delete,deletecollection,get,list", "*", "*"),
+        rule("delete,deletecollection," + READ, "*", "*"),
     ),
     "generic-garbage-collector": (rule("delete,get,list,patch,update,watch", "*", "*"), _EVENTS),
 }
 
 _LEADER = "coordination.k8s.io"
+_DEVICES = "resource.k8s.io"
 
 _MANAGER = cluster_role(
     "system:kube-controller-manager",
@@ -78,18 +79,30 @@ _SCHEDULER = cluster_role(
     _EVENTS,
     rule("create", _LEADER, "leases"),
     rule("get,list,update,watch", _LEADER, "leases", "kube-scheduler"),
+    rule(READ_WRITE, _LEADER, "leasecandidates"),
     rule(READ, "", "nodes"),
     rule("delete," + READ, "", "pods"),
     rule("create", "", "bindings,pods/binding"),
     rule("patch,update", "", "pods/status"),
-    rule(READ, "", "namespaces,replicationcontrollers,services"),
-    rule(READ, "apps", "replicasets,statefulsets"),
+    rule(READ, "", "replicationcontrollers,services"),
+    rule(READ, "apps,extensions", "replicasets"),
+    rule(READ, "apps", "statefulsets"),
     rule(READ, "policy", "poddisruptionbudgets"),
-    rule("patch,update," + READ, "", "persistentvolumeclaims,persistentvolumes"),
+    rule(READ, "", "persistentvolumeclaims,persistentvolumes"),
     rule("create", "authentication.k8s.io", "tokenreviews"),
     rule("create", "authorization.k8s.io", "subjectaccessreviews"),
-    rule(READ, "storage.k8s.io", "csidrivers,csinodes,csistoragecapacities,storageclasses,volumeattachments"),
-    rule(READ, "resource.k8s.io", "deviceclasses,resourceclaims,resourceslices"),
+    rule(READ, "storage.k8s.io", "csinodes"),
+    rule(READ, "storage.k8s.io", "volumeattachments"),
+    rule(READ, "", "namespaces"),
+    rule(READ, "storage.k8s.io", "csidrivers"),
+    rule(READ, "storage.k8s.io", "csistoragecapacities"),
+    rule(READ, _DEVICES, "deviceclasses"),
+    rule("patch,update," + READ, _DEVICES, "resourceclaims"),
+    rule("patch,update," + READ, _DEVICES, "resourceclaims/status"),
+    rule("update", "", "pods/finalizers"),
+    rule(READ, _DEVICES, "resourceslices"),
+    rule("create,delete", _DEVICES, "resourceclaims"),
+    rule("patch,update", _DEVICES, "resourceclaims/binding"),
 )
 
 _VOLUME_SCHEDULER = cluster_role(
@@ -103,13 +116,33 @@ _PROXIER = cluster_role(
     "system:node-proxier",
     rule("list,watch", "", "endpoints,services"),
     rule("get,list,watch", "", "nodes"),
-    rule("list,watch", "discovery.k8s.io", "endpointslices"),
-    rule("list,watch", "networking.k8s.io", "servicecidrs"),
     _EVENTS,
+    rule("list,watch", "networking.k8s.io", "servicecidrs"),
+    rule("list,watch", "discovery.k8s.io", "endpointslices"),
 )
 
+_ADD_ONS = (
+    cluster_role(
+        "system:heapster", rule(READ, "", "events,namespaces,nodes,pods"), rule(READ, "extensions", "deployments")
+    ),
+    cluster_role("system:kube-aggregator", rule(READ, "", "endpoints,services")),
+    cluster_role("system:kube-dns", rule("list,watch", "", "endpoints,services")),
+    cluster_role(
+        "system:node-problem-detector", rule("get", "", "nodes"), rule("patch", "", "nodes/status"), _EVENTS
+    ),
+    cluster_role(
+        "system:persistent-volume-provisioner",
+        rule("create,delete," + READ, "", "persistentvolumes"),
+        rule("update," + READ, "", "persistentvolumeclaims"),
+        rule(READ, "storage.k8s.io", "storageclasses"),
+        rule("watch", "", "events"),
+        _EVENTS,
+    ),
+)
+"""Roles that manifests of usual add-ons bind without bringing them."""
+
 COMPONENT_CLUSTER_ROLES: tuple[Obj, ...] = (
-    *map(default, (_MANAGER, _SCHEDULER, _VOLUME_SCHEDULER, _PROXIER)),
+    *map(default, (_MANAGER, _SCHEDULER, _VOLUME_SCHEDULER, _PROXIER, *_ADD_ONS)),
     *(default(cluster_role(f"system:controller:{name}", *rules)) for name, rules in _CONTROLLERS.items()),
 )
 
@@ -122,6 +155,7 @@ COMPONENT_CLUSTER_BINDINGS: tuple[Obj, ...] = (
     default(cluster_binding("system:kube-scheduler", "system:kube-scheduler", user("system:kube-scheduler"))),
     default(cluster_binding("system:volume-scheduler", "system:volume-scheduler", user("system:kube-scheduler"))),
     default(cluster_binding("system:node-proxier", "system:node-proxier", user("system:kube-proxy"))),
+    default(cluster_binding("system:kube-dns", "system:kube-dns", service_account(SYSTEM, "kube-dns"))),
     *(
         default(
             cluster_binding(f"system:controller:{name}", f"system:controller:{name}", service_account(SYSTEM, name))
@@ -133,16 +167,25 @@ COMPONENT_CLUSTER_BINDINGS: tuple[Obj, ...] = (
 _AUTHENTICATION_READER = "extension-apiserver-authentication-reader"
 _SIGNER = "system:controller:bootstrap-signer"
 _CLEANER = "system:controller:token-cleaner"
+_CLOUD = "system:controller:cloud-provider"
+_CANDIDATES = "leader-election-controller"
+"""Service account of the controller that picks the leader among LeaseCandidates; its rights come with one component's."""
 
 
 def _leader_role(component: str) -> Obj:
     name = f"system::leader-locking-{component}"
-    return role(SYSTEM, name, rule("watch", "", "configmaps"), rule("get,update", "", "configmaps", component))
+    return role(
+        SYSTEM,
+        name,
+        rule("create,update," + READ, _LEADER, "leases"),
+        rule("create,update," + READ, _LEADER, "leasecandidates"),
+    )
 
 
-def _leader_binding(component: str) -> Obj:
+def _leader_binding(component: str, *others: str) -> Obj:
     name = f"system::leader-locking-{component}"
-    return binding(SYSTEM, name, name, user(f"system:{component}"), service_account(SYSTEM, component))
+    accounts = (service_account(SYSTEM, account) for account in (component, *others))
+    return binding(SYSTEM, name, name, user(f"system:{component}"), *accounts)
 
 
 COMPONENT_ROLES: tuple[Obj, ...] = tuple(
@@ -151,6 +194,7 @@ COMPONENT_ROLES: tuple[Obj, ...] = tuple(
         (
             role(SYSTEM, _AUTHENTICATION_READER, rule(READ, "", "configmaps", "extension-apiserver-authentication")),
             role(SYSTEM, _SIGNER, rule(READ, "", "secrets")),
+            role(SYSTEM, _CLOUD, rule("create," + READ, "", "configmaps")),
             role(SYSTEM, _CLEANER, rule("delete," + READ, "", "secrets"), _EVENTS),
             role(
                 PUBLIC, _SIGNER, rule(READ, "", "configmaps"), rule("update", "", "configmaps", "cluster-info"), _EVENTS
@@ -173,9 +217,10 @@ COMPONENT_BINDINGS: tuple[Obj, ...] = tuple(
                 user("system:kube-scheduler"),
             ),
             binding(SYSTEM, _SIGNER, _SIGNER, service_account(SYSTEM, "bootstrap-signer")),
+            binding(SYSTEM, _CLOUD, _CLOUD, service_account(SYSTEM, "cloud-provider")),
             binding(SYSTEM, _CLEANER, _CLEANER, service_account(SYSTEM, "token-cleaner")),
             binding(PUBLIC, _SIGNER, _SIGNER, service_account(SYSTEM, "bootstrap-signer")),
-            _leader_binding("kube-controller-manager"),
+            _leader_binding("kube-controller-manager", _CANDIDATES),
             _leader_binding("kube-scheduler"),
         ),
     )

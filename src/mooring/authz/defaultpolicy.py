@@ -35,7 +35,6 @@ _PUBLIC_PATHS = "/healthz,/livez,/readyz,/version,/version/"
 _DISCOVERY_PATHS = "/api,/api/*,/apis,/apis/*,/healthz,/livez,/openapi,/openapi/*,/readyz,/version,/version/"
 _MONITORING_PATHS = "/flagz,/healthz,/healthz/*,/livez,/livez/*,/metrics,/metrics/slis,/readyz,/readyz/*,/statusz"
 _ISSUER_PATHS = "/.well-known/openid-configuration,/.well-known/openid-configuration/,/openid/v1/jwks,/openid/v1/jwks/"
-_KUBELET_PARTS = "nodes/configz,nodes/healthz,nodes/log,nodes/metrics,nodes/pods,nodes/proxy,nodes/stats"
 
 
 def _approver(signer: str) -> Obj:
@@ -75,7 +74,8 @@ _CLUSTER_ROLES = (
         "system:kubelet-api-admin",
         rule(READ, "", "nodes"),
         rule("proxy", "", "nodes"),
-        rule(ALL, "", _KUBELET_PARTS),
+        rule(ALL, "", "nodes/log,nodes/metrics,nodes/proxy,nodes/stats"),
+        rule(ALL, "", "nodes/configz,nodes/healthz,nodes/pods"),
     ),
     cluster_role("system:node", *NODE_RULES),
 )

@@ -3,14 +3,15 @@
 Rules kept here (reference/kubernetes.md 6.6; reasons worded as kube-apiserver words them):
 1. Only node identities are judged: user `system:node:<name>` in group `system:nodes`. The group without the name is told
    apart as an unknown node.
-2. Nodes: get, list and watch of its own only (a list must name it by field selector); create; update and patch of its own
-   and its own status, which admission checks again. A create carries no name here: that is admission's to check.
+2. Nodes: get, list and watch of its own only (a list must name it by field selector); create, update and patch, also of status.
+   NodeRestriction then refuses every write but to its own.
 3. Leases only in kube-node-lease, CSINodes anywhere: its own; `create` carries no name (admission, again).
 4. Pods: get of those bound to it; list and watch when the field selector says `spec.nodeName=<itself>`, or names one that is
    bound to it; create, delete, status and eviction, which admission narrows.
 5. Secrets and ConfigMaps: get, list and watch of one that a Pod on it refers to. Claims, volumes and attachments: get, likewise;
    the status of a claim may be changed. Service accounts: get, and tokens, of those its Pods run as.
-6. ResourceSlices and PodCertificateRequests: create; list and watch with a field selector that says its own name.
+6. ResourceSlices: create; list, watch and deletecollection with the field selector `spec.nodeName=<itself>`.
+   PodCertificateRequests: nothing; they are beta and off in Kubernetes 1.36.
 7. Everything else follows the static rules of the ClusterRole `system:node`.
 8. It never denies.
 """
@@ -37,7 +38,9 @@ _OWN_VERBS = frozenset({"get", "create", "update", "patch", "delete"})
 _POD_CHANGES = frozenset(
     {("create", ""), ("delete", ""), ("update", "status"), ("patch", "status"), ("create", "eviction")}
 )
-_SELECTED_BY = {"resourceslices": "nodeName", "podcertificaterequests": "spec.nodeName"}
+_NODE_FIELD = "spec.nodeName"
+_OF_SEVERAL = frozenset({"list", "watch", "deletecollection"})
+_OF_ONE = frozenset({"get", "update", "patch", "delete"})
 _STATIC = compile_rules(NODE_RULES)
 _ALLOW = Decision(Ruling.ALLOW)
 _NOT_A_NODE = Decision(Ruling.NO_OPINION)
@@ -87,11 +90,9 @@ def _node(node: str, attributes: Attributes, related: Related) -> Decision:
         if not name:
             return _no(f"node '{node}' cannot read all nodes, only its own Node object")
         return _no(f"node '{node}' cannot read '{name}', only its own Node object")
-    if verb == "create" and not attributes.subresource:
+    if (verb, attributes.subresource) == ("create", ""):
         return _ALLOW
-    if verb in _CHANGE and attributes.subresource in ("", "status"):
-        return _ALLOW if name == node else _no(f"node '{node}' can change only its own Node object")
-    return _no("")
+    return _ALLOW if verb in _CHANGE and attributes.subresource in ("", "status") else _no("")
 
 
 def _lease(node: str, attributes: Attributes, related: Related) -> Decision:
@@ -122,7 +123,7 @@ def _pod(node: str, attributes: Attributes, related: Related) -> Decision:
         return _no("")
     if verb == "get":
         return related()
-    if _selected(attributes.field_selector, "spec.nodeName") == node:
+    if _selected(attributes.field_selector, _NODE_FIELD) == node:
         return _ALLOW
     return related() if attributes.name else _no("can only list/watch pods with spec.nodeName field selector")
 
@@ -153,7 +154,7 @@ def _claim(node: str, attributes: Attributes, related: Related) -> Decision:
 
 def _service_account(node: str, attributes: Attributes, related: Related) -> Decision:
     if attributes.verb == "get" and not attributes.subresource:
-        return related()
+        return _read(node, attributes, related)
     if attributes.verb != "create" or not attributes.name:
         return _no("can only create tokens for individual service accounts")
     if attributes.subresource != "token":
@@ -161,17 +162,21 @@ def _service_account(node: str, attributes: Attributes, related: Related) -> Dec
     return related()
 
 
-def _selecting(node: str, attributes: Attributes, related: Related) -> Decision:
+def _slice(node: str, attributes: Attributes, related: Related) -> Decision:
     if attributes.subresource:
-        return _no("")
+        return _no("cannot authorize ResourceSlice subresources")
     if attributes.verb == "create":
         return _ALLOW
-    if attributes.verb in ("list", "watch", "deletecollection"):
-        field = _SELECTED_BY[attributes.resource]
-        if _selected(attributes.field_selector, field) == node:
-            return _ALLOW
-        return _no(f"can only list/watch {attributes.resource} with {field} field selector")
-    return related()
+    if attributes.verb in _OF_ONE:
+        return related()
+    if attributes.verb not in _OF_SEVERAL:
+        return _no(
+            "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, "
+            "deletecollection"
+        )
+    if _selected(attributes.field_selector, _NODE_FIELD) == node:
+        return _ALLOW
+    return _no("can only list/watch/deletecollection resourceslices with nodeName field selector")
 
 
 _JUDGES: Mapping[tuple[str, str], Callable[[str, Attributes, Related], Decision]] = {
@@ -186,8 +191,7 @@ _JUDGES: Mapping[tuple[str, str], Callable[[str, Attributes, Related], Decision]
     ("storage.k8s.io", "csinodes"): _csi_node,
     ("storage.k8s.io", "volumeattachments"): _get,
     ("resource.k8s.io", "resourceclaims"): _get,
-    ("resource.k8s.io", "resourceslices"): _selecting,
-    ("certificates.k8s.io", "podcertificaterequests"): _selecting,
+    ("resource.k8s.io", "resourceslices"): _slice,
 }
 
 

@@ -1,7 +1,7 @@
-"""What the ClusterRole `system:node` holds: the static rules of kubelets (reference/kubernetes.md 6.5, 6.6).
+"""Static rules of kubelets: the ClusterRole `system:node` of Kubernetes 1.36 (reference/kubernetes.md 6.5, 6.6).
 
-By default nobody is bound to it: the Node authorizer grants these rules itself, except where a
-node may touch only its own, or what its Pods use (`node`).
+No subject is bound to the role by default. The Node authorizer grants these rules itself, except for the resources that `node`
+narrows to one node. ClusterTrustBundles and PodCertificateRequests are absent: both are beta and off in Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NODE_RULES: tuple[Obj, ...] = (
     rule("create,get,list,watch", "", "nodes"),
     rule("patch,update", "", "nodes/status"),
     rule("patch,update", "", "nodes"),
-    rule("create,patch,update", "", "events"),
+    rule("create,patch,update", ",events.k8s.io", "events"),
     rule("get,list,watch", "", "pods"),
     rule("create,delete", "", "pods"),
     rule("patch,update", "", "pods/status"),
@@ -28,14 +28,11 @@ NODE_RULES: tuple[Obj, ...] = (
     rule("create,delete,get,patch,update", "coordination.k8s.io", "leases"),
     rule("get", "storage.k8s.io", "volumeattachments"),
     rule("create", "", "serviceaccounts/token"),
-    rule("get", "", "serviceaccounts"),
     rule("get,patch,update", "", "persistentvolumeclaims/status"),
     rule("get,list,watch", "storage.k8s.io", "csidrivers"),
     rule("create,delete,get,patch,update", "storage.k8s.io", "csinodes"),
     rule("get,list,watch", "node.k8s.io", "runtimeclasses"),
     rule("get", "resource.k8s.io", "resourceclaims"),
     rule("deletecollection", "resource.k8s.io", "resourceslices"),
-    rule("create,delete,get,list,patch,update,watch", "resource.k8s.io", "resourceslices"),
-    rule("get,list,watch", "certificates.k8s.io", "clustertrustbundles"),
-    rule("create,get,list,watch", "certificates.k8s.io", "podcertificaterequests"),
+    rule("get", "", "serviceaccounts"),
 )

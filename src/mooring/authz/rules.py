@@ -81,10 +81,11 @@ def compile_rules(rules: Sequence[Obj] | None) -> tuple[Rule, ...]:
 
 
 def rule(verbs: str, group: str, resources: str, names: str = "") -> Obj:
-    """A PolicyRule in one line: comma-separated verbs, groups, resources and names. `""` is the core group."""
-    built: Obj = {"verbs": verbs.split(","), "apiGroups": group.split(","), "resources": resources.split(",")}
+    """Build a PolicyRule from comma-separated verbs, groups, resources and names, each sorted. `""` is the core group."""
+    built: Obj = {name: sorted(text.split(",")) for name, text in (("verbs", verbs), ("apiGroups", group))}
+    built["resources"] = sorted(resources.split(","))
     if names:
-        built["resourceNames"] = names.split(",")
+        built["resourceNames"] = sorted(names.split(","))
     return built
 
 

@@ -17,6 +17,7 @@ READ = "get,list,watch"
 WRITE = "create,delete,deletecollection,patch,update"
 READ_WRITE = "create,delete,deletecollection,get,list,patch,update,watch"
 
+_EVENT_GROUPS = ",events.k8s.io"
 _LABEL = "rbac.authorization.k8s.io/aggregate-to-"
 
 _VIEW = (
@@ -29,10 +30,11 @@ _VIEW = (
     rule(
         READ,
         "",
-        "bindings,events,limitranges,namespaces/status,pods/log,pods/status,replicationcontrollers/status,"
+        "bindings,limitranges,namespaces/status,pods/log,pods/status,replicationcontrollers/status,"
         "resourcequotas,resourcequotas/status",
     ),
     rule(READ, "", "namespaces"),
+    rule(READ, _EVENT_GROUPS, "events"),
     rule(READ, "discovery.k8s.io", "endpointslices"),
     rule(
         READ,
@@ -42,6 +44,12 @@ _VIEW = (
     ),
     rule(READ, "autoscaling", "horizontalpodautoscalers,horizontalpodautoscalers/status"),
     rule(READ, "batch", "cronjobs,cronjobs/status,jobs,jobs/status"),
+    rule(
+        READ,
+        "extensions",
+        "daemonsets,daemonsets/status,deployments,deployments/scale,deployments/status,ingresses,ingresses/status,"
+        "networkpolicies,replicasets,replicasets/scale,replicasets/status,replicationcontrollers/scale",
+    ),
     rule(READ, "policy", "poddisruptionbudgets,poddisruptionbudgets/status"),
     rule(READ, "networking.k8s.io", "ingresses,ingresses/status,networkpolicies"),
     rule(READ, "resource.k8s.io", "resourceclaims,resourceclaims/status,resourceclaimtemplates"),
@@ -55,10 +63,11 @@ _EDIT = (
     rule(
         WRITE,
         "",
-        "configmaps,events,persistentvolumeclaims,replicationcontrollers,replicationcontrollers/scale,secrets,"
+        "configmaps,persistentvolumeclaims,replicationcontrollers,replicationcontrollers/scale,secrets,"
         "serviceaccounts,services,services/proxy",
     ),
     rule("create", "", "serviceaccounts/token"),
+    rule(WRITE, _EVENT_GROUPS, "events"),
     rule(
         WRITE,
         "apps",
@@ -67,6 +76,12 @@ _EDIT = (
     ),
     rule(WRITE, "autoscaling", "horizontalpodautoscalers"),
     rule(WRITE, "batch", "cronjobs,jobs"),
+    rule(
+        WRITE,
+        "extensions",
+        "daemonsets,deployments,deployments/rollback,deployments/scale,ingresses,networkpolicies,replicasets,"
+        "replicasets/scale,replicationcontrollers/scale",
+    ),
     rule(WRITE, "policy", "poddisruptionbudgets"),
     rule(WRITE, "networking.k8s.io", "ingresses,networkpolicies"),
     rule(READ_WRITE, "coordination.k8s.io", "leases"),
