@@ -272,12 +272,12 @@ _PARTS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 def described(obj: Obj) -> list[str]:
     metadata = obj["metadata"]
-    lines = [" ".join(filter(None, (obj["kind"], metadata.get("namespace"), metadata["name"])))]
-    for one in obj.get("rules", ()):
-        lines.append("  " + " | ".join(",".join(one.get(part, ())) for part in _PARTS).rstrip(" |"))
-    for one in obj.get("subjects", ()):
-        lines.append("  " + " ".join(filter(None, (one["kind"], one.get("namespace"), one["name"]))))
-    return lines
+    rules = (" | ".join(",".join(one.get(part, ())) for part in _PARTS).rstrip(" |") for one in obj.get("rules", ()))
+    subjects = (
+        " ".join(filter(None, (one["kind"], one.get("namespace"), one["name"]))) for one in obj.get("subjects", ())
+    )
+    head = " ".join(filter(None, (obj["kind"], metadata.get("namespace"), metadata["name"])))
+    return [head, *(f"  {line}" for line in (*rules, *subjects))]
 
 
 def test_every_role_and_binding_is_the_one_of_kubernetes() -> None:

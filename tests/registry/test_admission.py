@@ -15,7 +15,7 @@ import pytest
 import mooring.registry.admission as package
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.errors import ConfigError, ForbiddenError, InvalidError, NotFoundError
+from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError
 from mooring.identity import MASTERS, NODE_PREFIX, NODES, UserInfo
 from mooring.kinds import KINDS
 from mooring.kinds.kind import Change
@@ -291,7 +291,7 @@ async def test_a_node_may_not_change(room: Room, name: str, patch: Obj, why: str
     await room.create("nodes", {"metadata": {"name": name}})
     with pytest.raises(ForbiddenError) as caught:
         await room.patch("nodes", name, patch, user=NODE)
-    assert caught.value.message.startswith(f'nodes "{name}" is forbidden: node "n1" ')
+    assert caught.value.message.startswith(f'nodes "{name}" is forbidden: ')
     assert why in caught.value.message
     await room.patch("nodes", name, patch, user=ADMIN)
 
@@ -301,6 +301,20 @@ async def test_a_node_may_not_delete_another(room: Room) -> None:
     await room.create("nodes", {"metadata": {"name": "n2"}})
     with pytest.raises(ForbiddenError):
         await room.delete("nodes", "n2", user=NODE)
+
+
+@pytest.mark.parametrize(
+    ("plural", "obj"),
+    [
+        ("configmaps", {"metadata": {"name": "c"}}),
+        ("secrets", {"metadata": {"name": "c"}}),
+        ("events", {"metadata": {"name": "c"}, "involvedObject": {"namespace": "default"}}),
+    ],
+)
+@in_room
+async def test_a_node_that_names_itself_nowhere_writes_nothing(room: Room, plural: str, obj: Obj) -> None:
+    with pytest.raises(ForbiddenError, match='could not determine node from user "someone"'):
+        await room.create(plural, obj, "default", user=NAMELESS)
 
 
 def test_a_node_may_not_set_config_source() -> None:
@@ -332,12 +346,15 @@ def projected(**token: str) -> Obj:
     return {"name": "v", "projected": {"sources": [{"configMap": {"name": "c"}}, {"serviceAccountToken": token}]}}
 
 
+DISK = {"name": "d", "persistentVolumeClaim": {"claimName": "disk"}}
+
+
 def running(*volumes: Obj, node: str = "n1") -> Obj:
     return {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeName": node, "volumes": [*volumes]}}
 
 
 POD = running({"name": "e", "emptyDir": {}}, projected(path="token"))
-OF_POD = {"kind": "Pod", "name": "p", "uid": "u"}
+OF_POD = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
 
 
 @pytest.mark.parametrize(
@@ -345,13 +362,27 @@ OF_POD = {"kind": "Pod", "name": "p", "uid": "u"}
     [
         (None, [POD], "not bound to a pod"),
         ({"kind": "Secret", "name": "p", "uid": "u"}, [POD], "not bound to a pod"),
-        ({"kind": "Pod", "name": "p"}, [POD], "without a uid"),
-        ({"kind": "Pod", "name": "p", "uid": "u"}, [], "does not run on it"),
-        ({"kind": "Pod", "name": "p", "uid": "other"}, [POD], "does not run on it"),
-        ({"kind": "Pod", "name": "p", "uid": "u"}, [running(projected(), node="n2")], "does not run on it"),
-        ({"kind": "Pod", "name": "p", "uid": "u"}, [POD], ""),
+        ({"kind": "Pod", "name": "p", "uid": "u"}, [POD], "not bound to a pod"),
+        ({"apiVersion": "v1", "kind": "Pod", "name": "p"}, [POD], "without a uid"),
+        ({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}, [], 'pods "p" not found'),
+        ({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other"}, [POD], "does not match the UID in record"),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"},
+            [running(projected(), node="n2")],
+            "scheduled on a different node",
+        ),
+        ({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}, [POD], ""),
     ],
-    ids=["unbound", "bound to a secret", "no uid", "no such pod", "another pod", "a pod elsewhere", "its own pod"],
+    ids=[
+        "unbound",
+        "bound to a secret",
+        "no API version",
+        "no uid",
+        "no such pod",
+        "another pod",
+        "a pod elsewhere",
+        "its own pod",
+    ],
 )
 def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str) -> None:
     new = {"metadata": {}, "spec": {"boundObjectRef": bound} if bound else {}}
@@ -360,7 +391,7 @@ def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str)
     )
     plugin = ADMISSION["NodeRestriction"]()
     if why:
-        with pytest.raises(ForbiddenError, match=why):
+        with pytest.raises(ApiError, match=why):
             plugin.admit(asked)
     else:
         plugin.admit(asked)
@@ -377,6 +408,21 @@ def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str)
         (["vault"], running(projected(audience="vault"), projected(audience="mesh")), "", ""),
         ([], running(projected(audience="vault")), "", 'audience "" not found'),
         (["vault", "mesh"], running(projected(audience="vault"), projected(audience="mesh")), "", "0 or 1 audiences"),
+        (
+            ["vault"],
+            running(DISK),
+            "vault",
+            'error validating audience "vault": persistentvolumeclaim "disk" not found',
+        ),
+        (
+            ["vault"],
+            running(
+                DISK, {"name": "e", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "c", "csi": {"driver": "d"}}
+            ),
+            "vault",
+            'persistentvolumeclaim "disk" not found, persistentvolumeclaim "p-e" not found, csidriver.storage.k8s.io "d" not',
+        ),
+        (["vault"], running(DISK, projected(audience="vault")), "", ""),
         (["vault"], POD, "vault", ""),
         (["vault"], POD, "mesh", 'audience "vault" not found'),
         ([], running(), "vault", 'audience "" not found'),
@@ -390,6 +436,9 @@ def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str)
         "one of two volumes'",
         "the API's, and the volume asks for another",
         "two at once",
+        "one that the driver of a claim may ask for",
+        "one that several drivers may ask for",
+        "a volume's, beside a claim",
         "one that RBAC allows",
         "another than RBAC allows",
         "the API's, when RBAC allows another",

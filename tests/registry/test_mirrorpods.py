@@ -10,7 +10,7 @@ import pytest
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.errors import ApiError, ForbiddenError, NotFoundError
+from mooring.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from mooring.identity import NODE_PREFIX, NODES, UserInfo
 from mooring.kinds import BY_PLURAL
 from mooring.kinds.kind import Change
@@ -22,6 +22,7 @@ from tests.support.registryroom import ADMIN, Room, in_room
 
 NODE = UserInfo(NODE_PREFIX + "n1", groups=(NODES,))
 NODE_VIEW = FixedView([{"metadata": {"name": "n1", "uid": "n1-uid"}}])
+CLAIM = {"name": "r", "resourceClaimName": "claim"}
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1-uid", "controller": True}
 
 
@@ -79,8 +80,8 @@ def without_annotation() -> Obj:
             mirror(nodeName="n2"), "can only create pods with spec.nodeName set to itself", id="on another node"
         ),
         pytest.param(mirror(nodeName=""), "can only create pods with spec.nodeName set to itself", id="on no node"),
-        pytest.param(owned(), "exactly one owner reference", id="owned by nobody"),
-        pytest.param(owned(OWNER, OWNER | {"controller": False}), "exactly one owner reference", id="owned by two"),
+        pytest.param(owned(), "an owner reference set to itself", id="owned by nobody"),
+        pytest.param(owned(OWNER, OWNER | {"controller": False}), "a single owner reference", id="owned by two"),
         pytest.param(owned(OWNER | {"name": "n2"}), "an owner reference set to itself", id="owned by another node"),
         pytest.param(owned(OWNER | {"kind": "Pod"}), "an owner reference set to itself", id="owned by a pod"),
         pytest.param(owned(OWNER | {"controller": False}), "a controller owner reference", id="not controlled by it"),
@@ -88,7 +89,7 @@ def without_annotation() -> Obj:
             owned(OWNER | {"blockOwnerDeletion": True}), "must not set blockOwnerDeletion", id="blocking its deletion"
         ),
         pytest.param(owned(OWNER | {"uid": "old"}), "node n1 UID mismatch", id="owned by an earlier Node"),
-        pytest.param(mirror(serviceAccountName="a"), "reference a service account", id="with a service account"),
+        pytest.param(mirror(serviceAccountName="a"), "reference serviceaccounts", id="with a service account"),
         pytest.param(mirror(imagePullSecrets=[{"name": "s"}]), "reference secrets", id="with a secret for images"),
     ],
 )
@@ -106,6 +107,14 @@ VOLUMES: list[tuple[str, Obj, str]] = [
     ("trust anchors", {"projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}, "clustertrustbundles"),
     ("a claim", {"persistentVolumeClaim": {"claimName": "c"}}, "persistentvolumeclaims"),
     ("a share", {"azureFile": {"secretName": "s"}}, "secrets"),
+    ("a driver", {"csi": {"driver": "d"}}, r"csidrivers \(via CSI volumes\)"),
+    ("a cluster", {"glusterfs": {"endpoints": "e", "path": "p"}}, r"endpoints \(via glusterFS volumes\)"),
+    (
+        "a token",
+        {"projected": {"sources": [{"serviceAccountToken": {"path": "p"}}]}},
+        r"serviceaccounts \(via projected volumes\)",
+    ),
+    ("a certificate", {"projected": {"sources": [{"podCertificate": {}}]}}, "podcertificates"),
     ("what logs in with a Secret", {"rbd": {"secretRef": {}}}, "secrets"),
     ("a claim of its own", {"ephemeral": {"volumeClaimTemplate": {}}}, "persistentvolumeclaims"),
 ]
@@ -172,12 +181,36 @@ def test_a_node_sees_to_its_own_pods_only(act: Callable[[Obj], None], why: str) 
 
 
 def test_a_node_updates_the_status_of_a_pod_only() -> None:
-    with pytest.raises(ForbiddenError, match="can update only the status of pods"):
+    with pytest.raises(ForbiddenError, match='node "n1" can only create and delete mirror pods'):
         admit(mirror(), mirror())
     labelled = mirror()
     labelled["metadata"]["labels"] = {"a": "b"}
     with pytest.raises(ForbiddenError, match="cannot update labels through pod status"):
         admit(labelled, mirror(), "status")
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        pytest.param({}, "resource claim statues", id="taken away"),
+        pytest.param(
+            {"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "other"}]},
+            "resource claim statues",
+            id="changed",
+        ),
+        pytest.param({"resourceClaimStatuses": [CLAIM, {"name": "s"}]}, "resource claim statues", id="added"),
+        pytest.param(
+            {"resourceClaimStatuses": [CLAIM], "extendedResourceClaimStatus": {"resourceClaimName": "other"}},
+            "extended resource claim status",
+            id="made for an extended resource",
+        ),
+    ],
+)
+def test_a_node_writes_no_resource_claims_into_a_status(status: Obj, why: str) -> None:
+    old = {**mirror(), "status": {"resourceClaimStatuses": [CLAIM]}}
+    admit({**mirror(), "status": {"resourceClaimStatuses": [CLAIM], "phase": "Running"}}, old, "status")
+    with pytest.raises(ForbiddenError, match=f'node "n1" cannot update {why}'):
+        admit({**mirror(), "status": status}, old, "status")
 
 
 @in_room
@@ -189,3 +222,7 @@ async def test_pods_through_the_registry(room: Room) -> None:
     assert made.obj["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     with pytest.raises(ApiError):
         await room.create("pods", mirror(nodeName="n2"), namespace="x", user=NODE)
+    for value in ("other", None):
+        patch = {"metadata": {"annotations": {"kubernetes.io/config.mirror": value}}}
+        with pytest.raises(InvalidError, match="may not remove or update mirror pod annotation"):
+            await room.patch("pods", "p", patch, "x", subresource="status", user=NODE)

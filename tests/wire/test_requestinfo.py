@@ -54,6 +54,9 @@ def said(info: RequestInfo) -> str:
         ("GET", "/api/v1/watch/namespaces/x/secrets/y", "watch /v1 secrets x y"),
         ("GET", "/api/v1/proxy/namespaces/x/pods/y/log", "proxy /v1 pods x y"),
         ("GET", "/api/v1/namespaces//secrets", "list /v1 secrets - -"),
+        ("GET", "/api//secrets", "list / secrets - -"),
+        ("GET", "//api/v1/secrets", "list /v1 secrets - -"),
+        ("GET", "/apis//v1/secrets/y", "get /v1 secrets - y"),
     ],
 )
 def test_a_path_of_an_api_is_a_resource_request(method: str, path: str, expected: str) -> None:
@@ -77,7 +80,6 @@ def test_a_path_of_an_api_is_a_resource_request(method: str, path: str, expected
         ("POST", "/healthz", "post"),
         ("GET", "/openapi/v3/apis/apps/v1", "get"),
         ("DELETE", "/API/v1/secrets", "delete"),
-        ("GET", "/api//secrets", "get"),
         ("GET", "/api/v1//x", "get"),
         ("GET", "/api/v1/namespaces/x//y", "get"),
     ],
@@ -151,3 +153,38 @@ def test_no_request_is_more_than_refused(method: str, path: str, query: dict[str
     except ApiError:
         return
     assert info.is_resource == bool(info.resource) == bool(info.version)
+
+
+@pytest.mark.parametrize(
+    ("path", "canonical"),
+    [
+        ("/api/v1/secrets", True),
+        ("/api/v1/secrets/", True),
+        ("/api/v1/namespaces//secrets", True),
+        ("/apis/apps/v1/deployments", True),
+        ("//api/v1/secrets", False),
+        ("api/v1/secrets", False),
+        ("///apis/apps/v1/deployments", False),
+        ("/apis//v1/secrets", False),
+        ("/apis//v1/namespaces/x/secrets/y", False),
+        ("/api//secrets", False),
+        ("/apis/apps//deployments", False),
+    ],
+)
+def test_only_one_form_of_a_path_is_canonical(path: str, canonical: bool) -> None:
+    info = parse_request("GET", path, {})
+    assert info.is_resource
+    assert info.canonical is canonical
+
+
+@pytest.mark.parametrize(
+    ("path", "verb_in_path"),
+    [
+        ("/api/v1/watch/pods/p", True),
+        ("/api/v1/proxy/nodes/n", True),
+        ("/api/v1/pods", False),
+        ("/api/v1/pods/watch", False),
+    ],
+)
+def test_a_verb_may_come_from_the_path(path: str, verb_in_path: bool) -> None:
+    assert parse_request("GET", path, {}).verb_in_path is verb_in_path

@@ -127,9 +127,7 @@ _ADD_ONS = (
     ),
     cluster_role("system:kube-aggregator", rule(READ, "", "endpoints,services")),
     cluster_role("system:kube-dns", rule("list,watch", "", "endpoints,services")),
-    cluster_role(
-        "system:node-problem-detector", rule("get", "", "nodes"), rule("patch", "", "nodes/status"), _EVENTS
-    ),
+    cluster_role("system:node-problem-detector", rule("get", "", "nodes"), rule("patch", "", "nodes/status"), _EVENTS),
     cluster_role(
         "system:persistent-volume-provisioner",
         rule("create,delete," + READ, "", "persistentvolumes"),

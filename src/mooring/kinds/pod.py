@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.errors import FieldError, InvalidError, forbidden, invalid
-from mooring.kinds import poddefaults, podvalidation
+from mooring.errors import InvalidError, forbidden
+from mooring.kinds import poddefaults, podstatus, podvalidation
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.parts import restore
 from mooring.kinds.podcolumns import COLUMNS, ENDED
@@ -53,16 +53,7 @@ def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
     kept = (old.get("status") or {}).get("qosClass")
     if kept and not (new.get("status") or {}).get("qosClass"):
         new["status"] = {**(new.get("status") or {}), "qosClass": kept}
-
-
-def _validate_status(new: Obj, old: Obj) -> list[FieldError]:
-    status, kept = new.get("status") or {}, old.get("status") or {}
-    errors: list[FieldError] = []
-    if node := status.get("nominatedNodeName"):
-        errors += [invalid("status.nominatedNodeName", node, why) for why in dns1123_subdomain_errors(node)]
-    if status.get("qosClass") != kept.get("qosClass"):
-        errors.append(invalid("status.qosClass", status.get("qosClass"), "field is immutable"))
-    return errors
+    podstatus.keep_observed_generations(new, old)
 
 
 def _grace_seconds(obj: Obj, asked: int | None) -> int:
@@ -122,7 +113,9 @@ KIND = Kind(
         "status.podIPs",
         "status.nominatedNodeName",
     ),
-    subresources={"status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=_validate_status)},
+    subresources={
+        "status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=podstatus.validate_update)
+    },
     has_generation=True,
     grace_seconds=_grace_seconds,
 )

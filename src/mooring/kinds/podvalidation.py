@@ -24,6 +24,8 @@ from mooring.wire.schema import Obj
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation that marks the API's picture of a Pod which a node runs from a file."""
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+"""Begins annotations that chose the AppArmor profile of a container before its security context could."""
 MAX_DEADLINE = (1 << 31) - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -133,7 +135,7 @@ def _toleration_errors(toleration: Obj, path: str) -> list[FieldError]:
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
     """What of the change is not allowed."""
-    errors = _mirror_errors(new, old)
+    errors = annotation_errors(new, old)
     spec, kept = new.get("spec") or {}, old.get("spec") or {}
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(kept.get(name) or ()):
@@ -145,13 +147,18 @@ def validate_update(new: Obj, old: Obj) -> list[FieldError]:
     return errors
 
 
-def _mirror_errors(new: Obj, old: Obj) -> list[FieldError]:
-    before = (old["metadata"].get("annotations") or {}).get(MIRROR)
-    after = (new["metadata"].get("annotations") or {}).get(MIRROR)
-    if before == after:
-        return []
-    why = "may not add mirror pod annotation" if before is None else "may not remove or update mirror pod annotation"
-    return [forbidden(f"metadata.annotations[{MIRROR}]", why)]
+def annotation_errors(new: Obj, old: Obj) -> list[FieldError]:
+    """Return the changes of annotations that no update may make, through the Pod or its status."""
+    before = old["metadata"].get("annotations") or {}
+    after = new["metadata"].get("annotations") or {}
+    errors: list[FieldError] = []
+    for name in sorted({*before, *after}):
+        if before.get(name) == after.get(name) or not (name == MIRROR or name.startswith(APP_ARMOR)):
+            continue
+        what = "mirror pod annotation" if name == MIRROR else "AppArmor annotations"
+        verb = "remove or update" if name in before else "add"
+        errors.append(forbidden(f"metadata.annotations[{name}]", f"may not {verb} {what}"))
+    return errors
 
 
 def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:

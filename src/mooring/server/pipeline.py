@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import NOTHING_OFFERED, Outcome, judge
@@ -70,6 +71,8 @@ MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
 
 _NOT_JUDGED = Outcome(None)
+_SELECTING = frozenset({"list", "watch", "deletecollection"})
+_NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -244,7 +247,8 @@ class Pipeline:
 
     def _attributes(self, context: Context) -> Attributes:
         info = context.info
-        query = context.request.query
+        selects = info.verb in _SELECTING and not info.verb_in_path
+        query = context.request.query if selects else _NO_QUERY
         return Attributes(
             user=context.user,
             verb=info.verb,

@@ -3,11 +3,12 @@
 Rules kept here: it runs after authorization, so that a caller who may do nothing learns nothing about what exists; an unknown
 resource or path is the plain `404 page not found` that client-go expects (reference/kubernetes.md 7.1). A namespace in the path of
 a kind that lives in none is such an unknown path: authorizers decided on that namespace, where a Role may allow everything.
+So is a path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1/…`).
 """
 
 from __future__ import annotations
 
-from mooring.errors import MethodNotAllowedError, NotFoundError
+from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError
 from mooring.kinds import by_resource
 from mooring.kinds.kind import Kind
 from mooring.server.endpoints import find
@@ -17,6 +18,7 @@ from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.resources import Resources
 from mooring.server.services import Services
+from mooring.wire.names import path_segment_errors
 from mooring.wire.requestinfo import RequestInfo
 
 MAX_PARTS = 3
@@ -41,7 +43,7 @@ class Router:
                 raise MethodNotAllowedError()
             return await endpoint.serve(context, self._services)
         kind = by_resource(info.group, info.version, info.resource)
-        if kind is None or len(info.parts) > MAX_PARTS or not _in_its_place(kind, info):
+        if kind is None or not info.canonical or len(info.parts) > MAX_PARTS or not _in_its_place(kind, info):
             return not_found()
         context.routed = not info.subresource or _subresource_exists(kind, info.subresource)
         if kind.virtual:
@@ -51,6 +53,8 @@ class Router:
                 return await service_account_token(context, self._services)
             if not context.routed:
                 raise NotFoundError("the server could not find the requested resource")
+        if info.name and (errors := path_segment_errors(info.name)):
+            raise BadRequestError(f'Name parameter invalid: "{info.name}": {"; ".join(errors)}')
         return await self._resources.handle(context, kind)
 
 

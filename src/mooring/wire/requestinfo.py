@@ -10,7 +10,10 @@ Rules kept here:
   it. Never on deletecollection: kube-apiserver gives that no name, and a rule must not allow more here than there.
 * `/watch/` and `/proxy/` before the resource are the old way to give the verb; what follows them is read as usual.
 * `/namespaces/<ns>` and its subresources `status` and `finalize` are requests about that Namespace *in* that namespace.
-* An empty version or resource (`/api//secrets`) names no resource: such a request is a path, and no route leads there.
+* An empty resource (`/api/v1//x`) names no resource: such a request is a path, and no route leads there.
+* Slashes before the path and empty groups and versions are read past, as kube-apiserver does. Authorization then decides on the
+  resource, and the router serves only paths that are `canonical`.
+* A request with the verb in its path has no selectors for authorizers: one object may be watched so, whatever they say.
 * A selector that cannot be parsed changes nothing here: the options answer 400 later, after authorization.
 
 The path comes percent-decoded, once, by the caller; the query comes parsed with blank values kept (`?watch` is a request to watch).
@@ -51,6 +54,13 @@ class RequestInfo:
     namespace: str = ""
     name: str = ""
     parts: tuple[str, ...] = ()
+    verb_in_path: bool = False
+
+    @property
+    def canonical(self) -> bool:
+        """Return whether a resource path begins with one slash and names a group after `/apis` and a version."""
+        has_group = bool(self.group) == (self.prefix == "apis")
+        return has_group and bool(self.version) and self.path.startswith(f"/{self.prefix}/")
 
 
 def truth(values: Sequence[str]) -> bool:
@@ -83,7 +93,8 @@ def _parsed(method: str, path: str, query: Mapping[str, list[str]]) -> RequestIn
         return RequestInfo(method.lower(), False, path)
     group, version = (parts[1] if at == 3 else ""), parts[at - 1]
 
-    if parts[at] in _PREFIX_VERBS:
+    verb_in_path = parts[at] in _PREFIX_VERBS
+    if verb_in_path:
         verb = parts[at]
         at += 1
         if count <= at:
@@ -97,7 +108,7 @@ def _parsed(method: str, path: str, query: Mapping[str, list[str]]) -> RequestIn
         if count > at + 2 and parts[at + 2] not in _NAMESPACE_SUBRESOURCES:
             at += 2
 
-    if not parts[at] or not version:
+    if not parts[at]:
         return RequestInfo(method.lower(), False, path)
     name = parts[at + 1] if count > at + 1 else ""
     subresource = parts[at + 2] if count > at + 2 and verb != "proxy" else ""
@@ -108,7 +119,18 @@ def _parsed(method: str, path: str, query: Mapping[str, list[str]]) -> RequestIn
         elif verb == "delete":
             verb = "deletecollection"
     return RequestInfo(
-        verb, True, path, prefix, group, version, parts[at], subresource, namespace, name, tuple(parts[at:])
+        verb,
+        True,
+        path,
+        prefix,
+        group,
+        version,
+        parts[at],
+        subresource,
+        namespace,
+        name,
+        tuple(parts[at:]),
+        verb_in_path,
     )
 
 

@@ -2,26 +2,51 @@
 
 Rules kept here (reference/kubernetes.md 6.7):
 * It creates mirror Pods only: bound to itself, owned by its own Node as controller and by nothing else, and without any
-  reference to a service account, Secret, ConfigMap, trust bundle, claim or device; otherwise a node could read what it should not.
-* It deletes Pods that are bound to it, and updates their status, but not their labels. It updates nothing else.
+  reference to an object of the API; otherwise a node could read what it should not.
+* It deletes Pods that are bound to it, and updates their status, but neither their labels nor the resource claims in their status:
+  those would let it read other claims. It updates nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mooring.errors import NotFoundError
-from mooring.kinds.podreferences import SERVICE_ACCOUNTS, walk
+from mooring.kinds.podreferences import (
+    CLAIMS,
+    CONFIG_MAPS,
+    RESOURCE_CLAIMS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    TRUST_BUNDLES,
+    walk,
+)
 from mooring.kinds.podvalidation import MIRROR
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.wire.schema import Obj
 
 _BOUND = "spec.nodeName set to itself"
+_FIRST = (SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, RESOURCE_CLAIMS)
+_VOLUMES = {
+    "csi": "csidrivers (via CSI volumes)",
+    "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": CLAIMS,
+    "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+}
+_PROJECTED = {
+    "serviceAccountToken": "serviceaccounts (via projected volumes)",
+    "clusterTrustBundle": TRUST_BUNDLES,
+    "podCertificate": "podcertificates",
+}
 
 
 def pod(request: AdmissionRequest, node: str) -> None:
     """A node creates or deletes a Pod."""
     if request.old is not None:
         if request.new is not None:
-            raise request.forbidden(f'node "{node}" can update only the status of pods')
+            raise request.forbidden(
+                f'unexpected operation "UPDATE", node "{node}" can only create and delete mirror pods'
+            )
         if _node_of(request.old) != node:
             raise request.forbidden(f'node "{node}" can only delete pods with {_BOUND}')
     else:
@@ -35,6 +60,11 @@ def pod_status(request: AdmissionRequest, node: str) -> None:
         raise request.forbidden(f'node "{node}" can only update pod status for pods with {_BOUND}')
     if (new["metadata"].get("labels") or {}) != (old["metadata"].get("labels") or {}):
         raise request.forbidden(f'node "{node}" cannot update labels through pod status')
+    status, before = new.get("status") or {}, old.get("status") or {}
+    if (status.get("resourceClaimStatuses") or []) != (before.get("resourceClaimStatuses") or []):
+        raise request.forbidden(f'node "{node}" cannot update resource claim statues')
+    if status.get("extendedResourceClaimStatus") != before.get("extendedResourceClaimStatus"):
+        raise request.forbidden(f'node "{node}" cannot update extended resource claim status')
 
 
 def _node_of(obj: Obj) -> str:
@@ -50,16 +80,25 @@ def _create(request: AdmissionRequest, new: Obj, node: str) -> None:
     if _node_of(new) != node:
         raise request.forbidden(f'node "{node}" can only create pods with {_BOUND}')
     _check_owner(request, metadata.get("ownerReferences") or [], node)
-    for resource, _ in walk(new):
-        resource = "a service account" if resource == SERVICE_ACCOUNTS else resource
+    if resource := next(_api_references(new), ""):
         raise request.forbidden(f'node "{node}" can not create pods that reference {resource}')
+
+
+def _api_references(pod: Obj) -> Iterator[str]:
+    """Name each sort of API object that the Pod needs, in the order and the words of kube-apiserver."""
+    found = {resource for resource, _ in walk(pod)}
+    yield from (resource for resource in _FIRST if resource in found)
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        yield from (name for member, name in _VOLUMES.items() if member in volume)
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield from (name for member, name in _PROJECTED.items() if member in source)
 
 
 def _check_owner(request: AdmissionRequest, owners: list[Obj], node: str) -> None:
     own = f'node "{node}" can only create pods with '
-    if len(owners) != 1:
-        raise request.forbidden(own + "exactly one owner reference, set to itself")
-    (owner,) = owners
+    if len(owners) > 1:
+        raise request.forbidden(own + "a single owner reference set to itself")
+    owner = owners[0] if owners else {}
     if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):
         raise request.forbidden(own + "an owner reference set to itself")
     if not owner.get("controller"):
@@ -70,4 +109,5 @@ def _check_owner(request: AdmissionRequest, owners: list[Obj], node: str) -> Non
     if found is None:
         raise NotFoundError.of("", "nodes", node)
     if owner.get("uid") != found["metadata"].get("uid"):
-        raise request.forbidden(f"node {node} UID mismatch: the owner reference is not of the present Node")
+        expected, got = owner.get("uid", ""), found["metadata"].get("uid", "")
+        raise request.forbidden(f"node {node} UID mismatch: expected {expected} got {got}")

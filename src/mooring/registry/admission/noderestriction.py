@@ -7,8 +7,9 @@ Rules kept here (reference/kubernetes.md 3.4, 6.7), for users that are nodes (gr
 * Certificate requests for kubelet signers only with its own common name.
 * Pods as `mirrorpods` says. Service account tokens only bound to a pod that runs on it, and only for the one audience that a
   volume of this pod asks a token for; for another, RBAC must allow the verb `request-serviceaccounts-token-audience` on the
-  audience, as a resource of the core group, by the account's name.
-A node that does not say which node it is may do none of this.
+  audience, as a resource of the core group, by the account's name. A volume that a CSI driver serves, or a claim, would have to be
+  followed to a CSIDriver; this server keeps none, so that the request is refused as kube-apiserver refuses it without one.
+* A member of system:nodes whose username names no node writes nothing at all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.nodeidentity import node_name
+from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.registry.admission import mirrorpods
@@ -51,12 +53,13 @@ class NodeRestriction:
 
     def admit(self, request: AdmissionRequest) -> None:
         node = node_name(request.user)
-        check = _CHECKS.get(request.resource)
-        if node is None or check is None:
+        if node is None:
             return
         if not node:
             raise request.forbidden(f'could not determine node from user "{request.user.username}"')
-        check(request, node)
+        check = _CHECKS.get(request.resource)
+        if check is not None:
+            check(request, node)
 
 
 def _node(request: AdmissionRequest, node: str) -> None:
@@ -68,7 +71,12 @@ def _node(request: AdmissionRequest, node: str) -> None:
     if (new.get("spec") or {}).get("configSource") and (
         old is None or (old.get("spec") or {}).get("configSource") != new["spec"]["configSource"]
     ):
-        raise request.forbidden(f'node "{node}" is not allowed to set configSource')
+        what = (
+            "create pods with a non-nil configSource"
+            if old is None
+            else "update configSource to a new non-nil configSource"
+        )
+        raise request.forbidden(f'node "{node}" is not allowed to {what}')
     if old is not None:
         if ((new.get("spec") or {}).get("taints") or []) != ((old.get("spec") or {}).get("taints") or []):
             raise request.forbidden(f'node "{node}" is not allowed to modify taints')
@@ -77,8 +85,12 @@ def _node(request: AdmissionRequest, node: str) -> None:
     before = (old["metadata"].get("labels") or {}) if old is not None else {}
     refused = forbidden_labels(before, new["metadata"].get("labels") or {})
     if refused:
-        what = "modify labels" if old is not None else "set the following labels"
-        raise request.forbidden(f'node "{node}" is not allowed to {what}: {", ".join(refused)}')
+        what = (
+            "is not allowed to modify labels"
+            if old is not None
+            else f'node "{node}" is not allowed to set the following labels'
+        )
+        raise request.forbidden(f"{what}: {', '.join(refused)}")
 
 
 def forbidden_labels(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -125,17 +137,29 @@ def _csr(request: AdmissionRequest, node: str) -> None:
 
 def _token(request: AdmissionRequest, node: str) -> None:
     bound = ((request.new or {}).get("spec") or {}).get("boundObjectRef") or {}
-    if bound.get("kind") != "Pod" or not bound.get("name"):
+    if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("name"):
         raise request.forbidden("node requested token not bound to a pod")
     if not bound.get("uid"):
         raise request.forbidden("node requested token with a pod binding without a uid")
     pod = request.views["pods"].get(bound["name"], request.namespace)
-    if pod is None or pod["metadata"].get("uid") != bound["uid"] or (pod.get("spec") or {}).get("nodeName") != node:
-        raise request.forbidden("node requested token bound to a pod that does not run on it")
+    if pod is None:
+        raise NotFoundError.of("", "pods", bound["name"])
+    if pod["metadata"].get("uid") != bound["uid"]:
+        raise request.forbidden(
+            f"the UID in the bound object reference ({bound['uid']}) does not match the UID in record. The object might have "
+            "been deleted and then recreated"
+        )
+    if (pod.get("spec") or {}).get("nodeName") != node:
+        raise request.forbidden("node requested token bound to a pod scheduled on a different node")
     audiences = ((request.new or {}).get("spec") or {}).get("audiences") or [""]
     if len(audiences) > 1:
         raise request.forbidden("node may only request 0 or 1 audiences")
-    if audiences[0] not in _projected_audiences(pod) and not _audience_allowed(request, audiences[0]):
+    if audiences[0] in _projected_audiences(pod):
+        return
+    if missing := list(dict.fromkeys(_missing_for_csi(pod))):
+        why = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        raise request.forbidden(f'error validating audience "{audiences[0]}": {why}')
+    if not _audience_allowed(request, audiences[0]):
         raise request.forbidden(
             f'audience "{audiences[0]}" not found in pod spec volume, {request.user.username} is not authorized to request tokens '
             "for this audience"
@@ -148,6 +172,17 @@ def _projected_audiences(pod: Obj) -> Iterator[str]:
         for source in (volume.get("projected") or {}).get("sources") or ():
             if "serviceAccountToken" in source:
                 yield (source["serviceAccountToken"] or {}).get("audience") or ""
+
+
+def _missing_for_csi(pod: Obj) -> Iterator[str]:
+    """Name what kube-apiserver reads to find the audiences of CSI drivers, and what this server never has."""
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
+            yield f'persistentvolumeclaim "{pod["metadata"].get("name", "")}-{volume.get("name", "")}" not found'
+        elif claim := volume.get("persistentVolumeClaim"):
+            yield f'persistentvolumeclaim "{claim.get("claimName", "")}" not found'
+        elif driver := (volume.get("csi") or {}).get("driver"):
+            yield f'csidriver.storage.k8s.io "{driver}" not found'
 
 
 def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:

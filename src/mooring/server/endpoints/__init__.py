@@ -23,33 +23,38 @@ Serve = Callable[[Context, Services], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` exactly (a trailing slash does not matter), and with `below` everything under it."""
+    """One path, and with `below` everything under it.
+
+    With `slashes` trailing slashes do not count, as for the paths that kube-apiserver serves through its API containers. Its other
+    paths are exact, and RBAC rules name them so.
+    """
 
     path: str
     serve: Serve
     below: bool = False
+    slashes: bool = False
     methods: tuple[str, ...] = ("GET", "HEAD")
 
 
 async def index(context: Context, services: Services) -> Response:
     """`/`: every path that can be read, as kube-apiserver tells it to `kubectl get --raw /`."""
-    paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.path and "GET" in endpoint.methods}
+    paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.serve is not index and "GET" in endpoint.methods}
     return Response(200, pretty(encode_json({"paths": sorted({*paths, *group_paths(services.resources)})})))
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("", index),
+    Endpoint("/", index),
     Endpoint("/healthz", health, below=True),
     Endpoint("/livez", health, below=True),
     Endpoint("/readyz", health, below=True),
-    Endpoint("/version", version),
-    Endpoint("/api", api, below=True),
-    Endpoint("/apis", api, below=True),
+    Endpoint("/version", version, slashes=True),
+    Endpoint("/api", api, below=True, slashes=True),
+    Endpoint("/apis", api, below=True, slashes=True),
     Endpoint("/openapi/v2", openapi_v2),
     Endpoint("/openapi/v3", openapi_v3, below=True),
     Endpoint("/metrics", metrics),
-    Endpoint("/.well-known/openid-configuration", openid_configuration),
-    Endpoint("/openid/v1/jwks", jwks),
+    Endpoint("/.well-known/openid-configuration", openid_configuration, slashes=True),
+    Endpoint("/openid/v1/jwks", jwks, slashes=True),
     Endpoint("/debug/authentication/refusals", refusals, below=True),
     Endpoint("/debug/authentication/explain", explain, methods=("POST",)),
     Endpoint("/mooring/v1/login", login, methods=("POST",)),
@@ -59,6 +64,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 def find(path: str) -> Endpoint | None:
     """The endpoint that serves `path`."""
     for endpoint in ENDPOINTS:
-        if path in (endpoint.path, endpoint.path + "/") or (endpoint.below and path.startswith(endpoint.path + "/")):
+        if path == endpoint.path or (endpoint.slashes and path.rstrip("/") == endpoint.path):
+            return endpoint
+        if endpoint.below and path.startswith(endpoint.path + "/") and (endpoint.slashes or not path.endswith("/")):
             return endpoint
     return None

@@ -83,7 +83,9 @@ def _kept(services: Services, path: str, aggregated: bool) -> tuple[bytes, str]:
 async def api(context: Context, services: Services) -> Response:
     """`/api`, `/apis` and everything between them and the resources."""
     path = context.info.path.rstrip("/")
-    if "//" in path:  # an empty version or resource (6.1): no document lives there, whatever its other parts name
+    if "//" in path or context.info.path.startswith(
+        "/apis//"
+    ):  # an empty version or resource (6.1): no document lives there, whatever its other parts name
         return not_found()
     aggregated = path in ("/api", "/apis") and wants_aggregated_discovery(context.request.header(b"accept"))
     try:
