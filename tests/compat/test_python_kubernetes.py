@@ -136,6 +136,18 @@ def test_services_and_pods(api: Any, core: Any) -> None:
     assert gone.value.status == 404
 
 
+@pytest.mark.shows("get node")
+def test_a_node_that_reported_nothing_has_its_structs(core: Any) -> None:
+    core.create_node(k8s.V1Node(metadata=k8s.V1ObjectMeta(name="silent")))
+    try:
+        node = core.read_node("silent")
+        assert node.status.node_info.kubelet_version == ""
+        assert node.status.daemon_endpoints.kubelet_endpoint.port == 0
+        assert node.spec.taints is None
+    finally:
+        core.delete_node("silent")
+
+
 @pytest.mark.shows("create token", "auth can-i", "create -f of a review")
 def test_tokens_and_reviews(api: Any, core: Any) -> None:
     core.create_namespaced_service_account(SPACE, {"metadata": {"name": "robot"}})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
 from mooring.registry.stored import Event, Stored, Transition, encoded, head
 from mooring.wire.patch import copied
 from tests.support.registryroom import kind, open_room, secret
@@ -47,6 +47,28 @@ def test_bytes_carry_the_object_and_its_revision_and_nothing_else_changes(
     assert never.raw == value
     assert never.at(revision).raw == stored.raw
     assert json.loads(stored.frame("ADDED")) == {"type": "ADDED", "object": stored.obj}
+
+
+NODES = kind("nodes")
+
+
+def test_an_object_stored_without_what_go_writes_is_read_with_it() -> None:
+    bare = encoded(NODES.resource, {"metadata": {"name": "n"}})
+    read = Stored.of(NODES, "", "n", 7, bare)
+    assert read.obj["spec"] == {}
+    assert read.obj["status"]["nodeInfo"]["kubeletVersion"] == ""
+    assert read.obj["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 0}}
+    assert read.obj["metadata"] == {"name": "n", "resourceVersion": "7"}
+    whole = encoded(NODES.resource, read.obj)
+    assert Stored.of(NODES, "", "n", 7, whole).raw == read.raw
+
+
+@pytest.mark.parametrize("spec", ["[]", '"text"', "[[]]", "1"])
+def test_a_stored_object_of_another_shape_is_reported(spec: str) -> None:
+    with pytest.raises(StorageError, match="restore it from a backup"):
+        Stored.of(
+            NODES, "", "n", 7, b'{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"status":%b}' % spec.encode()
+        )
 
 
 @given(objects)

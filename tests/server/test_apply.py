@@ -52,7 +52,8 @@ async def test_an_opinion_on_one_member_of_an_item_is_none_on_its_required_ones(
     await apply_status("a", ready)
     reason = {"type": "Ready", "reason": "Waited"}
     reply = await apply_status("b", reason)
-    assert (reply.status, reply.obj["status"]["conditions"]) == (200, [ready | reason])
+    never = {"lastHeartbeatTime": None, "lastTransitionTime": None}
+    assert (reply.status, reply.obj["status"]["conditions"]) == (200, [ready | reason | never])
     owned: dict[str, Any] = {
         "f:status": {"f:conditions": {'k:{"type":"Ready"}': {".": {}, "f:reason": {}, "f:type": {}}}}
     }

@@ -17,7 +17,7 @@ async def test_an_object_that_is_gone_is_told_by_a_status_with_its_uid(server: S
 async def test_a_namespace_is_told_by_itself_even_when_nothing_holds_it(server: Server) -> None:
     made = await server.post("/api/v1/namespaces", {"metadata": {"name": "a"}})
     freed = await server.call("PUT", "/api/v1/namespaces/a/finalize", body={**made.obj, "spec": {}})
-    assert (freed.status, freed.obj.get("spec")) == (200, None)
+    assert (freed.status, freed.obj.get("spec")) == (200, {})
     gone = await server.call("DELETE", "/api/v1/namespaces/a")
     assert (gone.status, gone.obj["kind"], gone.obj["metadata"]["uid"]) == (
         200,

@@ -19,7 +19,7 @@ CLUSTER_ROLE = Message(
     API + "ClusterRole",
     (
         Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("rules", 2, ListOf(POLICY_RULE), "What is allowed."),
+        Field("rules", 2, ListOf(POLICY_RULE), "What is allowed.", always=True),
         Field(
             "aggregationRule",
             3,

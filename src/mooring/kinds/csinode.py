@@ -36,7 +36,13 @@ CSI_NODE_DRIVER = Message(
     (
         Field("name", 1, Scalar.STRING, "Name of the driver.", required=True),
         Field("nodeID", 2, Scalar.STRING, "What the driver calls the node.", required=True),
-        Field("topologyKeys", 3, ListOf(Scalar.STRING), "Labels of Nodes by which the driver tells places apart."),
+        Field(
+            "topologyKeys",
+            3,
+            ListOf(Scalar.STRING),
+            "Labels of Nodes by which the driver tells places apart.",
+            always=True,
+        ),
         Field("allocatable", 4, VOLUME_NODE_RESOURCES, "How many volumes the driver takes here.", pointer=True),
     ),
     "A driver that runs on a node.",

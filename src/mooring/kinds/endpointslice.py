@@ -97,8 +97,8 @@ ENDPOINT_SLICE = Message(
     DISCOVERY + "EndpointSlice",
     (
         Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("endpoints", 2, ListOf(ENDPOINT), "The endpoints, at most 1000.", required=True, pointer=True),
-        Field("ports", 3, ListOf(ENDPOINT_PORT), "The ports of all of them, at most 100.", pointer=True),
+        Field("endpoints", 2, ListOf(ENDPOINT), "The endpoints, at most 1000.", required=True),
+        Field("ports", 3, ListOf(ENDPOINT_PORT), "The ports of all of them, at most 100.", always=True),
         Field(
             "addressType",
             4,

@@ -59,8 +59,14 @@ EVENT = Message(
         Field("series", 11, EVENT_SERIES, "The series this event stands for, if it is one.", pointer=True),
         Field("action", 12, Scalar.STRING, "What was done to the object, as one word."),
         Field("related", 13, OBJECT_REFERENCE, "A second object that has to do with it.", pointer=True),
-        Field("reportingComponent", 14, Scalar.STRING, "The controller that reported, such as kubernetes.io/kubelet."),
-        Field("reportingInstance", 15, Scalar.STRING, "The instance of that controller."),
+        Field(
+            "reportingComponent",
+            14,
+            Scalar.STRING,
+            "The controller that reported, such as kubernetes.io/kubelet.",
+            always=True,
+        ),
+        Field("reportingInstance", 15, Scalar.STRING, "The instance of that controller.", always=True),
     ),
     "What happened to an object. Kept for a limited time, for people to read and never as a record.",
 )

@@ -130,7 +130,7 @@ NODE_SYSTEM_INFO = Message(
 CONTAINER_IMAGE = Message(
     CORE + "ContainerImage",
     (
-        Field("names", 1, ListOf(Scalar.STRING), "Names by which the image is known."),
+        Field("names", 1, ListOf(Scalar.STRING), "Names by which the image is known.", always=True),
         Field("sizeBytes", 2, Scalar.INT64, "Size of the image in bytes."),
     ),
     "An image on the node.",
@@ -159,7 +159,7 @@ NODE_CONFIG_STATUS = Message(
 RUNTIME_HANDLER = Message(
     CORE + "NodeRuntimeHandler",
     (
-        Field("name", 1, Scalar.STRING, "Name of the handler; empty for the default one.", pointer=True),
+        Field("name", 1, Scalar.STRING, "Name of the handler; empty for the default one.", pointer=True, always=True),
         Field(
             "features",
             2,

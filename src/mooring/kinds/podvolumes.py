@@ -232,7 +232,7 @@ VOLUME_PROJECTION = Message(
 PROJECTED_VOLUME_SOURCE = Message(
     CORE + "ProjectedVolumeSource",
     (
-        Field("sources", 1, ListOf(VOLUME_PROJECTION), "The sources."),
+        Field("sources", 1, ListOf(VOLUME_PROJECTION), "The sources.", always=True),
         Field("defaultMode", 2, Scalar.INT32, "Permission bits of the files; 0644 when not given.", pointer=True),
     ),
     "Several sources in one directory.",

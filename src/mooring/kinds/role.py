@@ -16,7 +16,7 @@ ROLE = Message(
     API + "Role",
     (
         Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("rules", 2, ListOf(POLICY_RULE), "What is allowed in this namespace."),
+        Field("rules", 2, ListOf(POLICY_RULE), "What is allowed in this namespace.", always=True),
     ),
     "Rules that a RoleBinding of the same namespace can grant.",
 )

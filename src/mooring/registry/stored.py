@@ -2,7 +2,8 @@
 
 Rules kept here:
 * `raw` is the stored JSON with `"resourceVersion":"N",` spliced in right behind `"metadata":{`; nothing else is changed, and
-  nothing is parsed for it. Bytes of another shape (a foreign writer of the same etcd) are re-encoded once, on arrival.
+  nothing is parsed for it. Bytes of another shape (a foreign writer of the same etcd, an older version that left out what Go
+  always writes) are re-encoded once, on arrival; only kinds that have such fields are looked at for them.
 * The object is decoded only when somebody asks for a field, once, and is then shared: nobody may change it.
 * A watch frame is built once per event and shared by all watchers of all connections (reference/kubernetes.md 7.7).
 * A DELETED object is the last state with the revision of the deletion; so is one that only left a selector.
@@ -21,6 +22,7 @@ from mooring.kinds.kind import Kind
 from mooring.storage.contract import Entry
 from mooring.wire import codec
 from mooring.wire import watch as wire
+from mooring.wire.complete import complete, has_structs
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Obj
 
@@ -74,7 +76,7 @@ class Stored:
     def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
         """From stored bytes. Raises StorageError when they are not a JSON object with metadata."""
         start = head(kind.resource)
-        if not value.startswith(start):
+        if not value.startswith(start) or has_structs(kind.resource.schema):
             value = _rewritten(kind.resource, value)
         if not revision:
             return cls(kind, namespace, name, 0, value)
@@ -147,7 +149,11 @@ def _rewritten(resource: Resource, value: bytes) -> bytes:
         raise _unreadable(resource) from error
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict) or not obj["metadata"]:
         raise _unreadable(resource)
-    return encoded(resource, obj)
+    try:
+        changed = complete(obj, resource.schema)
+    except (AttributeError, TypeError) as error:
+        raise _unreadable(resource) from error
+    return encoded(resource, obj) if changed or not value.startswith(head(resource)) else value
 
 
 class Event:

@@ -41,6 +41,7 @@ from mooring.registry.reading import Listed, Reader
 from mooring.registry.stored import Stored, encoded
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
+from mooring.wire.complete import complete
 from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
@@ -169,7 +170,7 @@ class Writer:
         """`obj` belongs to this call. Raises ClaimedError when another object has what this one would."""
         resource, at_rest = kind.resource, kind.at_rest
         obj["kind"], obj["apiVersion"] = at_rest.resource.kind, at_rest.resource.api_version
-        obj.setdefault("metadata", {})
+        complete(obj, at_rest.resource.schema)
         kind.default(obj)
         uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
         prepare_create_meta(obj, kind, namespace, uid, change.now, self._entropy)
@@ -181,6 +182,7 @@ class Writer:
             raise InvalidError.of(resource.group, resource.kind, name, errors)
         if managed:
             obj["metadata"]["managedFields"] = managed
+        complete(obj, at_rest.resource.schema)  # what hooks and admission added
         value = refusals.bounded(encoded(at_rest.resource, obj))
         key = kind.key(namespace, name)
         if dry_run:
@@ -360,6 +362,7 @@ class Writer:
             policy = (kind.subresources or {}).get(subresource)
             if policy is None:
                 raise MethodNotAllowedError()
+        complete(new, kind.at_rest.resource.schema)
         kind.default(new)
         (policy or kind).prepare_update(new, old, change)
         prepare_update_meta(new, old, kind)
@@ -369,6 +372,7 @@ class Writer:
         errors += kind.validate(new) + (policy or kind).validate_update(new, old)
         if errors:
             raise InvalidError.of(resource.group, resource.kind, name, errors)
+        complete(new, kind.at_rest.resource.schema)
 
     # -- delete --------------------------------------------------------------------------------------------------
 

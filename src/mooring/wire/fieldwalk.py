@@ -97,7 +97,7 @@ def _parts(value: Any, shape: Shape) -> dict[str, Any]:
     if shape.form is Form.MAP:
         return {member(name): item for name, item in value.items()}
     parts: dict[str, Any] = {}
-    for item in value:
+    for item in value or ():  # null where Go writes an empty list
         element = _item_element(item, shape)
         if element in parts:
             twins = parts[element]

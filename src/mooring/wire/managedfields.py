@@ -32,6 +32,7 @@ import msgspec
 
 from mooring.clock import rfc3339
 from mooring.errors import BadRequestError, Cause, ConflictError, Details
+from mooring.wire.complete import complete
 from mooring.wire.conform import conform
 from mooring.wire.fieldset import (
     FieldSet,
@@ -270,7 +271,10 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
 
 def _begun(live: Obj, author: Author) -> Managed:
     """Who owns what of an object that was not tracked until now."""
-    everything = difference(compare({}, live, author.schema).added, SERVER_SET)
+    nothing: Obj = {}
+    complete(nothing, author.schema)
+    changes = compare(nothing, live, author.schema)
+    everything = difference(union(changes.modified, changes.added), SERVER_SET)
     said, still = _last_applied(live, author)
     parts = {BEFORE_FIRST_APPLY: everything}
     if still:

@@ -62,7 +62,7 @@ OBJECT_META = Message(
         Field("uid", 5, Scalar.STRING, "Unique in time and space; set by the server."),
         Field("resourceVersion", 6, Scalar.STRING, "Opaque version of the object, for concurrency and watches."),
         Field("generation", 7, Scalar.INT64, "Sequence number of the desired state; set by the server."),
-        Field("creationTimestamp", 8, Scalar.TIME, "When the server created the object."),
+        Field("creationTimestamp", 8, Scalar.TIME, "When the server created the object.", always=False),
         Field("deletionTimestamp", 9, Scalar.TIME, "When deletion was asked for; set by the server.", pointer=True),
         Field(
             "deletionGracePeriodSeconds",

@@ -60,6 +60,8 @@ class Field:
     omitempty). Lists: `patch="merge"` merges by `patch_key` (or as a set of primitives when no key) in strategic merge
     patch; `patch="atomic"` replaces; `list_keys` are the server-side-apply map keys, `list_set` a set of scalars.
     `map_atomic`: a map that server-side apply takes as one value.
+    `always`: Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the other
+    words decide (`mooring.wire.complete`).
     `within`: JSON shows the field here, protobuf keeps it in an embedded message of this number (Go's inlined structs,
     such as the source of a Volume); 0 for every other field.
     """
@@ -77,6 +79,7 @@ class Field:
     enum: tuple[str, ...] = ()
     within: int = 0
     map_atomic: bool = False
+    always: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from mooring.server.pipeline import Context, uuid4
 from mooring.server.render import object_response
 from mooring.server.resources import read_object
 from mooring.server.services import Services
+from mooring.wire.complete import complete
 from mooring.wire.options import parse_write_options
 from mooring.wire.schema import Obj
 
@@ -97,6 +98,7 @@ async def review(context: Context, services: Services, kind: Kind) -> Response:
     obj = await read_object(context, resource.schema, resource.kind, resource.api_version, options)
     _prepare(context, kind, obj)
     answer = await REVIEWS[resource.plural](context, services, obj)
+    complete(answer, resource.schema)
     return object_response(context.request, answer, resource.schema, 201)
 
 
@@ -140,4 +142,5 @@ async def service_account_token(context: Context, services: Services) -> Respons
     )
     context.warnings.extend(issued.warnings)
     context.annotations[ISSUED_CREDENTIAL_ID] = issued.credential_id
+    complete(issued.response, TOKEN_REQUEST)
     return object_response(context.request, issued.response, TOKEN_REQUEST, 201)
