@@ -32,7 +32,7 @@ def test_spelling(path: FieldPath, text: str) -> None:
 
 
 REPEATED = ",".join(f'"a{index}":1,"a{index}":2' for index in range(1000))
-NESTED = ",".join('{"a":1,"a":2}' for _ in range(1000))
+NESTED = "1," + ",".join('{"a":1,"a":2}' for _ in range(1000))
 
 
 @pytest.mark.parametrize(

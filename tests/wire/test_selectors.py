@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from mooring.errors import ApiError, BadRequestError
 from mooring.wire.selectors import (
     EVERY_FIELD,
     EVERY_LABEL,
+    MAX_REQUIREMENTS,
+    MAX_SELECTOR,
     FieldSelector,
     FieldTerm,
     LabelSelector,
@@ -21,6 +24,7 @@ from mooring.wire.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
+from tests.support.work import Word, work
 
 
 @pytest.mark.parametrize(
@@ -328,3 +332,30 @@ def test_parsing_a_printed_field_selector_gives_it_back(terms: list[FieldTerm]) 
 def test_the_empty_selectors_match_everything() -> None:
     assert EVERY_LABEL.matches({"a": "b"})
     assert EVERY_FIELD.matches({"a": "b"})
+
+
+@pytest.mark.parametrize("parse", [parse_label_selector, parse_field_selector])
+def test_a_selector_has_a_bounded_number_of_requirements(parse: Callable[[str], LabelSelector | FieldSelector]) -> None:
+    terms = [f"a{index}=b" for index in range(MAX_REQUIREMENTS + 1)]
+    parse(",".join(terms[:-1]))
+    with pytest.raises(BadRequestError, match="at most 100 requirements"):
+        parse(",".join(terms))
+
+
+@pytest.mark.parametrize("parse", [parse_label_selector, parse_field_selector])
+def test_a_selector_has_a_bounded_length(parse: Callable[[str], LabelSelector | FieldSelector]) -> None:
+    with pytest.raises(BadRequestError, match="at most 16384 characters"):
+        parse("a=" + "b" * (MAX_SELECTOR - 1))
+
+
+def test_a_set_of_values_is_one_requirement_and_searched_at_once() -> None:
+    def compare(size: int) -> Callable[[], bool]:
+        requirement = Requirement("a", "in", tuple(Word(f"v{index}") for index in range(size)))
+        return lambda: requirement.matches({"a": "none"})
+
+    assert work(compare(1000)) == work(compare(10))
+
+
+@pytest.mark.parametrize("parse", [parse_label_selector, parse_field_selector])
+def test_a_long_selector_is_refused_unread(parse: Callable[[str], LabelSelector | FieldSelector]) -> None:
+    assert work(lambda: parse("a=b," * 15_000)) < 50

@@ -72,7 +72,18 @@ Header = tuple[bytes, bytes]
 class Request:
     """One HTTP request. Header names are lower-case bytes as HTTP carries them."""
 
-    __slots__ = ("_body", "_first", "_headers", "_receive", "closing", "connection", "method", "path", "query_string")
+    __slots__ = (
+        "_body",
+        "_first",
+        "_headers",
+        "_query",
+        "_receive",
+        "closing",
+        "connection",
+        "method",
+        "path",
+        "query_string",
+    )
 
     def __init__(
         self,
@@ -90,6 +101,7 @@ class Request:
         self.connection = connection
         self._receive = receive
         self._body: bytes | None = None
+        self._query: dict[str, list[str]] | None = None
         self.closing: Callable[[], None] | None = None
         """Gives back what the reply holds, such as the subscription of a watch. The transport calls it once the exchange has
         ended, whether or not a reply was sent."""
@@ -97,10 +109,18 @@ class Request:
     @property
     def query(self) -> dict[str, list[str]]:
         """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for an absurd number."""
-        raw = self.query_string
-        if not raw:
-            return _NO_QUERY
-        return _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else parse_query(raw)
+        if self._query is None:
+            raw = self.query_string
+            if not raw:
+                self._query = _NO_QUERY
+            else:
+                self._query = _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else parse_query(raw)
+        return self._query
+
+    @property
+    def is_query_cheap(self) -> bool:
+        """Whether `query` costs little: it is short or was parsed before. A long one takes up to 10 ms."""
+        return self._query is not None or len(self.query_string) <= MAX_REMEMBERED_QUERY
 
     @property
     def uri(self) -> str:

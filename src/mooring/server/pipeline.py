@@ -6,6 +6,7 @@
  7. dispatch to a resource or an endpoint        8. reply headers, metrics, one audit record
 
 Rules kept here:
+* Before authentication nothing is parsed but what authentication needs: of the query only what is short.
 * Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless an authenticator
   has to find something out first; then the authorizers decide on the views as they are after it. A body is received only
   from who may send it, and before a seat is taken, so that slow senders hold nobody up; whoever had to wait, for the body
@@ -154,7 +155,7 @@ class Pipeline:
         reason = ""
         panic = False
         try:
-            context.info = parse_request(request.method, request.path, request.query)
+            context.info = _info_before_authentication(request)
             response = await self._answer(context)
         except ApiError as error:
             reason = error.reason
@@ -182,7 +183,7 @@ class Pipeline:
         return response
 
     async def _answer(self, context: Context) -> Response:
-        request, info = context.request, context.info
+        request = context.request
         cache = request.connection.cache
         memo = cache.get("peer")
         if memo is None:
@@ -202,6 +203,7 @@ class Pipeline:
         if outcome.user is None:
             raise await self._refusal(context, outcome)
         context.user = outcome.user
+        info = context.info = parse_request(request.method, request.path, request.query)
         left = self._stripping.left(request.headers)
         if len(left) < len(request.headers):
             request.headers = left
@@ -376,6 +378,14 @@ class Pipeline:
         self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
         if info.verb != "watch" and known:
             self._metrics.duration(info.verb, group, resource).observe(self._clock.monotonic() - started)
+
+
+def _info_before_authentication(request: Request) -> RequestInfo:
+    """Request info without a long query, which may take milliseconds to parse and is needed for authorization only.
+
+    So the audit record of a request that fails authentication may say `list` where a long query asks for a watch.
+    """
+    return parse_request(request.method, request.path, request.query if request.is_query_cheap else {})
 
 
 def uuid4(entropy: Callable[[int], bytes]) -> str:

@@ -167,7 +167,7 @@ def error_response(error: MooringError, request: Request) -> Response:
     if answer.media == "yaml":
         return Response(code, encode_yaml(obj), (content_type(answer.content_type), *headers))
     body = encode_json(obj)
-    if request.query_string or request.header(b"user-agent"):
+    if request.is_query_cheap and (request.query_string or request.header(b"user-agent")):
         with suppress(ApiError):  # an unreadable query is what the error may be about
             body = pretty(body) if is_pretty(request) else body
     return Response(code, body, (content_type(JSON), *headers))

@@ -9,6 +9,8 @@ Rules kept here:
 * `str(selector)` is canonical (label requirements sorted by key, values sorted, `=` for the `==` of fields), and parsing it
   gives the same selector.
 * What cannot be parsed is a BadRequestError (400) that says what was found and what was expected.
+* A selector has a bounded length and number of requirements: each requirement is compared with each object of a list. The number of
+  values in a set is bounded by the length alone, because a set is searched at once.
 
 Source: reference/kubernetes.md 7.9; k8s.io/apimachinery pkg/labels and pkg/fields.
 """
@@ -17,12 +19,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mooring.errors import BadRequestError, Details
 from mooring.wire.names import label_value_errors, qualified_name_errors
 from mooring.wire.schema import Obj
+
+MAX_SELECTOR = 16_384
+"""Characters of a selector: two hundred values of the greatest length, or thousands of usual ones."""
+MAX_REQUIREMENTS = 100
+"""Requirements or terms of one selector; clients send a handful, and those of a set of values are one."""
 
 _EQUALITY = frozenset({"=", "=="})
 _ORDER = frozenset({">", "<"})
@@ -38,6 +45,10 @@ class Requirement:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    _set: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_set", frozenset(self.values))  # the class is frozen
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         operator, value = self.operator, labels.get(self.key)
@@ -46,14 +57,14 @@ class Requirement:
         if operator == "!":
             return value is None
         if operator in ("!=", "notin"):
-            return value is None or value not in self.values
+            return value is None or value not in self._set
         if value is None:
             return False
         if operator in _ORDER:
             number = _integer(value)
             bound = int(self.values[0])
             return number is not None and (number > bound if operator == ">" else number < bound)
-        return value in self.values
+        return value in self._set
 
     def __str__(self) -> str:
         if self.operator == "exists":
@@ -93,9 +104,11 @@ EVERY_LABEL = LabelSelector()
 
 def parse_label_selector(text: str) -> LabelSelector:
     """The selector `text` says. Raises BadRequestError."""
+    _check_length(text)
     tokens = _Tokens(text)
-    requirements = []
+    requirements: list[Requirement] = []
     while not tokens.ended():
+        _check_count(requirements)
         if not (tokens.is_word() or tokens.next == "!"):
             raise _unexpected(tokens, "!, identifier, or 'end of string'")
         try:
@@ -110,6 +123,19 @@ def parse_label_selector(text: str) -> LabelSelector:
         if not (tokens.is_word() or tokens.next == "!"):
             raise _unexpected(tokens, "identifier after ','")
     return _selector(requirements)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_SELECTOR:
+        raise BadRequestError(f"a selector may have at most {MAX_SELECTOR} characters; select in several requests")
+
+
+def _check_count(before: Sequence[object]) -> None:
+    """Refuse one more than `before`."""
+    if len(before) >= MAX_REQUIREMENTS:
+        raise BadRequestError(
+            f"a selector may have at most {MAX_REQUIREMENTS} requirements; select in several requests"
+        )
 
 
 def label_selector_from_object(obj: Obj) -> LabelSelector:
@@ -305,8 +331,10 @@ _comma = re.compile(r"(?:[^\\,]|\\.|\\\Z)*", re.DOTALL).match
 
 def parse_field_selector(text: str) -> FieldSelector:
     """The selector `text` says. Raises BadRequestError."""
-    terms = []
+    _check_length(text)
+    terms: list[FieldTerm] = []
     for part in _split(text):
+        _check_count(terms)
         found = _operator(part)
         if found is None:
             raise BadRequestError(f"invalid selector: '{text}'; can't understand '{part}'")
