@@ -136,7 +136,16 @@ class TestPeer:
         with server.client(tmp_path, mallory, admin, version=version) as peer:
             assert asked(peer)["chain"] == [digest(mallory), digest(admin)]
 
-    def test_a_resumed_session_keeps_the_whole_chain(
+    def test_a_leaf_is_judged_without_the_intermediate_that_another_connection_sent(
+        self, server: Served, ca: ThrowawayCA, tmp_path: Path, version: ssl.TLSVersion
+    ) -> None:
+        ann, between = ThrowawayCA("stranger").client("ann"), ca.client("some-intermediate")
+        with server.client(tmp_path, ann, between, version=version) as first:
+            assert asked(first)["chain"] == [digest(ann), digest(between)]
+        with server.client(tmp_path, ann, version=version) as second:
+            assert asked(second)["chain"] == [digest(ann)]
+
+    def test_a_session_with_intermediates_is_not_resumed_so_that_they_are_sent_again(
         self, server: Served, ca: ThrowawayCA, tmp_path: Path, version: ssl.TLSVersion
     ) -> None:
         ann, between = ca.client("ann"), ca.client("some-intermediate")
@@ -146,8 +155,20 @@ class TestPeer:
             session = first.session
         with server.client(tmp_path, context=context, session=session) as second:
             after = asked(second)["chain"]
-            assert second.session_reused
+            assert not second.session_reused
         assert before == after == [digest(ann), digest(between)]
+
+    def test_a_session_of_a_leaf_below_a_root_of_the_bundle_is_resumed_by_tls_1_3(
+        self, server: Served, ca: ThrowawayCA, tmp_path: Path, version: ssl.TLSVersion
+    ) -> None:
+        ann = ca.client("ann")
+        context = server.context(tmp_path, ann, version=version)
+        with server.client(tmp_path, context=context) as first:
+            assert len(cast(list[str], asked(first)["chain"])) == 2, "the leaf and the root, which the client knows"
+            session = first.session
+        with server.client(tmp_path, context=context, session=session) as second:
+            assert cast(list[str], asked(second)["chain"])[0] == digest(ann)
+            assert second.session_reused == (version is TLS13)
 
     def test_a_resumed_session_without_intermediates_keeps_its_leaf(
         self, server: Served, tmp_path: Path, version: ssl.TLSVersion
@@ -159,7 +180,7 @@ class TestPeer:
             session = first.session
         with server.client(tmp_path, context=context, session=session) as second:
             assert asked(second)["chain"] == [digest(bob)]
-            assert second.session_reused
+            assert second.session_reused == (version is TLS13)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")

@@ -20,9 +20,8 @@ from typing import Any, cast
 
 from OpenSSL import SSL
 
-from mooring.pki.verify import MAX_CHAIN
 from mooring.server.sources import network_of
-from mooring.server.tls import der, renew_bios
+from mooring.server.tls import presented_chain, renew_bios
 
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
@@ -47,11 +46,6 @@ MAX_UNSENT = 64 << 20
 """A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
 FLUSH_LOOK_SECONDS = 0.01
 """How often to look whether clients have taken what was sent; only while the server stops."""
-
-MAX_REMEMBERED_CHAINS = 1024
-"""Beyond it the oldest is forgotten and its owner must hand-shake in full."""
-MAX_REMEMBERED_CHAIN_BYTES = 16_384
-"""Anybody may send a chain, trusted or not: what is kept for strangers stays below 16 MB altogether."""
 
 
 @dataclass(slots=True)
@@ -196,7 +190,7 @@ class TlsProtocol(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self.connection.chain = self._listener.chain_of(self._tls)
+        self.connection.chain = presented_chain(self._tls)
         self._transport = TlsTransport(self)
         self.inner = self._listener.protocol_for(self._tls)
         self.inner.connection_made(self._transport)
@@ -357,7 +351,6 @@ class Listener:
         self.unsent = 0
         """Bytes that wait for slow readers, as of each connection's last write: never less than the truth by much."""
         self._by_source: dict[str, int] = {}
-        self._chains: dict[bytes, tuple[bytes, ...]] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -422,24 +415,3 @@ class Listener:
         """Cut what is left after the drain."""
         for protocol in tuple(self.connections):
             protocol.tcp.abort()
-
-    def chain_of(self, tls: SSL.Connection) -> tuple[bytes, ...]:
-        """The leaf whose key the peer proved to hold, then whatever else it sent.
-
-        On the server side OpenSSL keeps the leaf apart from the rest of the chain (SSL_get_peer_cert_chain(3)); the rest is
-        only a claim. A resumed session carries the leaf alone; its intermediates are remembered (bounded).
-        """
-        leaf = tls.get_peer_certificate()
-        if leaf is None:
-            return ()
-        proved = der(leaf)
-        rest = [der(certificate) for certificate in (tls.get_peer_cert_chain() or ())[: MAX_CHAIN - 1]]
-        if not rest:
-            return self._chains.get(proved, (proved,))
-        chain = (proved, *rest)
-        if sum(map(len, chain)) <= MAX_REMEMBERED_CHAIN_BYTES:
-            self._chains.pop(proved, None)
-            if len(self._chains) >= MAX_REMEMBERED_CHAINS:
-                del self._chains[next(iter(self._chains))]
-            self._chains[proved] = chain
-        return chain
