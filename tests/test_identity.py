@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mooring.identity import (
     ANONYMOUS_USER,
     UserInfo,
-    parse_service_account,
     service_account_groups,
     service_account_username,
 )
@@ -29,20 +26,3 @@ def test_identities_are_values() -> None:
 def test_service_accounts_have_names_and_groups() -> None:
     assert service_account_username("ns", "robot") == "system:serviceaccount:ns:robot"
     assert service_account_groups("ns") == ("system:serviceaccounts", "system:serviceaccounts:ns")
-
-
-@pytest.mark.parametrize(
-    ("username", "expected"),
-    [
-        ("system:serviceaccount:ns:robot", ("ns", "robot")),
-        ("system:serviceaccount:ns:", None),
-        ("system:serviceaccount::robot", None),
-        ("system:serviceaccount:ns", None),
-        ("system:serviceaccount:ns:ro:bot", None),
-        ("system:serviceaccounts:ns:robot", None),
-        ("ann", None),
-        ("", None),
-    ],
-)
-def test_usernames_of_service_accounts_are_read(username: str, expected: tuple[str, str] | None) -> None:
-    assert parse_service_account(username) == expected

@@ -48,11 +48,3 @@ def service_account_username(namespace: str, name: str) -> str:
 
 def service_account_groups(namespace: str) -> tuple[str, str]:
     return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}")
-
-
-def parse_service_account(username: str) -> tuple[str, str] | None:
-    """(namespace, name) of a service account username, or None."""
-    if not username.startswith(SERVICE_ACCOUNT_PREFIX):
-        return None
-    namespace, colon, name = username[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
-    return (namespace, name) if colon and namespace and name and ":" not in name else None

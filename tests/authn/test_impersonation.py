@@ -25,6 +25,12 @@ def old(headers: dict[str, list[str]]) -> Impersonation:
     return way
 
 
+def test_a_malformed_service_account_is_authorized_as_a_user_and_gets_no_groups_of_service_accounts() -> None:
+    way = old({"impersonate-user": ["system:serviceaccount:De fault:x"]})
+    assert way.grants == (Grant("", "v1", "users", "system:serviceaccount:De fault:x"),)
+    assert way.user == UserInfo("system:serviceaccount:De fault:x", groups=(AUTHENTICATED,))
+
+
 def test_no_header_impersonates_nobody() -> None:
     assert read_impersonation({"accept": ["*/*"]}, BOB) == ()
 
@@ -45,6 +51,28 @@ def test_no_header_impersonates_nobody() -> None:
             BOB,
             [""],
             id="a service account with an extra",
+        ),
+        *(
+            pytest.param({"impersonate-user": [name]}, BOB, ["user-info", ""], id=f"an ordinary user: {name}")
+            for name in (
+                "system:serviceaccount:De fault:x",
+                "system:serviceaccount:Default:x",
+                "system:serviceaccount:a.b:x",
+                f"system:serviceaccount:{'n' * 64}:x",
+                "system:serviceaccount:ns:X",
+                "system:serviceaccount:ns:a_b",
+                "system:serviceaccount:ns:",
+                "system:serviceaccount::sa",
+                "system:serviceaccount:ns",
+                "system:serviceaccount:ns:ro:bot",
+                "system:serviceaccounts:ns:sa",
+            )
+        ),
+        pytest.param(
+            {"impersonate-user": ["system:serviceaccount:ns:a.b"]}, BOB, ["serviceaccount", ""], id="a name with a dot"
+        ),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-extra-a.io%2fb": [""]}, BOB, [""], id="an extra without a value"
         ),
         pytest.param({"impersonate-user": [NODE]}, BOB, ["arbitrary-node", ""], id="a node"),
         pytest.param({"impersonate-user": [NODE], "impersonate-group": [NODES]}, BOB, [""], id="a node with a group"),

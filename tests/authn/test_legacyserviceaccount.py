@@ -17,7 +17,7 @@ from mooring.authn.legacyserviceaccount import WARNING, LegacyServiceAccountAuth
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
 from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import TokenSigner, VerificationKeys, peek, verify_jwt
+from mooring.pki.jwt import TokenSigner, VerificationKeys, claimed_issuer, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.pki.legacytoken import LegacyToken
 from mooring.secret import Secret
@@ -277,11 +277,11 @@ def test_a_token_of_another_issuer_is_read_once(monkeypatch: pytest.MonkeyPatch)
     """Every bound token comes by here: its claims are not read at each request."""
     read: list[str] = []
 
-    def counted(token: str) -> Any:
+    def counted(token: str) -> str:
         read.append(token)
-        return peek(token)
+        return claimed_issuer(token)
 
-    monkeypatch.setattr(signedtokens, "peek", counted)
+    monkeypatch.setattr(signedtokens, "claimed_issuer", counted)
     by, others = authenticator(most=2), [SIGNER.sign(claims(iss=f"https://{n}.example")) for n in range(3)]
     for token in (others[0], others[0], TOKEN, others[0]):
         judged(token, by=by)

@@ -112,11 +112,26 @@ def test_a_good_token_is_its_user_and_names_no_audience_that_this_server_would_k
         pytest.param(token(iss=f"{ISSUER}/"), id="an issuer with a slash more"),
         pytest.param(token(iss=None), id="no issuer"),
         pytest.param(token(iss=[ISSUER]), id="an issuer that is a list"),
-        pytest.param(token(x="x" * 32_768), id="a token that is too long"),
     ],
 )
 def test_not_mine(offered: str | bytes | None) -> None:
     assert Room().first(offered) == NotMine()
+
+
+@pytest.mark.parametrize(
+    ("offered", "code"),
+    [
+        pytest.param(token(x="x" * 32_768), "too-large", id="too long"),
+        pytest.param(token().rpartition(".")[0], "malformed", id="the signature and its dot cut off"),
+        pytest.param(token().rpartition(".")[0] + ".", "malformed", id="the signature cut off"),
+        pytest.param(token() + ".x", "malformed", id="four segments"),
+        pytest.param("junk!" + token()[token().index(".") :], "malformed", id="an unreadable header"),
+    ],
+)
+def test_a_malformed_token_of_a_configured_issuer_is_mine_and_bad(offered: str, code: str) -> None:
+    verdict = Room().first(offered)
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.elsewhere) == (code, False)
 
 
 def test_without_issuers_nothing_is_mine() -> None:

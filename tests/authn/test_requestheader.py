@@ -64,11 +64,22 @@ USER = ("x-remote-user", "jane")
         pytest.param((("x-remote-user", ""), ("x-user", "joe")), UserInfo("joe"), id="or empty"),
         pytest.param((USER, ("x-user", "joe")), UserInfo("jane"), id="the first that is not empty counts"),
         pytest.param((USER, ("x-remote-user", "joe")), UserInfo("jane"), id="and its first value"),
+        pytest.param(
+            (("x-remote-user", ""), USER, ("x-user", "joe")),
+            UserInfo("joe"),
+            id="a first value that is empty hides others",
+        ),
         pytest.param((USER, ("x-remote-uid", "42")), UserInfo("jane", "42"), id="a uid"),
         pytest.param(
+            (USER, ("x-remote-uid", ""), ("x-remote-uid", "42")), UserInfo("jane"), id="a first uid that is empty"
+        ),
+        pytest.param(
+            (USER, ("x-remote-group", ""), ("x-remote-group", "a")), UserInfo("jane", groups=("a",)), id="a first group"
+        ),
+        pytest.param(
             (USER, ("x-group", "c"), ("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-group", "a")),
-            UserInfo("jane", groups=("a", "b", "c")),
-            id="all values of all group headers, each once",
+            UserInfo("jane", groups=("a", "b", "a", "c")),
+            id="all values of all group headers",
         ),
         pytest.param((USER, ("x-remote-group", "")), UserInfo("jane"), id="an empty group is none"),
         pytest.param(

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.authn.anonymous import Anonymous
 from mooring.authn.authenticator import SECRET, Authenticator
-from mooring.authn.chain import Found
+from mooring.authn.chain import Found, Outcome
 from mooring.authn.credentials import Credentials
 from mooring.authn.review import Reviewed, review_self, review_token
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected
@@ -91,6 +91,7 @@ def test_audiences(spec: Obj, server: tuple[str, ...], audiences: list[str] | No
         pytest.param({"token": "bad"}, "expired", id="a refused token"),
         pytest.param({"token": "whose?"}, "unknown-token", id="a token nobody knows is not anonymous"),
         pytest.param({"token": "\ud800"}, "unknown-token", id="a token that is no text"),
+        pytest.param({"token": "\tgood"}, "unknown-token", id="a tab is no part of the separator"),
         pytest.param({"token": "good", "audiences": ["x"]}, "wrong-audience", id="a token for somebody else"),
         pytest.param(
             {"token": "any", "audiences": ["x"]}, "wrong-audience", id="a token that names nobody, for somebody else"
@@ -101,6 +102,26 @@ def test_a_bad_token_is_unauthenticated_and_only_the_operator_learns_why(spec: O
     found = reviewed(spec)
     assert found.review["status"] == {"authenticated": False, "user": {}, "error": "invalid bearer token"}
     assert [refusal.reason for refusal in found.outcome.refusals] == [reason]
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param("good \n", id="blanks behind it"),
+        pytest.param("good enough", id="something behind a blank"),
+    ],
+)
+def test_a_token_is_trimmed_as_in_a_bearer_header(token: str) -> None:
+    found = reviewed({"token": token})
+    assert found.review["status"]["authenticated"] is True
+    assert found.review["spec"] == {"token": token}
+
+
+@pytest.mark.parametrize("token", [" ", "  \n", " good"], ids=repr)
+def test_a_token_that_is_empty_in_a_bearer_header_is_unauthenticated_without_an_error(token: str) -> None:
+    found = reviewed({"token": token})
+    assert found.review["status"] == {"authenticated": False, "user": {}}
+    assert found.outcome == Outcome(None)
 
 
 def test_the_answer_repeats_the_question() -> None:

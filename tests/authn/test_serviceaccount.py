@@ -108,6 +108,10 @@ def test_not_mine(token: str | bytes | None) -> None:
     assert judged(token) == NotMine()
 
 
+UNSIGNED = SIGNER.sign(claims()).rpartition(".")[0]
+NONE = "eyJhbGciOiJub25lIn0." + UNSIGNED.partition(".")[2]
+
+
 @pytest.mark.parametrize(
     ("token", "now", "code"),
     [
@@ -119,7 +123,17 @@ def test_not_mine(token: str | bytes | None) -> None:
         pytest.param(SIGNER.sign(claims()), NOW - timedelta(seconds=61), "not-yet-valid", id="before its time"),
         pytest.param(SIGNER.sign(claims(exp=None)), NOW, "missing-expiry", id="without an end"),
         pytest.param(SIGNER.sign(claims(aud=["vault"])), NOW, "wrong-audience", id="for another audience"),
-        pytest.param(SIGNER.sign(claims(aud=[1])), NOW, "wrong-audience", id="for an audience that is no text"),
+        pytest.param(SIGNER.sign(claims(aud=["api", 1])), NOW, "malformed", id="an audience that is no text"),
+        pytest.param(SIGNER.sign(claims(aud={"api": 1})), NOW, "malformed", id="audiences in an object"),
+        pytest.param(SIGNER.sign(claims(iat="now")), NOW, "malformed", id="a time of issue in words"),
+        pytest.param(SIGNER.sign(claims(jti=5)), NOW, "malformed", id="a token id that is no text"),
+        pytest.param(UNSIGNED + ".", NOW, "malformed", id="the signature cut off"),
+        pytest.param(UNSIGNED, NOW, "malformed", id="the signature and its dot cut off"),
+        pytest.param(SIGNER.sign(claims()) + ".x.y", NOW, "malformed", id="five segments"),
+        pytest.param(NONE + ".", NOW, "malformed", id="the algorithm none without a signature"),
+        pytest.param(NONE + ".AAAA", NOW, "unsupported-algorithm", id="the algorithm none with a signature"),
+        pytest.param("!" + SIGNER.sign(claims()), NOW, "malformed", id="an unreadable header"),
+        pytest.param("h" * 20_000 + SIGNER.sign(claims()), NOW, "too-large", id="too long a header"),
     ],
 )
 def test_refused(token: str, now: datetime, code: str) -> None:

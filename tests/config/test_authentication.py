@@ -142,7 +142,7 @@ def test_flags_become_groups() -> None:
     assert found.oidc is not None
     assert found.oidc.required_claims == (("hd", "example.com"), ("a", "b=c"))
     assert found.request_headers is not None
-    assert found.request_headers.username_headers == ("x-remote-user",)
+    assert found.request_headers.username_headers == ("X-Remote-User",)
     assert found.webhook is not None
     assert (found.webhook.version, found.webhook.cache_ttl) == ("v1beta1", timedelta(minutes=2))
     assert found.keystone is not None

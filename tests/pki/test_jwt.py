@@ -20,7 +20,16 @@ from joserfc.jwk import ECKey, RSAKey
 
 from mooring.pki import jwt, keys
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims, peek, verify_jwt
+from mooring.pki.jwt import (
+    Bound,
+    TokenSigner,
+    VerificationKeys,
+    audiences,
+    bound_claims,
+    claimed_issuer,
+    peek,
+    verify_jwt,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
@@ -278,6 +287,58 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 def test_what_is_signed_is_what_is_read(claims: dict[str, Any]) -> None:
     assert peek(SIGNER.sign(claims))[1] == claims
+
+
+@pytest.mark.parametrize(
+    ("token", "issuer"),
+    [
+        pytest.param(TOKEN, ISSUER, id="a good token"),
+        pytest.param(TOKEN.rpartition(".")[0], ISSUER, id="the signature and its dot cut off"),
+        pytest.param(TOKEN.rpartition(".")[0] + ".", ISSUER, id="the signature cut off"),
+        pytest.param(TOKEN[:-5], ISSUER, id="a part of the signature cut off"),
+        pytest.param(TOKEN + ".more.still", ISSUER, id="more segments"),
+        pytest.param(f"{segment({'alg': 'none'})}.{segment(CLAIMS)}.", ISSUER, id="the algorithm none"),
+        pytest.param(f"junk!.{segment(CLAIMS)}.x", ISSUER, id="an unreadable header"),
+        pytest.param(f".{segment(CLAIMS)}.", ISSUER, id="no header"),
+        pytest.param(f"{'h' * 99_999}.{segment(CLAIMS)}.x", ISSUER, id="a header of any length"),
+        pytest.param(f"h.{base64.b64encode(json.dumps(CLAIMS).encode()).decode()}.x", ISSUER, id="padding"),
+        pytest.param(
+            f"h.{base64.b64encode(json.dumps({'iss': ISSUER, 'x': '???>>>'}).encode()).decode()}.x",
+            ISSUER,
+            id="the other alphabet",
+        ),
+        pytest.param(f"h. {segment(CLAIMS)} .x", ISSUER, id="blanks around the payload"),
+        pytest.param(f"h.{segment({'iss': 'x' * 70_000})}.x", "", id="a payload that is too long"),
+        pytest.param(f"h.{segment({'iss': [ISSUER]})}.x", "", id="an issuer that is no text"),
+        pytest.param(f"h.{segment([ISSUER])}.x", "", id="a payload that is no object"),
+        pytest.param(f"h.{segment(b'[' * 40_000)}.x", "", id="a payload of brackets"),
+        pytest.param("h.é.x", "", id="a payload outside ASCII"),
+        pytest.param("abcdef.0123456789abcdef", "", id="a bootstrap token"),
+        pytest.param("opaque", "", id="no segments"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_the_issuer_that_a_token_claims_is_read_in_any_form_of_it(token: str, issuer: str) -> None:
+    assert claimed_issuer(token) == issuer
+
+
+@given(st.text())
+def test_any_text_claims_an_issuer_or_none(text: str) -> None:
+    assert claimed_issuer(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("claims", "named"), [({}, ()), ({"aud": None}, ()), ({"aud": "a"}, ("a",)), ({"aud": ["a", "b"]}, ("a", "b"))]
+)
+def test_the_audiences_of_a_token(claims: dict[str, Any], named: tuple[str, ...]) -> None:
+    assert audiences(claims) == named
+
+
+@pytest.mark.parametrize("named", [5, ["a", 5], [None], {"a": 1}, True], ids=str)
+def test_audiences_of_other_types_are_refused(named: object) -> None:
+    with pytest.raises(TokenRefusedError) as raised:
+        audiences({"aud": named})
+    assert raised.value.code == "malformed"
 
 
 ACCOUNT = Bound("builder", "uid-1")

@@ -114,10 +114,10 @@ def test_a_proxy_speaks_for_users_and_nobody_else_does(bundle: Path, ca: Throwaw
         data = (await server.get(CONFIG_MAP)).obj["data"]
         assert {key: json.loads(value) for key, value in data.items() if not key.endswith("file")} == {
             "requestheader-allowed-names": ["front-proxy"],
-            "requestheader-username-headers": ["x-remote-user"],
-            "requestheader-uid-headers": ["x-remote-uid"],
-            "requestheader-group-headers": ["x-remote-group"],
-            "requestheader-extra-headers-prefix": ["x-remote-extra-"],
+            "requestheader-username-headers": ["X-Remote-User"],
+            "requestheader-uid-headers": ["X-Remote-Uid"],
+            "requestheader-group-headers": ["X-Remote-Group"],
+            "requestheader-extra-headers-prefix": ["X-Remote-Extra-"],
         }
         assert data["requestheader-client-ca-file"] == ca.certificate_pem.decode()
 

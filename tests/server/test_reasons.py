@@ -96,7 +96,7 @@ CASES: Mapping[str, Case] = {
     "provider-not-ready": id_token(ready=False),
     "keys-not-fetched": id_token(kid="another"),
     "missing-claim": id_token(sub=None),
-    "malformed-claim": id_token(sub=5),
+    "malformed-claim": id_token(email=5),
     "email-not-verified": id_token(email="jane@example.com", email_verified=False),
     "mapping-failed": id_token(rules=True, name=""),
     "claim-rule": id_token(rules=True, good=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
@@ -152,6 +153,30 @@ def test_what_is_ours_is_revoked_at_once_and_shown_to_nobody(hook: SimulatedWebh
             assert (await who(server, token)).status == 401
         assert account not in hook.tokens
         assert hook.tokens == [bootstrap], "its id is nobody's any more: it might be another cluster's"
+
+    in_server_asking(hook.kubeconfig(), test)
+
+
+def test_a_token_of_our_issuer_is_shown_to_nobody_however_malformed(hook: SimulatedWebhook) -> None:
+    async def test(server: Server) -> None:
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        assert (await server.post(accounts, {"metadata": {"name": "robot"}})).status == 201
+        account: str = (await server.post(f"{accounts}/robot/token", {"spec": {}})).obj["status"]["token"]
+        header, payload, signature = account.split(".")
+        none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
+        for token in (
+            f"{header}.{payload}",
+            f"{header}.{payload}.",
+            f"{none}.{payload}.",
+            f"{none}.{payload}.{signature}",
+            f"{header}.{payload}.{signature}.{signature}",
+            f"!.{payload}.{signature}",
+            f"{header}.{payload}==.{signature}",
+        ):
+            assert (await who(server, token)).status == 401
+            reviewed = await passing(server.clock, server.post(REVIEWS, {"spec": {"token": token}}))
+            assert reviewed.obj["status"]["authenticated"] is False
+        assert hook.tokens == []
 
     in_server_asking(hook.kubeconfig(), test)
 

@@ -102,7 +102,7 @@ def read_credentials(
     """The credentials in these headers and this peer chain. `passwords`: whether Basic is read (rule 3)."""
     memo = memo or PeerMemo()
     values = headers(AUTHORIZATION)
-    token, password, warnings = _authorization(values[0], passwords) if values else (None, None, ())
+    token, password, warnings = read_authorization(values[0], passwords) if values else (None, None, ())
     upgrade = headers("upgrade")
     if not upgrade:
         return Credentials(peer, token, password, warnings, memo, headers, header_names, path)
@@ -123,7 +123,8 @@ def _websocket(upgrade: str, headers: HeaderValues) -> Offered:
     return read_subprotocols(subprotocols(headers(PROTOCOL)))
 
 
-def _authorization(value: str, passwords: bool) -> tuple[Secret | None, Basic | None, tuple[str, ...]]:
+def read_authorization(value: str, passwords: bool = False) -> tuple[Secret | None, Basic | None, tuple[str, ...]]:
+    """Return the bearer, the user with a password, and the warnings in one `Authorization` header (rules 2 to 4)."""
     parts = value.strip().split(" ", _PARTS - 1)
     scheme = parts[0].lower()
     if passwords and scheme == "basic":

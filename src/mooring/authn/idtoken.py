@@ -5,12 +5,13 @@ Rules kept here (reference/kubernetes.md 5.8; OpenID Connect Core 1.0 section 3.
   looked at.
 * A header with critical extensions, or with a `kid` that is no text, is refused.
 * The token must be for one of the audiences of the configuration; which of them does not matter.
-* `exp` must be there, and must not be past: no leeway. `nbf` may lie five minutes ahead. `iat` is not looked at.
+* `exp` must be there, and must not be past: no leeway. `nbf` may lie one minute ahead. `iat` may lie at any time, but must be one.
+* `aud` is a text or a list of texts; a list with anything else in it is refused whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,15 +19,17 @@ from typing import Any
 from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.claims import ClaimsRefusedError
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, time_claim
+from mooring.pki.jwt import Claims, audiences, check_texts, time_claim
 from mooring.wire.duration import format_duration
 
-NOT_BEFORE_LEEWAY = timedelta(minutes=5)
+NOT_BEFORE_LEEWAY = timedelta(minutes=1)
 MAX_HEADER = 4096
 """Bytes of a token's header: some issuers put their certificate there."""
 MAX_TOKEN = 32 << 10
 """Bytes of a token: directories list hundreds of groups."""
 _SECOND = timedelta(seconds=1)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_MAX_NUMBER = 32  # characters: seconds since 1970 have ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,10 @@ def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datet
         raise TokenRefusedError("malformed", "the token's key id is not a text")
     if "crit" in header or "b64" in header:
         raise TokenRefusedError("malformed", "the token's header demands an extension that is not supported")
-    if not _for_one_of(claims.get("aud"), expected.audiences):
+    if not any(one in expected.audiences for one in audiences(claims)):
         raise ClaimsRefusedError(WRONG_AUDIENCE, f"wants audience {' or '.join(expected.audiences)}")
-    expires, begins = time_claim(claims, "exp"), time_claim(claims, "nbf")
+    expires, begins, _ = (_time(claims, name) for name in ("exp", "nbf", "iat"))
+    check_texts(claims, "sub", "nonce", "at_hash")
     if expires is None:
         raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
     if now > expires:
@@ -57,9 +61,14 @@ def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datet
     return expires
 
 
-def _for_one_of(said: Any, audiences: Collection[str]) -> bool:
-    listed = [said] if isinstance(said, str) else said
-    return isinstance(listed, list) and any(isinstance(one, str) and one in audiences for one in listed)
+def _time(claims: Claims, name: str) -> datetime | None:
+    """Return the time in a claim. A number in quotes is a number to kube-apiserver, too, and null is none."""
+    value = claims.get(name)
+    if name == "iat" and value is None and name in claims:
+        raise TokenRefusedError("malformed", "the token's iat is not a number of seconds")
+    if isinstance(value, str) and len(value) <= _MAX_NUMBER and _NUMBER.fullmatch(value):
+        claims = {name: float(value)}
+    return time_claim(claims, name)
 
 
 def _told(duration: timedelta) -> str:

@@ -10,9 +10,10 @@ Rules kept here (reference/kubernetes.md 5.13; KEP-5284):
    each part of the target, all in authentication.k8s.io: `nodes` (`*` for associated-node), `serviceaccounts`, or
    `users`, `uids`, `groups` and `userextras/<key>`.
 4. The node ways and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts, not
-   the group system:masters nor an empty one, and only extra keys that are domain-prefixed paths.
+   the group system:masters nor an empty one, and only extra keys that are domain-prefixed paths, with values that are not empty.
 5. The old way wants verb `impersonate` on each part: core `users` (or `serviceaccounts` in the namespace the name says) and
-   `groups`; `uids` and `userextras/<key>` of authentication.k8s.io.
+   `groups`; `uids` and `userextras/<key>` of authentication.k8s.io. A name that only begins like a service account's, but holds a
+   namespace or a name that no object can have, is an ordinary user's.
 6. A service account named without groups gets its two groups; a node in a node way gets `system:nodes`.
    `system:authenticated` is added unless the target is anonymous or carries it or its opposite; `system:anonymous` gets
    `system:unauthenticated`.
@@ -36,12 +37,12 @@ from mooring.identity import (
     MASTERS,
     NODE_PREFIX,
     NODES,
+    SERVICE_ACCOUNT_PREFIX,
     UNAUTHENTICATED,
     UserInfo,
-    parse_service_account,
     service_account_groups,
 )
-from mooring.wire.names import dns1123_subdomain_errors
+from mooring.wire.names import dns1123_label_errors, dns1123_subdomain_errors
 
 USER = "impersonate-user"
 GROUP = "impersonate-group"
@@ -130,7 +131,7 @@ def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo
 
 def _ways(wanted: _Wanted, requester: UserInfo) -> Iterator[Impersonation]:
     node = _node_name(wanted.name)
-    account = parse_service_account(wanted.name)
+    account = _service_account(wanted.name)
     if node and wanted.only_named:
         user = with_authenticated(UserInfo(wanted.name, groups=(NODES,)))
         if _runs_on(requester, node):
@@ -155,17 +156,26 @@ def _node_name(username: str) -> str:
     return "" if name == username or dns1123_subdomain_errors(name) else name
 
 
+def _service_account(username: str) -> tuple[str, str] | None:
+    """Return namespace and name when both are names that such objects can have; other users may begin like one."""
+    namespace, _, name = username.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+    if not username.startswith(SERVICE_ACCOUNT_PREFIX) or dns1123_label_errors(namespace):
+        return None
+    return None if dns1123_subdomain_errors(name) else (namespace, name)
+
+
 def _runs_on(requester: UserInfo, node: str) -> bool:
     """Whether `requester` is a service account with a token bound to a Pod of that node."""
     return (
-        parse_service_account(requester.username) is not None
+        _service_account(requester.username) is not None
         and requester.extra.get(NODE_NAME) == (node,)
         and len(requester.extra.get(POD_NAME, ())) == 1
     )
 
 
 def _is_plain(wanted: _Wanted) -> bool:
-    return all(group and group != MASTERS for group in wanted.groups) and all(map(_is_path, wanted.extra))
+    groups = all(group and group != MASTERS for group in wanted.groups)
+    return groups and all(_is_path(key) and all(values) for key, values in wanted.extra.items())
 
 
 def _is_path(key: str) -> bool:
@@ -202,7 +212,7 @@ def _parts(wanted: _Wanted, group_of_groups: str) -> Iterator[Grant]:
 
 
 def _target(wanted: _Wanted) -> UserInfo:
-    account = parse_service_account(wanted.name)
+    account = _service_account(wanted.name)
     groups = wanted.groups
     if account is not None and not groups:
         groups = service_account_groups(account[0])

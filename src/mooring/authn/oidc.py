@@ -1,7 +1,8 @@
 """ID tokens of OpenID providers, and other signed tokens of issuers that the operator names.
 
 Rules kept here (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11):
-1. A bearer that is no JWT, or of an issuer that is not configured, is not mine. The issuer is read unverified for that only.
+1. A bearer that names no configured issuer is not mine. The issuer is read unverified for that only. A bearer that names one is
+   judged here whatever its form: without a signature, too long, with an unreadable header.
 2. What costs nothing is judged first (`mooring.authn.idtoken`), then the signature, then the claims (`mooring.authn.claims`).
 3. An issuer whose keys are not known yet refuses. A signature that no known key verifies makes the keys be asked for, once for
    all who wait, and not again for a while (`mooring.authn.jwtissuer`); then the token is judged again.
@@ -34,7 +35,7 @@ from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, peek
+from mooring.pki.jwt import Claims, claimed_issuer, peek
 
 NOT_READY = "provider-not-ready"
 KEYS_NOT_FETCHED = "keys-not-fetched"
@@ -91,15 +92,11 @@ class OidcAuthenticator:
         if known is not None and known.changes == known.issuer.changes and known.issuer.known(now) is not None:
             return Accepted(known.user)
         text = raw.decode("utf-8", "replace")
-        try:
-            header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
-        except TokenRefusedError:
-            return _NOT_MINE
-        by = claims.get("iss")
-        issuer = self._issuers.get(by) if isinstance(by, str) else None
+        issuer = self._issuers.get(claimed_issuer(text))
         if issuer is None:
             return _NOT_MINE
         try:
+            header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
             return self._judge(issuer, text, header, claims, now, raw)
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, f"issuer {issuer.config.url}: {error}")

@@ -4,10 +4,10 @@ Rules kept here (reference/kubernetes.md 5.4):
 1. Without a certificate nothing is said: headers that anybody can send name nobody.
 2. The certificate must verify under the proxy's own CAs, for clients, and have one of the allowed common names where any are
    listed. Otherwise it is refused for this authenticator, and an ordinary client certificate is then judged as one.
-3. The first user header that is not empty counts; none makes it not mine. The first uid header that is not empty counts. All
-   values of all group headers count, in order, each once.
+3. The first value of each user header is read, as Go's `Header.Get` does; the first that is not empty counts, and none makes it not
+   mine. The same holds for uid headers. All values of all group headers count, in order, unless they are empty.
 4. Extra attributes are the headers with one of the prefixes: the rest of the name in lower case, percent-decoded where
-   that succeeds, is the key; all values count. A key may not be empty.
+   that succeeds, is the key; all values count, prefix by prefix. A key may not be empty.
 5. How many there can be is bounded where headers are: by the listener.
 """
 
@@ -75,21 +75,20 @@ class RequestHeaderAuthenticator:
         username = _first(headers, names.username)
         if not username:
             return NotMine(NO_USER_HEADER)
-        groups = tuple(dict.fromkeys(value for name in names.groups for value in headers(name) if value))
+        groups = tuple(value for name in names.groups for value in headers(name) if value)
         extra = MappingProxyType(dict(self._extra(credentials)))
         return Accepted(UserInfo(username, _first(headers, names.uid), groups, extra))
 
     def _extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
-        for name in dict.fromkeys(credentials.header_names()):
-            for prefix in self._names.extra_prefixes:
-                if name.startswith(prefix):
-                    key = unescaped_key(name[len(prefix) :])
-                    if key:
-                        found[key] = (*found.get(key, ()), *credentials.headers(name))
-                    break
+        sent = tuple(dict.fromkeys(credentials.header_names()))
+        for prefix in self._names.extra_prefixes:
+            for name in sent:
+                key = unescaped_key(name[len(prefix) :]) if name.startswith(prefix) else ""
+                if key:
+                    found[key] = (*found.get(key, ()), *credentials.headers(name))
         return found
 
 
 def _first(headers: HeaderValues, names: Iterable[str]) -> str:
-    return next((value for name in names for value in headers(name) if value), "")
+    return next((values[0] for name in names if (values := headers(name)) and values[0]), "")

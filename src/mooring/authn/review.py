@@ -3,7 +3,9 @@
 Rules kept here (reference/kubernetes.md 5.15):
 1. TokenReview runs the same chain as a request, with the token as the only credential and nobody as fallback: a token
    nobody knows is unauthenticated, never anonymous.
-2. The kind has validated the review: there is a token. `spec.audiences` defaults to the server's audiences; those the token
+2. The kind has validated the review: there is a token. It is read as from a Bearer header: blanks around it are trimmed, and what
+   follows a blank inside it is ignored. A token of blanks only offers nothing: it is unauthenticated without an error.
+   `spec.audiences` defaults to the server's audiences; those the token
    is valid for come back. A token that names none (1.3, 5.1) is one for this server: it is valid for the server's audiences and
    for nobody else's.
 3. A refused token is still 201: `authenticated` false and an error text that does not say why (the operator's record does).
@@ -19,7 +21,7 @@ from datetime import datetime
 
 from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import WRONG_AUDIENCE, Found, Outcome, Pending, Refusal, judge
-from mooring.authn.credentials import Credentials, bearer
+from mooring.authn.credentials import Credentials, read_authorization
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
 from mooring.kinds.userinfo import user_info
@@ -46,7 +48,10 @@ def review_token(
     ours = tuple(audiences)
     asked = tuple(spec.get("audiences") or ours)
     bearing = [one for one in authenticators if one.judges == SECRET]
-    outcome = yield from judge(Credentials(bearer=bearer(spec["token"])), bearing, views, now, asked)
+    token, _, _ = read_authorization(f"Bearer {spec['token']}")
+    outcome = Outcome(None)
+    if token is not None:
+        outcome = yield from judge(Credentials(bearer=token), bearing, views, now, asked)
     if outcome.user is not None:
         outcome = _for_somebody(outcome, asked, ours)
     return Reviewed({**review, "status": _status(outcome)}, outcome)
@@ -75,7 +80,7 @@ def _for_somebody(outcome: Outcome, asked: tuple[str, ...], ours: tuple[str, ...
 
 def _status(outcome: Outcome) -> Obj:
     if outcome.user is None:
-        return {"authenticated": False, "user": {}, "error": INVALID_TOKEN}
+        return {"authenticated": False, "user": {}} | ({"error": INVALID_TOKEN} if outcome.refusals else {})
     status: Obj = {"authenticated": True, "user": user_info(outcome.user)}
     if outcome.audiences:
         status["audiences"] = list(outcome.audiences)

@@ -29,7 +29,7 @@ from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
 from mooring.kinds.view import Views
-from mooring.pki.jwt import Claims, VerificationKeys, time_claim
+from mooring.pki.jwt import Claims, VerificationKeys, audiences, time_claim
 
 EXTRA_PREFIX = "authentication.kubernetes.io/"
 STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
@@ -105,13 +105,11 @@ def _read(claims: Claims) -> tuple[_Token, datetime]:
     username = service_account_username(namespace, account[0])
     if claims.get("sub") != username:
         raise _malformed("sub")
-    audiences = claims.get("aud")
-    audiences = [audiences] if isinstance(audiences, str) else audiences
-    if not isinstance(audiences, list):
+    if claims.get("aud") is None:
         raise _malformed("aud")
     live = [Live("serviceaccounts", namespace, *account)]
     extra: dict[str, tuple[str, ...]] = {}
-    if isinstance(claims.get("jti"), str) and claims["jti"]:
+    if claims.get("jti"):
         extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
     for kind, plural in (_SECRET_BOUND, _POD_BOUND, _NODE_BOUND):
         if kind not in private:
@@ -125,7 +123,7 @@ def _read(claims: Claims) -> tuple[_Token, datetime]:
                 extra[f"{EXTRA_PREFIX}{kind}-uid"] = (uid,)
     token = _Token(
         user=UserInfo(username, account[1], service_account_groups(namespace), MappingProxyType(extra)),
-        audiences=tuple(audience for audience in audiences if isinstance(audience, str)),
+        audiences=audiences(claims),
         live=tuple(live),
         warn_after=time_claim(private, WARN_AFTER),
     )

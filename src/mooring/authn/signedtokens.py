@@ -1,9 +1,12 @@
 """The JWTs that the cluster signed itself: the part of judging one that is the same whatever the token says.
 
 Rules kept here (reference/kubernetes.md 5.7):
-1. A bearer that is no JWT, or of an issuer that is not ours, is not mine. The issuer is read unverified for that only, and once:
-   most JWTs are of somebody else, because each of them passes every authenticator of this kind.
-2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge; claims that do not say what they must are refused.
+1. A bearer that names no issuer of ours is not mine. The issuer is read unverified for that only, and once: most JWTs are of
+   somebody else, because each of them passes every authenticator of this kind. A bearer that names an issuer of ours is judged here
+   whatever its form, so that none of them reaches the webhook: without a signature, with `none` as its algorithm, with an
+   unreadable header.
+2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge; claims that do not say what they must are refused. So is
+   a registered claim of a wrong type, also one that nobody reads here.
 3. What was verified is remembered until the end of the token, or until the keys are others.
 """
 
@@ -17,7 +20,7 @@ from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.verdict import NotMine, Rejected
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, VerificationKeys, peek, verify_jwt
+from mooring.pki.jwt import Claims, VerificationKeys, audiences, check_texts, claimed_issuer, verify_jwt
 
 T = TypeVar("T")
 
@@ -59,17 +62,16 @@ class SignedTokens(Generic[T]):
 
     def _verify(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:
         text = raw.decode("utf-8", "replace")
-        try:
-            _, unverified = peek(text)
-        except TokenRefusedError:
+        if "." not in text:
             return _NOT_MINE
-        issuer = unverified.get("iss")
-        if not isinstance(issuer, str) or issuer not in self._issuers:
+        if claimed_issuer(text) not in self._issuers:
             self._strangers.put(raw, _NOT_MINE, now)
             return _NOT_MINE
         try:
             claims = verify_jwt(text, self._keys, now, issuers=self._issuers, require_expiry=self._require_expiry)
             says, until = self._read(claims)
+            audiences(claims)
+            check_texts(claims, "sub", "jti")
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, str(error))
         if until is not None:

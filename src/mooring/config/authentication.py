@@ -41,7 +41,7 @@ _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeaders:
-    """An authenticating proxy: the CA of its certificate, and the headers it speaks in. Header names are in lower case."""
+    """An authenticating proxy: the CA of its certificate, and the headers it speaks in, in the case that the operator gave."""
 
     client_ca_file: str
     allowed_names: tuple[str, ...] = ()
@@ -275,7 +275,7 @@ def _header_names(key: str, names: Sequence[str]) -> tuple[str, ...]:
             raise ConfigError(f'{key}: "{name}" is not the name of a header')
         if name.lower() == "authorization":
             raise ConfigError(f'{key}: "{name}" carries credentials; choose another header')
-    return tuple(dict.fromkeys(name.lower() for name in names))
+    return tuple(names)
 
 
 def _oidc(

@@ -61,10 +61,10 @@ class ClientBundles:
         if headers is None:
             return None
         return HeaderNames(
-            username=headers.username_headers,
-            uid=headers.uid_headers,
-            groups=headers.group_headers,
-            extra_prefixes=headers.extra_headers_prefixes,
+            username=_lowered(headers.username_headers),
+            uid=_lowered(headers.uid_headers),
+            groups=_lowered(headers.group_headers),
+            extra_prefixes=_lowered(headers.extra_headers_prefixes),
         )
 
     @property
@@ -127,12 +127,24 @@ def _nothing() -> None:
     pass
 
 
+def _lowered(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return header names as requests carry them, each once."""
+    return tuple(dict.fromkeys(name.lower() for name in names))
+
+
+def _listed(texts: tuple[str, ...]) -> str:
+    return json.dumps(texts, separators=(",", ":"))
+
+
 def _proxy_data(headers: RequestHeaders, proxies: Certificates) -> dict[str, str]:
-    return {
+    """Return the proxy's keys of the ConfigMap; names keep the case that the operator gave, as in kube-apiserver."""
+    data = {
         "requestheader-client-ca-file": certificates_pem(proxies).decode(),
-        "requestheader-allowed-names": json.dumps(headers.allowed_names),
-        "requestheader-username-headers": json.dumps(headers.username_headers),
-        "requestheader-uid-headers": json.dumps(headers.uid_headers),
-        "requestheader-group-headers": json.dumps(headers.group_headers),
-        "requestheader-extra-headers-prefix": json.dumps(headers.extra_headers_prefixes),
+        "requestheader-allowed-names": _listed(headers.allowed_names),
+        "requestheader-username-headers": _listed(headers.username_headers),
+        "requestheader-group-headers": _listed(headers.group_headers),
+        "requestheader-extra-headers-prefix": _listed(headers.extra_headers_prefixes),
     }
+    if headers.uid_headers:
+        data["requestheader-uid-headers"] = _listed(headers.uid_headers)
+    return data
