@@ -14,6 +14,7 @@ from mooring.agent import daemon
 from mooring.agent.steps import Progress
 from mooring.cli import logs
 from mooring.cli.joinflags import JoinFlags, join_flags
+from mooring.cli.output import echo
 from mooring.cli.progress import line
 
 
@@ -32,6 +33,6 @@ def agent(verbose: int, **flags: Any) -> None:
 
     def tell(progress: Progress) -> None:
         if not progress.passing:
-            click.echo(line(progress), err=True)
+            echo(line(progress), err=True)
 
     asyncio.run(daemon.run(plan, options, report=tell))

@@ -25,6 +25,7 @@ import click
 from mooring.authn.reasons import reason_of
 from mooring.cli import cluster, output
 from mooring.cli.options import kubeconfig_option, output_option
+from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
@@ -175,15 +176,15 @@ def _print(told: Obj, form: str) -> None:
 def print_explanation(told: Obj) -> None:
     """What was `checked`, for people."""
     for label, value in _lines(told):
-        click.echo(f"{label + ':':<10}{output.clean(value)}")
+        echo(f"{label + ':':<10}{value}")
     steps = told["authenticators"]
     if steps:
-        click.echo()
+        echo()
         output.print_table(HEADERS, (_cells(step) for step in steps))
     for title, lines in _hints(told):
-        click.echo(f"\n{output.clean(title)}")
+        echo("", title)
         for line in lines:
-            click.echo(f"  {output.clean(line)}")
+            echo(f"  {line}")
 
 
 def _lines(told: Obj) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.cli import output
 from mooring.cli.flags import DURATION, listed
+from mooring.cli.output import echo
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
 from mooring.config import parse_host
@@ -83,9 +84,7 @@ class Output:
         write_atomic(self.certificate, certificates_pem(chain))
         leaf = certificate_from_der(chain[0].public_bytes(Encoding.DER))  # as whoever reads the file does
         until = rfc3339(leaf.not_valid_after_utc)
-        click.echo(
-            f"Wrote {self.certificate} and {self.key}: {names.told(leaf.subject)}, valid until {until}", err=True
-        )
+        echo(f"Wrote {self.certificate} and {self.key}: {names.told(leaf.subject)}, valid until {until}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ def ca(
         root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), lifetime)
         chain = (root.certificate,)
     target.write(key, chain)
-    click.echo(str(pins_of(certificates_pem(chain[:1]))[0]))
+    echo(str(pins_of(certificates_pem(chain[:1]))[0]))
 
 
 @click.command("server")

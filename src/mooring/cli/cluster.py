@@ -18,6 +18,7 @@ import click
 
 from mooring.cli.flags import DURATION
 from mooring.cli.options import default_data_dir
+from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
@@ -109,5 +110,5 @@ async def patiently(ask: Callable[[], Awaitable[T]], clock: Clock, limit: timede
                 raise
             if not told:
                 told = True
-                click.echo(f"Trying again for {format_duration(limit)}: {redacted(str(error))}", err=True)
+                echo(f"Trying again for {format_duration(limit)}: {redacted(str(error))}", err=True)
         await clock.sleep(RETRY_EVERY)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from mooring.cli.output import echo
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -21,4 +23,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     root = ctx.find_root().command
     # bash's script calls `bash` to learn its version; the source is static text and needs none of that
     script = kind(root, {}, "mooring", "_MOORING_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
+    echo(*(script.source_template % script.source_vars()).split("\n"))

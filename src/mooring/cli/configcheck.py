@@ -22,6 +22,7 @@ import click
 from mooring.cli import output
 from mooring.cli.configfile import AUTHENTICATORS, ConfigFile, Problem, default_path, read
 from mooring.cli.options import server_configuration, server_options
+from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.clock import SystemClock
 from mooring.config import ServerConfig
@@ -47,12 +48,12 @@ def check(file: str) -> int:
     with _warnings() as warned:
         config, names = _rehearsed(found, problems)
     for problem in problems:
-        click.echo(f"{path}: {output.clean(redacted(str(problem)))}", err=True)
+        echo(f"{path}: {redacted(str(problem))}", err=True)
     for line in warned:
-        click.echo(f"Warning: {output.clean(line)}", err=True)
+        echo(f"Warning: {line}", err=True)
     if problems or config is None:
         mistakes = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        click.echo(f"Error: {path} has {mistakes}; no server would start with it", err=True)
+        echo(f"Error: {path} has {mistakes}; no server would start with it", err=True)
         return 1
     _print(path, found, config, names)
     return 0
@@ -164,6 +165,6 @@ def _print(path: str, found: ConfigFile, config: ServerConfig, names: tuple[str,
         "anonymous": "anonymous-auth",
         **{one.name: AUTHENTICATORS for one in options.own},
     }
-    click.echo(f"{path} is good: {len(found.values) + bool(found.authenticators)} keys. Who calls would be judged by:")
+    echo(f"{path} is good: {len(found.values) + bool(found.authenticators)} keys. Who calls would be judged by:")
     output.print_table(("AUTHENTICATOR", "TURNED ON BY"), [(name, said.get(name, "always")) for name in names])
-    click.echo(f"Authorization: {', '.join(config.authorization_modes)}. State: {config.storage_url}.")
+    echo(f"Authorization: {', '.join(config.authorization_modes)}. State: {config.storage_url}.")

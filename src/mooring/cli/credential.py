@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mooring.cli.output import echo
 from mooring.client.logins import Logins, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError
@@ -34,7 +35,7 @@ def credential(login_id: str) -> None:
     asked = loginrecord.read_asked(os.environ.get("KUBERNETES_EXEC_INFO", ""))
     interactive = sys.stdin.isatty() if asked.interactive is None else asked.interactive
     found = _current(Logins(directory()), login_id, asked, SystemClock(), interactive)
-    click.echo(loginrecord.exec_credential(found, asked.api_version))
+    echo(loginrecord.exec_credential(found, asked.api_version).decode())
 
 
 def _current(logins: Logins, login_id: str, asked: loginrecord.Asked, clock: Clock, interactive: bool) -> Credential:

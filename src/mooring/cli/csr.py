@@ -16,6 +16,7 @@ import click
 from mooring.cli import cluster, output
 from mooring.cli.csrfacts import decoded, facts
 from mooring.cli.options import kubeconfig_option, output_option
+from mooring.cli.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, human_duration
 from mooring.kinds.certificatesigningrequest import KIND
@@ -56,9 +57,9 @@ def _print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
         output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
     elif form == "name":
         for obj in found:
-            click.echo(f"{QUALIFIED}/{obj['metadata']['name']}")
+            echo(f"{QUALIFIED}/{obj['metadata']['name']}")
     elif not found:
-        click.echo("No certificate signing requests found.", err=True)
+        echo("No certificate signing requests found.", err=True)
     else:
         columns = KIND.resource.columns
         headers = [column.name.upper() for column in columns]
@@ -101,16 +102,16 @@ def _print_shown(found: Sequence[Obj], form: str, now: datetime) -> None:
         output.print_document(items, form)
     elif form == "name":
         for obj in found:
-            click.echo(f"{QUALIFIED}/{obj['metadata']['name']}")
+            echo(f"{QUALIFIED}/{obj['metadata']['name']}")
     else:
         for index, (obj, document) in enumerate(zip(found, documents, strict=True)):
             if index:
-                click.echo()
+                echo()
             for label, value in lines(document, now):
-                click.echo(f"{label + ':':<22}{output.clean(value)}")
+                echo(f"{label + ':':<22}{value}")
             if form == "wide":
                 for text in (obj["spec"].get("request"), (obj.get("status") or {}).get("certificate")):
-                    click.echo(decoded(text).decode("ascii", "replace").rstrip())
+                    echo(*decoded(text).decode("ascii", "replace").rstrip().split("\n"))
 
 
 def lines(document: dict[str, Any], now: datetime) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from mooring.cli import cluster, output
 from mooring.cli.csr import PLURAL, QUALIFIED
 from mooring.cli.csrfacts import decoded, fingerprint
 from mooring.cli.options import kubeconfig_option, output_option
+from mooring.cli.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ConflictError
@@ -123,9 +124,9 @@ def _decide_all(
             decided.append(found)
             if form == "text":
                 suffix = " (server dry run)" if decision.dry_run else ""
-                click.echo(f"{QUALIFIED}/{one} {decision.condition.lower()}{suffix}")
+                echo(f"{QUALIFIED}/{one} {decision.condition.lower()}{suffix}")
             elif form == "name":
-                click.echo(f"{QUALIFIED}/{one}")
+                echo(f"{QUALIFIED}/{one}")
 
     cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
     if form in ("json", "yaml"):

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import click
-
 from mooring.cli.joinline import WITHHELD, join_line
+from mooring.cli.output import echo
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.errors import ConflictError
@@ -91,17 +90,17 @@ def print_how_to_go_on(config: ServerConfig, ca_pem: bytes, token: BootstrapToke
     """The join line, and how to administrate."""
     admin = Path(config.data_dir) / "admin.conf"
     if token is None:
-        click.echo("No token was made. To let a machine join, make one:")
-        click.echo(f"  mooring token create --print-join-command --kubeconfig {admin}")
+        echo("No token was made. To let a machine join, make one:")
+        echo(f"  mooring token create --print-join-command --kubeconfig {admin}")
     else:
         endpoints = [str(endpoint) for endpoint in config.endpoints]
         pins = [str(pin) for pin in pins_of(ca_pem)]
         shown = WITHHELD if wish.withheld else token.reveal()
         life = f"for {format_duration(wish.ttl)}" if wish.ttl else "until it is deleted"
-        click.echo(f"To let a machine join (the token works {life}), run on it as root:")
-        click.echo("  " + join_line("mooring", endpoints, shown, pins))
-        click.echo("or, where kubeadm is to do it:")
-        click.echo("  " + join_line("kubeadm", endpoints[:1], shown, pins))
-    click.echo("To administrate:")
-    click.echo(f"  export KUBECONFIG={admin}")
-    click.echo("  kubectl get nodes,csr")
+        echo(f"To let a machine join (the token works {life}), run on it as root:")
+        echo("  " + join_line("mooring", endpoints, shown, pins))
+        echo("or, where kubeadm is to do it:")
+        echo("  " + join_line("kubeadm", endpoints[:1], shown, pins))
+    echo("To administrate:")
+    echo(f"  export KUBECONFIG={admin}")
+    echo("  kubectl get nodes,csr")

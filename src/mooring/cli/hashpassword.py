@@ -12,6 +12,7 @@ import sys
 import click
 
 from mooring.authn.passwordhash import SALT_BYTES, hash_password
+from mooring.cli.output import echo
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 
@@ -26,7 +27,7 @@ def hash_password_command() -> None:
     The password is asked for on a terminal, and otherwise read from standard input. Put user name and uid behind what is printed:
     "$scrypt$…",jane,42,"developers,on-call"
     """
-    click.echo(f'"{hash_password(_password(), secrets.token_bytes(SALT_BYTES)).text()}"')
+    echo(f'"{hash_password(_password(), secrets.token_bytes(SALT_BYTES)).text()}"')
 
 
 def _password() -> Secret:

@@ -22,6 +22,7 @@ from mooring.authz.decision import Decision
 from mooring.cli.configfile import ConfigFile
 from mooring.cli.firsttoken import FirstToken, establish, print_how_to_go_on
 from mooring.cli.options import first_token_options, server_configuration, server_options
+from mooring.cli.output import echo
 from mooring.clock import Clock, SystemClock
 from mooring.config import ServerConfig
 from mooring.errors import ConfigError
@@ -56,14 +57,14 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
     prepared = prepare(config, clock.now(), secrets.token_bytes)
     made = asyncio.run(_first_boot(config, prepared.material.ca_pem, clock, wish))
     if prepared.made:
-        click.echo(f"Made in {config.data_dir}:")
+        echo(f"Made in {config.data_dir}:")
         for path in prepared.made:
-            click.echo(f"  {Path(path).relative_to(config.data_dir)}")
+            echo(f"  {Path(path).relative_to(config.data_dir)}")
     else:
-        click.echo(f"The keys and certificates in {config.data_dir} are kept as they are.")
+        echo(f"The keys and certificates in {config.data_dir} are kept as they are.")
     file: ConfigFile | None = flags["config"]
     with_what = f"--config {file.path}" if file else f"--data-dir {config.data_dir}"
-    click.echo(f"To serve, with the same flags:\n  mooring server {with_what}")
+    echo("To serve, with the same flags:", f"  mooring server {with_what}")
     print_how_to_go_on(config, prepared.material.ca_pem, made, wish)
 
 

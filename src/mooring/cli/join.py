@@ -18,6 +18,7 @@ from mooring.cli import output as printed
 from mooring.cli import progress
 from mooring.cli.joinflags import JoinFlags, join_flags
 from mooring.cli.options import output_option
+from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.clock import rfc3339
 from mooring.trust.joininput import JoinPlan
@@ -40,7 +41,7 @@ def join(dry_run: bool, output: str, **flags: Any) -> None:
     with progress.told() as tell:
         joined = asyncio.run(join_cluster(plan, options, report=tell))
     for line in _result_lines(joined, dry_run):
-        click.echo(line)
+        echo(line)
 
 
 def _join_for_machines(plan: JoinPlan, options: JoinOptions) -> None:

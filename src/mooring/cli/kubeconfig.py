@@ -25,6 +25,7 @@ from mooring.cli.csrdecide import Decision, decide
 from mooring.cli.csrfacts import decoded
 from mooring.cli.flags import DURATION, listed
 from mooring.cli.options import kubeconfig_option
+from mooring.cli.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
 from mooring.clock import Clock, SystemClock
@@ -105,9 +106,9 @@ def user(
     text = dump(_kubeconfig(chosen, found, cluster_name))
     if out:
         write_atomic(Path(out), text.encode())
-        click.echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)
+        echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)
     else:
-        click.echo(text, nl=False)
+        echo(*text.rstrip("\n").split("\n"))
 
 
 def _request_object(name: str, request_pem: bytes, expiration: timedelta | None) -> Obj:

@@ -27,7 +27,7 @@ from mooring.cli.flags import listed
 from mooring.cli.loginkubeconfig import entries, kubeconfig_target, put
 from mooring.cli.loginsources import MAX_SECRET, renewed
 from mooring.cli.options import kubeconfig_option
-from mooring.cli.output import clean
+from mooring.cli.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.logins import Logins, directory
@@ -156,12 +156,10 @@ def login(
     put(target, entries(found), use=not keep_context)
     credential = found.credential
     assert credential is not None  # a renewal brings one
-    click.echo(
-        f"Logged in at {place.server} as {clean(credential.username)} until {rfc3339(credential.expires)}.", err=True
-    )
-    click.echo(f"Wrote context {found.name} to {target}.", err=True)
+    echo(f"Logged in at {place.server} as {credential.username} until {rfc3339(credential.expires)}.", err=True)
+    echo(f"Wrote context {found.name} to {target}.", err=True)
     if shutil.which("mooring") is None:
-        click.echo("mooring is not on PATH: kubectl will not find it before it is.", err=True)
+        echo("mooring is not on PATH: kubectl will not find it before it is.", err=True)
 
 
 # ── where ────────────────────────────────────────────────────────────────────────────────────────────────────────

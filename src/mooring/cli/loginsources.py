@@ -19,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from mooring.cli.output import clean
+from mooring.cli.output import clean, echo
 from mooring.client import kubeconfigfiles
 from mooring.client import oauth as asking
 from mooring.client.files import read_limited
@@ -126,7 +126,7 @@ async def _oidc(login: Login, clock: Clock, ask: bool) -> oauth.Tokens:
         made = oauth.attempt(f"http://127.0.0.1:{loopback.port}{CALLBACK}", secrets.token_bytes(64))
         loopback.read = lambda target: oauth.read_redirect(made, target)
         url = oauth.authorization_url(client, provider, made)
-        click.echo(f"Open this in a browser on this machine:\n{url}", err=True)
+        echo("Open this in a browser on this machine:", url, err=True)
         try:
             code = await loopback.answer(BROWSER_SECONDS)
         except TimeoutError:
@@ -139,6 +139,6 @@ def _file(path: str) -> Secret | None:
 
 
 def _show(shown: oauth.Show) -> None:
-    click.echo(f"Open {shown.address} with any browser and enter the code {shown.code}", err=True)
+    echo(f"Open {shown.address} with any browser and enter the code {shown.code}", err=True)
     if shown.direct:
-        click.echo(f"or open {shown.direct}", err=True)
+        echo(f"or open {shown.direct}", err=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from mooring.cli.loginkubeconfig import changing, kubeconfig_target
+from mooring.cli.output import echo
 from mooring.client.files import write_atomic
 from mooring.client.logins import Logins, directory
 from mooring.clock import rfc3339
@@ -52,7 +53,7 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
     for login_id in chosen:
         logins.remove(login_id)
         end = f"; the credential would have been valid until {until[login_id]}" if login_id in until else ""
-        click.echo(f"Forgot the login {found[login_id]}{end}.", err=True)
+        echo(f"Forgot the login {found[login_id]}{end}.", err=True)
     _clean(kubeconfig_target(kubeconfig), [found[login_id] for login_id in chosen])
 
 

@@ -1,7 +1,7 @@
 """Logging of long-running commands.
 
-Rules kept here: one line a record on stderr. A terminal gets the time of day and colour for what needs attention; anything else
-gets RFC 3339, level and logger, ready for a log collector. No line holds a secret: what looks like one is cut out (law 9).
+Rules kept here: one line a record on stderr, cleaned by `lineformat`. A terminal gets the time of day and colour for what needs
+attention; anything else gets RFC 3339, level and logger, ready for a log collector.
 Libraries log warnings, and what `LIBRARIES` allows: below that, HTTP libraries log headers and bodies, credentials among them.
 """
 
@@ -13,7 +13,7 @@ import time
 
 import click
 
-from mooring.cli.redaction import redacted
+from mooring.cli.lineformat import LineFormatter
 
 _COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 _LEVELS = (logging.INFO, logging.DEBUG)
@@ -22,7 +22,7 @@ LIBRARIES = {"httpx2": logging.INFO}
 bodies. httpx2 logs method, URL and status of each request that this program makes."""
 
 
-class PlainFormatter(logging.Formatter):
+class PlainFormatter(LineFormatter):
     """`2026-01-02T03:04:05Z INFO mooring.plane text`."""
 
     converter = staticmethod(time.gmtime)
@@ -30,17 +30,14 @@ class PlainFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
 
-    def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
 
-
-class TerminalFormatter(PlainFormatter):
+class TerminalFormatter(LineFormatter):
     """`03:04:05 text`, coloured when it is a warning or worse."""
 
     converter = staticmethod(time.localtime)
 
     def __init__(self) -> None:
-        logging.Formatter.__init__(self, "%(asctime)s %(message)s", "%H:%M:%S")
+        super().__init__("%(asctime)s %(message)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

@@ -20,6 +20,7 @@ import click
 
 from mooring import __version__
 from mooring.cli.commands import TableGroup
+from mooring.cli.plaintext import clean
 from mooring.cli.redaction import redacted
 from mooring.errors import MooringError
 
@@ -30,6 +31,8 @@ EXIT_FAULT = 70
 EXIT_INTERRUPTED = 130
 _TOO_MANY = "Got unexpected extra argument"
 """How click begins to tell all arguments that a command has no use for."""
+MAX_ERROR = 4096
+"""Characters of an error: a server may answer with a message of any length."""
 EXIT_NO_READER = 141
 """As a shell reports a program that SIGPIPE ended."""
 
@@ -93,7 +96,7 @@ def _in_one_line(message: str) -> str:
 
 def _failed(message: str, code: int) -> int:
     with suppress(OSError):  # nobody reads stderr either: the exit code still tells
-        click.echo(f"Error: {message}", err=True)
+        click.echo(f"Error: {clean(message, MAX_ERROR)}", err=True)
     return code
 
 

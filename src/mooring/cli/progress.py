@@ -11,10 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
-
 from mooring.agent.steps import Progress
-from mooring.cli.output import clean
+from mooring.cli.output import clean, echo
 from mooring.cli.redaction import redacted
 
 Tell = Callable[[Progress], None]
@@ -35,7 +33,7 @@ def elapsed(seconds: float) -> str:
 def told() -> Iterator[Tell]:
     """A teller for one join; on a terminal with a sign of life while something is waited for."""
     if not sys.stdout.isatty():
-        yield lambda progress: click.echo(line(progress))
+        yield lambda progress: echo(line(progress))
         return
     from rich.console import Console  # only where somebody looks
 

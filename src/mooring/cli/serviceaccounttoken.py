@@ -14,7 +14,7 @@ import click
 from mooring.cli import cluster
 from mooring.cli.flags import DURATION
 from mooring.cli.options import kubeconfig_option, output_option
-from mooring.cli.output import clean, print_document
+from mooring.cli.output import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.wire.duration import format_duration
@@ -97,11 +97,9 @@ def token(
     granted = issued["spec"].get("expirationSeconds", seconds)
     if granted < seconds:
         lives = format_duration(timedelta(seconds=granted))
-        click.echo(
-            f"The server shortened the life of the token: it is {lives}, not {format_duration(duration)}", err=True
-        )
+        echo(f"The server shortened the life of the token: it is {lives}, not {format_duration(duration)}", err=True)
     if output == "token":
-        click.echo(clean(issued["status"]["token"]))
+        echo(issued["status"]["token"])
     else:
         print_document(issued, output)
 

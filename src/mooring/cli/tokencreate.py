@@ -25,6 +25,7 @@ from mooring.cli.flags import DURATION, listed
 from mooring.cli.initconfiguration import token_records
 from mooring.cli.joinline import join_line
 from mooring.cli.options import kubeconfig_option
+from mooring.cli.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
@@ -132,8 +133,8 @@ def create(
     ]
     if dry_run:
         for record, line in zip(records, lines, strict=True):
-            click.echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
-            click.echo(line)
+            echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
+            echo(line)
     else:
         cluster.run(chosen, clock, lambda client: create_all(client, records, lines, clock, timeout))
 
@@ -179,7 +180,7 @@ async def create_all(
         await cluster.patiently(partial(_refuse_existing, client, record), clock, limit)
         # not asked again from the start: an answer that was lost must not make the token look like somebody else's
         await cluster.patiently(partial(_store, client, record), clock, limit)
-        click.echo(line)
+        echo(line)
 
 
 async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:

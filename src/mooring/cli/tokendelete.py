@@ -13,6 +13,7 @@ import click
 
 from mooring.cli import cluster
 from mooring.cli.options import kubeconfig_option
+from mooring.cli.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ApiError, ConfigError, NotFoundError
@@ -34,7 +35,7 @@ def delete(token: Sequence[str], dry_run: bool, kubeconfig: str, context_name: s
     chosen = cluster.selected(kubeconfig, context_name)
     if dry_run:
         for token_id in ids:
-            click.echo(f'bootstrap token "{token_id}" deleted (dry run)')
+            echo(f'bootstrap token "{token_id}" deleted (dry run)')
         return
     clock = SystemClock()
     cluster.run(chosen, clock, lambda client: _delete_all(client, ids, clock, timeout))
@@ -54,4 +55,4 @@ async def _delete_all(client: ClusterClient, ids: Sequence[str], clock: Clock, l
                 raise ConfigError(f'the bootstrap token "{token_id}" was not deleted: {error}') from error
 
         await cluster.patiently(delete_one, clock, limit)
-        click.echo(f'bootstrap token "{token_id}" deleted')
+        echo(f'bootstrap token "{token_id}" deleted')

@@ -9,6 +9,7 @@ import secrets
 
 import click
 
+from mooring.cli.output import echo
 from mooring.trust.token import generate_token
 
 
@@ -18,4 +19,4 @@ def generate() -> None:
 
     No server is asked: give the token to `mooring init --token` or to `mooring token create` to make it known.
     """
-    click.echo(generate_token(secrets.token_bytes).reveal())
+    echo(generate_token(secrets.token_bytes).reveal())

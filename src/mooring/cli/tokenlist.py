@@ -17,6 +17,7 @@ import click
 
 from mooring.cli import cluster, output
 from mooring.cli.options import kubeconfig_option, output_option
+from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339
@@ -60,7 +61,7 @@ def list_tokens(
         try:
             found.append((from_secret(secret), secret))
         except TokenError as error:
-            click.echo(f"Warning: {redacted(str(error))}", err=True)
+            echo(f"Warning: {redacted(str(error))}", err=True)
     _print(found, output, redact, clock.now())
 
 
@@ -70,7 +71,7 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
         output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)
     elif form == "name":
         for record, _ in found:
-            click.echo(record.token.id)
+            echo(record.token.id)
     elif form == "wide":
         rows = [
             (
@@ -83,7 +84,7 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
         output.print_table((*HEADERS, "AGE", "SECRET"), rows)
     else:
         for line in text_lines([cells(record, redact, now) for record, _ in found]):
-            click.echo(line)
+            echo(line)
 
 
 def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def _write_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _write_text)
 
 
-def encode_yaml(obj: Obj) -> bytes:
-    """The object as block-style YAML with sorted keys, as kube-apiserver writes it."""
-    text: str = yaml.dump(obj, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=True)
+def encode_yaml(obj: Obj, *, ascii_only: bool = False) -> bytes:
+    """Return the object as block-style YAML with sorted keys, as kube-apiserver writes it; `ascii_only` escapes everything else."""
+    text: str = yaml.dump(obj, Dumper=_Dumper, default_flow_style=False, allow_unicode=not ascii_only, sort_keys=True)
     return text.encode()
