@@ -25,6 +25,10 @@ class ConfigError(MooringError):
     """The operator's input (flag, file, environment) cannot be used; the message names the key."""
 
 
+class ArgumentError(ConfigError):
+    """An argument of the command line can mean nothing, such as a name with a slash."""
+
+
 class PeerError(MooringError):
     """The other side of a connection was unreachable, not what it claimed, or refused us."""
 

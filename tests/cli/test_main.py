@@ -104,7 +104,8 @@ def test_a_wrong_command_line_is_told_and_ends_with_2(arguments: list[str], mess
     assert see.endswith("--help)")
 
 
-REFUSED = {
+CA_FILES = ("--ca-cert", "/nowhere/ca.crt", "--ca-key", "/nowhere/ca.key")
+MEANINGLESS = {
     "a malformed token": (
         ["token", "create", "abcdef.short"],
         "the bootstrap token is not of the form abcdef.0123456789abcdef: 6 characters, one dot, 16 characters, "
@@ -129,10 +130,6 @@ REFUSED = {
     "an id that is none": (
         ["token", "delete", "abcde"],
         "not a bootstrap token id (6 characters of a-z and 0-9) and not a whole token (id, dot, 16 characters)",
-    ),
-    "a kubeconfig that is not there": (
-        ["token", "list", "--kubeconfig", "/nowhere/admin.conf"],
-        "/nowhere/admin.conf cannot be read: no such file or directory; check the path",
     ),
     "an unknown authorization mode": (
         ["init", "--data-dir", "/nowhere", "--authorization-mode", "RBAC,Foo"],
@@ -172,6 +169,33 @@ REFUSED = {
         ["csr", "approve", "x", "--fingerprint", "md5:00"],
         "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it",
     ),
+    "a server that is no URL": (
+        ["login", "--server", "ftp://h", "--username", "jane"],
+        '--server: "ftp://h" is not an https URL',
+    ),
+    "a server that is no address": (
+        ["login", "--server", "h:0", "--username", "jane"],
+        'the API server address "h:0" must be host or host:port',
+    ),
+    "a provider that is no URL": (
+        ["login", "--server", "h", "--oidc-issuer-url", "h", "--oidc-client-id", "x"],
+        '--oidc-issuer-url: "h" is not an https URL',
+    ),
+    "an address that is none": (["certs", "server", *CA_FILES, "--ip", "h"], '--ip: "h" is not an IP address'),
+    "a name that is an address": (["certs", "server", *CA_FILES, "--dns", "::1"], '--dns: "::1" is an IP address'),
+    "a name of files with a slash": (
+        ["certs", "ca", "--name", "../x", "--common-name", "x"],
+        '"../x" is no name for files',
+    ),
+    "a storage nobody knows": (["up", "--storage", "etcd:x"], "storage: the URL must start with one of "),
+}
+
+
+REFUSED = {
+    "a kubeconfig that is not there": (
+        ["token", "list", "--kubeconfig", "/nowhere/admin.conf"],
+        "/nowhere/admin.conf cannot be read: no such file or directory; check the path",
+    ),
 }
 
 
@@ -185,13 +209,23 @@ def test_what_cannot_be_done_is_one_line_and_ends_with_1(
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("arguments", "message"), MEANINGLESS.values(), ids=MEANINGLESS)
+def test_a_value_that_can_mean_nothing_is_one_line_and_ends_with_2(
+    arguments: list[str], message: str, mooring: CommandLine
+) -> None:
+    outcome = mooring(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"Error: {message}")
+    assert outcome.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["init", "up", "server"])
 def test_a_storage_nobody_knows_is_refused_before_anything_is_made(
     command: str, mooring: CommandLine, tmp_path: Path
 ) -> None:
     outcome = mooring(command, "--data-dir", str(tmp_path / "data"), "--storage", "etcd:x")
-    assert outcome.code == 1
-    assert outcome.err.startswith("Error: the storage URL must start with one of memory:, sqlite: ")
+    assert outcome.code == 2
+    assert outcome.err.startswith("Error: storage: the URL must start with one of memory:, sqlite: ")
     assert not (tmp_path / "data").exists()
 
 
@@ -291,7 +325,7 @@ class TestAsProcess:
         assert process("--version").out == f"mooring {__version__}\n"
 
     def test_a_refusal_goes_to_stderr_with_1(self) -> None:
-        outcome = process("token", "create", "bad")
+        outcome = process("token", "list", "--kubeconfig", "/nowhere")
         assert (outcome.code, outcome.out) == (1, "")
         assert "Traceback" not in outcome.err
 
@@ -346,3 +380,71 @@ def test_an_interrupt_ends_with_130_and_says_nothing(monkeypatch: pytest.MonkeyP
     outcome = mooring("init")
     assert outcome.code == 130
     assert outcome.err.strip() == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("csr", "show"), ("csr", "approve"), ("csr", "deny"), ("serviceaccount", "token")]
+)
+def test_a_name_with_a_slash_ends_with_2(arguments: tuple[str, ...], mooring: CommandLine, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "admin.conf"
+    kubeconfig.write_text(
+        '{"kind": "Config", "apiVersion": "v1", "current-context": "x", '
+        '"contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}], "users": [{"name": "x", "user": {}}], '
+        '"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}]}'
+    )
+    outcome = mooring(*arguments, "../secrets", "--kubeconfig", str(kubeconfig))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.endswith(' can be called "../secrets"\n')
+
+
+def typed_parameters() -> list[tuple[str, str]]:
+    """Every flag whose values have a form: its command, and the flag."""
+    return [
+        (path, one.opts[0])
+        for path, entry in COMMANDS.items()
+        for one in entry.load().params
+        if isinstance(one, click.Option) and not one.is_flag and not one.count and one.type is not click.STRING
+    ]
+
+
+@pytest.mark.parametrize(("path", "flag"), typed_parameters(), ids=lambda part: part)
+def test_a_value_of_another_form_ends_with_2(path: str, flag: str, mooring: CommandLine) -> None:
+    outcome = mooring(*path.split(), f"{flag}=@@")
+    assert outcome.code == 2, outcome.all
+    assert outcome.out == ""
+    assert f"(see: mooring {path} --help)" in outcome.err
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_unknown_flag_and_a_flag_without_its_value_end_with_2(path: str, mooring: CommandLine) -> None:
+    wrong = [["--no-such-flag"]]
+    wrong += [
+        [one.opts[0]]
+        for one in COMMANDS[path].load().params
+        if isinstance(one, click.Option) and not one.is_flag and not one.count and one.flag_value is None
+    ]
+    for flags in wrong:
+        outcome = mooring(*path.split(), *flags)
+        assert (outcome.code, outcome.out) == (2, ""), flags
+        assert outcome.err.startswith("Error: ")
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_argument_too_many_or_too_few_ends_with_2(path: str, mooring: CommandLine) -> None:
+    arguments = [one for one in COMMANDS[path].load().params if isinstance(one, click.Argument)]
+    if all(one.nargs == 1 for one in arguments):
+        outcome = mooring(*path.split(), *(["x"] * (len(arguments) + 1)))
+        assert (outcome.code, outcome.out) == (2, "")
+    if any(one.required for one in arguments):
+        outcome = mooring(*path.split())
+        assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_a_wrong_value_in_the_file_of_a_server_is_no_wrong_command_line(mooring: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text('bind-address: "localhost"\nstorage: "etcd:x"\n')
+    outcome = mooring("server", "--config", str(file))
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith('Error: bind-address: "localhost" is not an IP address')
+    assert mooring("server", "--config", str(file), "--bind-address", "127.0.0.1").code == 1
+    assert mooring("server", "--config", str(file), "--bind-address", "here").code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,9 +14,15 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.trust.failures import EndpointDownError
+from mooring.trust.kubeconfig import User, for_user
+from mooring.trust.kubeconfigtext import dump
 from mooring.trust.token import parse_token
 from mooring.trust.tokenrecord import TokenRecord, new_record
 from mooring.wire.schema import Obj
+from tests.support.commandline import CommandLine, mooring
+from tests.support.testca import ThrowawayCA
+
+__all__ = ["mooring"]
 
 
 class Losing:
@@ -52,3 +59,21 @@ def test_a_lost_answer_does_not_make_the_token_somebody_elses(capsys: pytest.Cap
     assert capsys.readouterr().out == "lostan\n"
     with pytest.raises(ConfigError, match='a token with id "lostan" already exists'):
         stored(cluster, record)
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("https://192.0.2.10:6443", "192.0.2.10:6443"),
+        ("https://lb.example", "lb.example:443"),
+        ("https://[2001:db8::1]", "[2001:db8::1]:443"),
+        ("https://lb.example/", "lb.example:443"),
+    ],
+)
+def test_the_join_line_names_the_port_that_the_url_means(
+    server: str, address: str, mooring: CommandLine, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "admin.conf"
+    kubeconfig.write_text(dump(for_user(server, ThrowawayCA().certificate_pem, User("admin"))))
+    line = mooring.done("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
+    assert f"mooring join {address} --token " in line

@@ -190,7 +190,7 @@ def test_the_first_deletion_that_fails_stops(tokens: CommandLine) -> None:
 
 def test_a_wrong_id_deletes_nothing_at_all(tokens: CommandLine) -> None:
     tokens.done("token", "create", "delet5.0123456789abcdef")
-    assert tokens("token", "delete", "delet5", "BAD").code == 1
+    assert tokens("token", "delete", "delet5", "BAD").code == 2
     assert "delet5" in listed(tokens)
 
 

@@ -42,6 +42,8 @@ def test_an_endpoint_is_read(text: str, endpoint: Endpoint, shown: str) -> None:
     [
         ("[::1", "write an IPv6 address as"),
         ("[::1]x", "write an IPv6 address as"),
+        ("node:", "number from 1 to 65535"),
+        ("[::1]:", "number from 1 to 65535"),
         ("node:0", "number from 1 to 65535"),
         ("node:65536", "number from 1 to 65535"),
         ("node:abc", "number from 1 to 65535"),

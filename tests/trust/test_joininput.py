@@ -106,7 +106,7 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
         pytest.param(given(endpoints=(HOST,)), "no way of discovery", id="an address without a token"),
         pytest.param(
             given(token=T1),
-            "--token: discovery by token needs the address of an API server, host:port",
+            "--token: discovery by token needs the address of an API server, host or host:port",
             id="a token without an address",
         ),
         pytest.param(
@@ -166,11 +166,6 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             id="a file and nothing to ask with",
         ),
         pytest.param(
-            given(endpoints=("192.0.2.1",), token=T1, ca_cert_hashes=(PIN,)),
-            'the API server address "192.0.2.1" must be host:port',
-            id="an address without a port",
-        ),
-        pytest.param(
             given(endpoints=(HOST,) * 65, token=T1, ca_cert_hashes=(PIN,)),
             "at most 64 API server addresses",
             id="too many addresses",
@@ -209,6 +204,13 @@ def test_a_join_may_not_be(typed: JoinInput, message: str) -> None:
         ("api.test:443", "api.test:443"),
         ("[2001:db8::1]:6443", "[2001:db8::1]:6443"),
         ("https://api.test:6443/", "api.test:6443"),
+        ("https://api.test/", "api.test:443"),
+        ("127.0.0.1", "127.0.0.1:6443"),
+        ("api.test", "api.test:6443"),
+        ("::1", "[::1]:6443"),
+        ("[::1]", "[::1]:6443"),
+        ("2001:db8::1:6443", "[2001:db8::1:6443]:6443"),
+        ("[fe80::1%eth0]:6443", "[fe80::1%eth0]:6443"),
     ],
 )
 def test_an_address_is_read_from(text: str, wanted: str) -> None:
@@ -219,13 +221,14 @@ def test_an_address_is_read_from(text: str, wanted: str) -> None:
     "text",
     [
         "",
-        "api.test",
         ":6443",
+        "[::1",
+        "[::1]:",
+        "https://",
         "api.test:",
         "api.test:0",
         "api.test:65536",
         "api.test:6443\n",
-        "2001:db8::1:6443",
         "http://api.test:6443",
         "api.test:6443/path",
         "user@api.test:6443",
@@ -234,5 +237,13 @@ def test_an_address_is_read_from(text: str, wanted: str) -> None:
     ],
 )
 def test_no_address_is_read_from(text: str) -> None:
-    with pytest.raises(ConfigError, match="must be host:port"):
+    with pytest.raises(ConfigError, match="must be host or host:port"):
         parse_endpoint(text)
+
+
+def test_a_token_in_place_of_the_address_is_neither_asked_for_by_name_nor_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_endpoint(T1)
+    assert str(caught.value) == (
+        "a bootstrap token stands where the address of the API server is expected: give it with --token"
+    )

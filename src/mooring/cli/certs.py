@@ -26,7 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.cli import output
-from mooring.cli.flags import DURATION, listed
+from mooring.cli.flags import DURATION, listed, usage
 from mooring.cli.output import echo
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
@@ -70,7 +70,7 @@ class Output:
     def check(self) -> None:
         """Raises ConfigError when something is in the way."""
         if not _FILE_NAME.fullmatch(self.name):
-            raise ConfigError(f'"{output.clean(self.name)}" is no name for files; give another with --name')
+            raise click.UsageError(f'"{output.clean(self.name)}" is no name for files; give another with --name')
         for path in (self.key, self.certificate):
             if os.path.lexists(path) and not self.force:
                 raise ConfigError(
@@ -207,7 +207,8 @@ def server(
 ) -> None:
     """Make a serving certificate with the names and addresses under which clients reach the server."""
     target = _target(out_dir, name, key_algorithm, lifetime, force=force)
-    hosts, addresses = [_host(text) for text in listed(dns)], [_address(text) for text in listed(ip)]
+    with usage():
+        hosts, addresses = [_host(text) for text in listed(dns)], [_address(text) for text in listed(ip)]
     if not hosts and not addresses:
         raise click.UsageError("give at least one --dns or --ip: clients look at nothing else")
     now, issuer, key = SystemClock().now(), _issuer(ca_cert, ca_key), generate_key(key_algorithm)

@@ -82,7 +82,7 @@ def approve(
     try:
         wanted = str(parse_pin(fingerprint)) if fingerprint else ""
     except PinError:
-        raise ConfigError(
+        raise click.UsageError(
             "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
         ) from None
     decision = Decision(condition="Approved", message=message, force=force, dry_run=dry_run, fingerprint=wanted)

@@ -6,12 +6,14 @@ are written as Go writes them (`24h0m0s`, `90s`). Lists may be repeated, or give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from mooring.errors import ConfigError
 from mooring.wire.duration import parse_duration
 
 P = ParamSpec("P")
@@ -46,6 +48,15 @@ class Renamed(click.Option):
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
         parser.add_option(self, [self._former], dest=self.name, action="store", nargs=1)
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Report a wrong value of the command line as a usage error, with exit code 2. No file may be read within."""
+    try:
+        yield
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def listed(values: Sequence[str]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from mooring.authz.chain import authorize
 from mooring.authz.decision import Decision
 from mooring.cli.configfile import ConfigFile
 from mooring.cli.firsttoken import FirstToken, establish, print_how_to_go_on
-from mooring.cli.options import first_token_options, server_configuration, server_options
+from mooring.cli.options import first_token_options, server_configuration, server_options, server_usage
 from mooring.cli.output import echo
 from mooring.clock import Clock, SystemClock
 from mooring.config import ServerConfig
@@ -47,13 +47,14 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
     --token is given.
     """
     clock = SystemClock()
-    config = server_configuration(**flags)
-    if config.storage_url.startswith("memory:"):
-        raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
-    authz.build(config.authorization_modes)  # this and the storage are refused before anything is made
-    open_storage(config.storage_url, clock)
     wish = FirstToken(text=token, ttl=token_ttl, withheld=skip_token_print)
-    wish.check(clock)
+    with server_usage():
+        wish.check(clock)
+        config = server_configuration(**flags)
+        if config.storage_url.startswith("memory:"):
+            raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
+        authz.build(config.authorization_modes)  # this and the storage are refused before anything is made
+        open_storage(config.storage_url, clock)
     prepared = prepare(config, clock.now(), secrets.token_bytes)
     made = asyncio.run(_first_boot(config, prepared.material.ca_pem, clock, wish))
     if prepared.made:

@@ -17,7 +17,7 @@ import click
 
 from mooring.agent import registration
 from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
-from mooring.cli.flags import DURATION, listed
+from mooring.cli.flags import DURATION, listed, usage
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
@@ -129,20 +129,20 @@ class JoinFlags:
         return bool(self.address or self.token or self.discovery_token or self.discovery_file)
 
     def plan(self) -> JoinPlan:
-        """The checked plan. Raises ConfigError that names the flag."""
-        return validate_join_input(
-            JoinInput(
-                self.node_name or socket.gethostname().lower(),
-                tuple(self.address),
-                _secret(self.token),
-                _secret(self.discovery_token),
-                _secret(self.tls_bootstrap_token),
-                listed(self.discovery_token_ca_cert_hash),
-                self.discovery_token_unsafe_skip_ca_verification,
-                self.discovery_file,
-                self.allow_discovery_credentials,
-            )
+        """The checked plan. Raises UsageError that names the flag."""
+        given = JoinInput(
+            self.node_name or socket.gethostname().lower(),
+            tuple(self.address),
+            _secret(self.token),
+            _secret(self.discovery_token),
+            _secret(self.tls_bootstrap_token),
+            listed(self.discovery_token_ca_cert_hash),
+            self.discovery_token_unsafe_skip_ca_verification,
+            self.discovery_file,
+            self.allow_discovery_credentials,
         )
+        with usage():
+            return validate_join_input(given)
 
     def options(self, **more: Any) -> JoinOptions:
         """How to join. Raises UsageError for a time that is none."""

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
-from mooring.cli.flags import listed
+from mooring.cli.flags import listed, usage
 from mooring.cli.loginkubeconfig import entries, kubeconfig_target, put
 from mooring.cli.loginsources import MAX_SECRET, renewed
 from mooring.cli.options import kubeconfig_option
@@ -39,6 +39,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
 from mooring.trust import loginrecord, oauth
+from mooring.trust.joininput import parse_endpoint
 from mooring.trust.kubeconfig import Selected, flatten_cluster
 from mooring.trust.loginrecord import Login, Place, Source
 from mooring.trust.pinneddiscovery import pinned_ca
@@ -49,7 +50,9 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
 
 @click.command("login")
 @kubeconfig_option
-@click.option("--server", default="", metavar="URL", help="Server to log in at, instead of that of the kubeconfig.")
+@click.option(
+    "--server", default="", metavar="URL|HOST[:PORT]", help="Server to log in at, instead of that of the kubeconfig."
+)
 @click.option("--certificate-authority", help="CA to verify --server with. [default: the machine's]", **_FILE)
 @click.option(
     "--discovery-token-ca-cert-hash",
@@ -166,12 +169,19 @@ def login(
 
 
 def _named_place(server: str, ca_file: str, pins: Sequence[str], clock: Clock) -> Place:
-    url = https_url(server, "--server").rstrip("/")
+    with usage():
+        url = _server_url(server)
+        pinned = {parse_pin(text) for text in pins}
     if ca_file and pins:
         raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash exclude each other")
-    if pins:
-        return Place(url, asyncio.run(drive(pinned_ca(url, {parse_pin(text) for text in pins}), clock)))
+    if pinned:
+        return Place(url, asyncio.run(drive(pinned_ca(url, pinned), clock)))
     return Place(url, _canonical(read_limited(Path(ca_file)), ca_file) if ca_file else b"")
+
+
+def _server_url(text: str) -> str:
+    """Read an https URL, or an address as `mooring join` takes it. Raises ConfigError."""
+    return https_url(text if "://" in text else f"https://{parse_endpoint(text)}", "--server").rstrip("/")
 
 
 def _place(chosen: Selected) -> Place:
@@ -260,6 +270,8 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
     scopes = flags["oidc_scope"]
     assert isinstance(scopes, tuple)  # the flag is a list
     wanted = listed(scopes) or (oauth.REQUIRED_SCOPE, oauth.REFRESH_SCOPE)
+    with usage():
+        url = https_url(issuer, "--oidc-issuer-url")
     files = {
         key: str(Path(str(flags[flag])).absolute()) if flags[flag] else ""
         for key, flag in (("clientSecretFile", "oidc_client_secret_file"), ("caFile", "oidc_ca_file"))
@@ -267,7 +279,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
     return Source(
         loginrecord.OIDC,
         {
-            "issuer": https_url(issuer, "--oidc-issuer-url"),
+            "issuer": url,
             "clientID": client_id,
             "scopes": " ".join(dict.fromkeys((oauth.REQUIRED_SCOPE, *wanted))),
             "grant": str(flags["oidc_grant"] or ""),

@@ -22,7 +22,7 @@ from mooring import __version__
 from mooring.cli.commands import TableGroup
 from mooring.cli.plaintext import clean
 from mooring.cli.redaction import redacted
-from mooring.errors import MooringError
+from mooring.errors import ArgumentError, MooringError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -73,6 +73,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _failed(redacted(error.format_message()), EXIT_FAILED)
     except (click.Abort, KeyboardInterrupt, EOFError):
         return EXIT_INTERRUPTED
+    except ArgumentError as error:
+        return _failed(redacted(str(error)), EXIT_USAGE)
     except MooringError as error:
         return _failed(redacted(str(error)), EXIT_FAILED)
     except (BrokenPipeError, SystemExit):

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -26,7 +27,7 @@ from mooring.config import (
     ServerConfig,
     server_config,
 )
-from mooring.errors import MooringError
+from mooring.errors import ConfigError, MooringError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -296,6 +297,31 @@ def server_configuration(
         ),
         service_accounts=service_accounts,
     )
+
+
+@contextmanager
+def server_usage() -> Iterator[None]:
+    """Report a wrong value as a usage error, with exit code 2, unless it stands in the file of `--config`."""
+    try:
+        yield
+    except ConfigError as error:
+        if _is_from_file(str(error)):
+            raise
+        raise click.UsageError(str(error)) from None
+
+
+def _is_from_file(message: str) -> bool:
+    """Whether an error is about a key of the file: the one it begins with, else any whose value it repeats."""
+    context = click.get_current_context()
+    read = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+    }
+    key = message.partition(":")[0].replace("-", "_")
+    if key in context.params:
+        return key in read
+    return any(isinstance(value, str) and value and value in message for value in read.values())
 
 
 def _said(name: str) -> bool:

@@ -19,7 +19,8 @@ import click
 from mooring.authz import table as authz
 from mooring.cli import logs
 from mooring.cli.firsttoken import FirstToken, establish, print_how_to_go_on
-from mooring.cli.options import first_token_options, server_configuration, server_options
+from mooring.cli.flags import usage
+from mooring.cli.options import first_token_options, server_configuration, server_options, server_usage
 from mooring.clock import SystemClock
 from mooring.config import ServerConfig
 from mooring.plane.assemble import Plane
@@ -52,9 +53,10 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
 
     Prints the line that lets a machine join, and how to administrate. Later starts make no token unless --token is given.
     """
-    config = _checked(flags)
     wish = FirstToken(text=token, ttl=token_ttl, withheld=skip_token_print)
-    wish.check(SystemClock())
+    with usage():
+        wish.check(SystemClock())
+    config = _checked(flags)
     logs.configure(verbose)
     # the kubeconfig is written last of all keys; what memory held is gone, so every start is its first
     first = not (Path(config.data_dir) / "admin.conf").exists() or config.storage_url.startswith("memory:")
@@ -62,9 +64,10 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
 
 
 def _checked(flags: dict[str, Any]) -> ServerConfig:
-    config = server_configuration(**flags)
-    authz.build(config.authorization_modes)  # what is wrong with these is told here, before anything is made
-    open_storage(config.storage_url, SystemClock())
+    with server_usage():
+        config = server_configuration(**flags)
+        authz.build(config.authorization_modes)  # what is wrong with these is told here, before anything is made
+        open_storage(config.storage_url, SystemClock())
     read_policy(config.audit_policy_file)
     return config
 

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
 from mooring.cli import cluster
-from mooring.cli.flags import DURATION, listed
+from mooring.cli.flags import DURATION, listed, usage
 from mooring.cli.initconfiguration import token_records
 from mooring.cli.joinline import join_line
 from mooring.cli.options import kubeconfig_option
@@ -115,16 +116,17 @@ def create(
         _refuse_mixing(ctx, token)
         records = token_records(read_limited(Path(config_file)), config_file, clock.now())
     else:
-        records = (
-            new_record(
-                parse_token(token) if token else generate_token(secrets.token_bytes),
-                clock.now(),
-                ttl=ttl,
-                usages=listed(usages),
-                groups=listed(groups),
-                description=description,
-            ),
-        )
+        with usage():
+            records = (
+                new_record(
+                    parse_token(token) if token else generate_token(secrets.token_bytes),
+                    clock.now(),
+                    ttl=ttl,
+                    usages=listed(usages),
+                    groups=listed(groups),
+                    description=description,
+                ),
+            )
     chosen = cluster.selected(kubeconfig, context_name)
     program = "kubeadm" if certificate_key else join_program
     lines = [
@@ -165,11 +167,21 @@ def _join_command(chosen: Selected, record: TokenRecord, program: str, certifica
         raise ConfigError(
             "the kubeconfig names no CA for its cluster, so there is no hash to print; use the admin's kubeconfig"
         )
-    server = chosen.cluster.server.replace("https://", "")
-    line = join_line(program, [server], record.token.reveal(), [str(pin) for pin in pins_of(ca_pem)])
+    line = join_line(
+        program, [_endpoint(chosen.cluster.server)], record.token.reveal(), [str(pin) for pin in pins_of(ca_pem)]
+    )
     if program == "kubeadm":
         line += " "
     return f"{line}--control-plane --certificate-key {certificate_key}" if certificate_key else line
+
+
+def _endpoint(server: str) -> str:
+    """Return `host:port` of an https URL; kubeadm's template wants the port, and a URL without one means 443."""
+    try:
+        parts = urlsplit(server)
+        return parts.netloc if parts.port else f"{parts.netloc}:443"
+    except ValueError:
+        raise ConfigError(f'the server "{server}" of the kubeconfig is not a URL') from None
 
 
 async def create_all(

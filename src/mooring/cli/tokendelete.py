@@ -12,6 +12,7 @@ from datetime import timedelta
 import click
 
 from mooring.cli import cluster
+from mooring.cli.flags import usage
 from mooring.cli.options import kubeconfig_option
 from mooring.cli.output import echo
 from mooring.client.cluster import ClusterClient
@@ -31,7 +32,8 @@ def delete(token: Sequence[str], dry_run: bool, kubeconfig: str, context_name: s
 
     Machines that have joined with a token are not touched.
     """
-    ids = [parse_token_id(text) for text in token]
+    with usage():
+        ids = [parse_token_id(text) for text in token]
     chosen = cluster.selected(kubeconfig, context_name)
     if dry_run:
         for token_id in ids:

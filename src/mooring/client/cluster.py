@@ -32,6 +32,7 @@ from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     ApiError,
+    ArgumentError,
     ConfigError,
     PeerError,
     ServiceUnavailableError,
@@ -385,7 +386,7 @@ def _path(target: Target, namespace: str, name: str | None = None, subresource: 
 def _segment(name: str, who: str) -> str:
     """A name as one segment of a path (reference/kubernetes.md 7.13)."""
     if name in ("", ".", "..") or "/" in name or "%" in name:
-        raise ConfigError(f'{who} can be called "{name}"')
+        raise ArgumentError(f'{who} can be called "{name}"')
     return quote(name, safe="")
 
 

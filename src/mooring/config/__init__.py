@@ -51,24 +51,27 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT) -> Endpoint:
-    """`host`, `host:port`, `[v6]:port` or `v6`. Raises ConfigError naming `key`."""
-    host, port = text, ""
+def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, zones: bool = False) -> Endpoint:
+    """Read `host`, `host:port`, `[v6]:port` or `v6`. Raises ConfigError naming `key`.
+
+    `zones`: accept an IPv6 address with the interface that this machine reaches it by.
+    """
+    host, port, named = text, "", ""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
             raise ConfigError(f'{key}: "{text}" is not host:port; write an IPv6 address as [::1]:6443')
-        port = rest[1:]
+        named, port = rest[:1], rest[1:]
     elif text.count(":") == 1:
-        host, port = text.split(":")
-    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        host, named, port = text.partition(":")
+    if named and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ConfigError(f'{key}: the port of "{text}" is not a number from 1 to 65535')
-    return Endpoint(parse_host(host, key), int(port) if port else default_port)
+    return Endpoint(parse_host(host, key, zones=zones), int(port) if port else default_port)
 
 
-def parse_host(text: str, key: str) -> str:
+def parse_host(text: str, key: str, *, zones: bool = False) -> str:
     """A DNS name or IP address, normalised. Raises ConfigError naming `key`."""
-    if "%" in text:
+    if "%" in text and not zones:
         raise ConfigError(
             f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address'
         )

@@ -46,6 +46,6 @@ def open_storage(url: str, clock: Clock) -> Storage:
     if driver is None or not colon:
         known = ", ".join(f"{name}:" for name in sorted(DRIVERS))
         raise ConfigError(
-            f"the storage URL must start with one of {known} (for example sqlite:/var/lib/mooring/mooring.db)"
+            f"storage: the URL must start with one of {known} (for example sqlite:/var/lib/mooring/mooring.db)"
         )
     return driver(rest, clock)

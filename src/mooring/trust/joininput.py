@@ -3,7 +3,7 @@
 Rules kept here (reference/kubernetes.md 2.1; seed 000):
 * `--token` fills whichever of `--discovery-token` and `--tls-bootstrap-token` is empty. Without an address, token discovery is
   dropped, so that `--discovery-file F --token T` means: trust F, ask for the certificate with T.
-* Exactly one way of discovery. By token: an address `host:port`, a valid token, and pins or the flag named unsafe.
+* Exactly one way of discovery. By token: an address `host` or `host:port`, a valid token, and pins or the flag named unsafe.
   By document: a path, `file://`, `-` for standard input, or https. Whether a path exists is the caller's business.
 * A credential to ask with is needed before anything is sent: a token, or a document whose credentials were allowed.
 * Messages name the flag and never repeat a token.
@@ -11,21 +11,23 @@ Rules kept here (reference/kubernetes.md 2.1; seed 000):
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from mooring import config
+from mooring.config import DEFAULT_PORT
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.pins import Pin, PinError, parse_pin
-from mooring.trust.token import BootstrapToken, TokenError, parse_token
+from mooring.trust.token import BootstrapToken, TokenError, looks_like_token, parse_token
 from mooring.wire.names import dns1123_subdomain_errors
 
 STDIN = "-"
 MAX_ENDPOINTS = 64
 """More control-plane addresses than any cluster has; each is asked in every polling round."""
 
-_HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%A-Za-z]+\]|[^\s:/?#@\[\]]+):([0-9]{1,5})")
+HTTPS_PORT = 443
+"""RFC 9110 4.2.2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,22 @@ class JoinPlan:
 
 
 def parse_endpoint(text: str) -> str:
-    """`host:port` from `host:port` or `https://host:port`. Raises ConfigError."""
-    endpoint = text.removeprefix("https://").rstrip("/") if text.startswith("https://") else text
-    match = _HOST_PORT.fullmatch(endpoint)
-    if match is None or not 0 < int(match[1]) < 65536:
+    """Read `host:port`. Raises ConfigError.
+
+    A host without a port gets port 6443, and an IPv6 address may stand without brackets. A URL `https://host` gets port 443.
+    """
+    address, default = (text[8:].rstrip("/"), HTTPS_PORT) if text.startswith("https://") else (text, DEFAULT_PORT)
+    if looks_like_token(address):
         raise ConfigError(
-            f'the API server address "{text}" must be host:port, such as 192.0.2.1:6443 or [2001:db8::1]:6443'
+            "a bootstrap token stands where the address of the API server is expected: give it with --token"
         )
-    return endpoint
+    try:
+        return str(config.parse_endpoint(address, "", default, zones=True))
+    except ConfigError:
+        raise ConfigError(
+            f'the API server address "{text}" must be host or host:port, such as 192.0.2.1, 192.0.2.1:6443 or '
+            "[2001:db8::1]:6443"
+        ) from None
 
 
 def validate_join_input(given: JoinInput) -> JoinPlan:
@@ -136,7 +146,7 @@ def _by_token(given: JoinInput, token: Secret | None, flag: str) -> ByToken:
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file"
         )
     if not given.endpoints:
-        raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host:port")
+        raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host or host:port")
     if len(given.endpoints) > MAX_ENDPOINTS:
         raise ConfigError(f"at most {MAX_ENDPOINTS} API server addresses can be given")
     endpoints = tuple(dict.fromkeys(parse_endpoint(text) for text in given.endpoints))

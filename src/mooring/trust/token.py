@@ -64,6 +64,11 @@ def is_token_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def looks_like_token(text: str) -> bool:
+    """Whether `text` has the form of a token, and so must not be shown or sent as anything else."""
+    return _TOKEN.fullmatch(text) is not None
+
+
 def parse_token(text: str) -> BootstrapToken:
     """The token that `text` is, to the last character. Raises TokenError."""
     match = _TOKEN.fullmatch(text)
