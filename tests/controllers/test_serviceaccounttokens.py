@@ -152,10 +152,29 @@ def test_an_account_forgets_a_secret_that_is_gone() -> None:
     ],
 )
 def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -> None:
-    seen = views(
-        secrets=[secret(), thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})]
-    )
-    assert list(CONTROLLER.keys(plural, obj, deleted, seen)) == keys
+    controller = ServiceAccountTokens(KEYS, b"CA\n")
+    other = thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})
+    seen = views(secrets=[secret(), other])
+    fed(controller, seen)
+    assert list(controller.keys(plural, obj, deleted, seen)) == keys
+
+
+def test_an_account_wakes_the_secrets_that_are_its_tokens_now() -> None:
+    controller = ServiceAccountTokens(KEYS, b"CA\n")
+    seen = views()
+
+    def woken() -> list[Key]:
+        return list(controller.keys("serviceaccounts", ROBOT, False, seen))
+
+    second = with_metadata(secret(), name="second")
+    for one in (secret(), second):
+        controller.keys("secrets", one, False, seen)
+    assert woken() == [KEY, ("a", "second")]
+    moved = with_metadata(secret(), annotations={NAME: "somebody"})
+    controller.keys("secrets", moved, False, seen)
+    assert woken() == [("a", "second")], "the annotation names another account now"
+    controller.keys("secrets", second, True, seen)
+    assert woken() == [], "deleted"
 
 
 def test_at_start_every_token_secret_is_looked_at() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
-from mooring.registry.stored import Event, Stored, Transition, encoded, head
+from mooring.registry import stored as kept
+from mooring.registry.stored import Decoded, Event, Stored, Transition, encoded, head, slices
 from mooring.wire.patch import copied
 from tests.support.registryroom import kind, open_room, secret
 
@@ -208,3 +209,51 @@ def replay(state: dict[str, str], event: Event) -> None:
         del state[name]
     else:
         state[name] = event.stored.labels["value"]
+
+
+def stored_secret(name: str, size: int = 0) -> Stored:
+    return Stored.of(SECRETS, "default", name, 7, encoded(SECRETS.resource, secret(name, data={"a": "A" * size})))
+
+
+def test_decoded_objects_are_bounded_together_and_decoded_again_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, three = (stored_secret(name, 400) for name in ("one", "two", "six"))
+    decoded = Decoded(len(one.raw) + len(two.raw))
+    monkeypatch.setattr(kept, "DECODED", decoded)
+    first = one.obj
+    assert one.obj is first, "decoded once"
+    assert (two.obj, one.obj is first) == (two.obj, True)
+    assert three.obj["metadata"]["name"] == "six"
+    assert decoded.size == len(two.raw) + len(three.raw)
+    assert one.obj == first
+    assert one.obj is not first, "it was given up, and made again from the bytes"
+    assert one.fields["metadata.name"] == "one"
+
+
+def test_an_object_above_the_bound_is_decoded_each_time_and_kept_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "DECODED", Decoded(100))
+    large = stored_secret("large", 400)
+    assert large.obj["data"] == {"a": "A" * 400}
+    assert large.obj is not large.obj
+    assert kept.DECODED.size == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share", "runs"),
+    [
+        pytest.param([], 1, [], id="nothing"),
+        pytest.param([1, 1, 1], 1, [3], id="a few are one run"),
+        pytest.param([1] * 9, 1, [4, 4, 1], id="no run has more than so many objects"),
+        pytest.param([1] * 5, 2, [2, 2, 1], id="nor than their share"),
+        pytest.param([5000, 1, 1, 1, 1, 1], 1, [1, 4, 1], id="a large object ends its run"),
+        pytest.param([1, 5000], 1, [2], id="and may end the last one"),
+    ],
+)
+def test_a_long_list_is_cut_into_runs(
+    sizes: list[int], share: int, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "SLICE_ITEMS", 4)
+    monkeypatch.setattr(kept, "SLICE_BYTES", 4096)
+    items = [stored_secret(f"s{place}", size) for place, size in enumerate(sizes)]
+    cut = [list(run) for run in slices(items, share)]
+    assert [len(run) for run in cut] == runs
+    assert [item for run in cut for item in run] == items

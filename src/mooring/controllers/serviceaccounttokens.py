@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from mooring.clock import parse_rfc3339
@@ -42,25 +42,53 @@ def account_of(secret: Obj) -> str:
     return name
 
 
+class TokenSecrets:
+    """Index of token Secrets by their account, fed with every event of a Secret: an event of an account looks at its own tokens and
+    not at every Secret of its namespace. A hint like any index: the plan reads the Secret itself."""
+
+    __slots__ = ("_accounts", "_names")
+
+    def __init__(self) -> None:
+        self._names: dict[Key, dict[str, None]] = {}
+        self._accounts: dict[Key, Key] = {}
+
+    def put(self, secret: Obj, deleted: bool) -> None:
+        """Note the account of a Secret that appeared, changed or was deleted."""
+        metadata = secret["metadata"]
+        place = (metadata["namespace"], metadata["name"])
+        before = self._accounts.pop(place, None)
+        if before is not None:
+            names = self._names[before]
+            del names[place[1]]
+            if not names:
+                del self._names[before]
+        if is_account_token(secret) and not deleted:
+            account = (place[0], account_of(secret))
+            self._accounts[place] = account
+            self._names.setdefault(account, {})[place[1]] = None
+
+    def of(self, namespace: str, account: str) -> Sequence[str]:
+        """The names of the token Secrets of an account."""
+        return tuple(self._names.get((namespace, account), ()))
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceAccountTokens:
-    """Fills in and deletes token Secrets."""
+    """Fills in and deletes token Secrets. `keys` feeds the index, and reads it."""
 
     keys_of_tokens: TokenKeys | None
     root_ca_pem: bytes
     name: str = "serviceaccount-token-controller"
     watches: tuple[str, ...] = (SECRETS, ACCOUNTS)
+    secrets: TokenSecrets = field(default_factory=TokenSecrets, compare=False)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         metadata = obj["metadata"]
-        namespace = metadata["namespace"]
-        if plural == SECRETS:
-            return ((namespace, metadata["name"]),) if is_account_token(obj) else ()
-        return [
-            (namespace, secret["metadata"]["name"])
-            for secret in views[SECRETS].list(namespace)
-            if is_account_token(secret) and account_of(secret) == metadata["name"]
-        ]
+        namespace, name = metadata["namespace"], metadata["name"]
+        if plural == ACCOUNTS:
+            return [(namespace, secret) for secret in self.secrets.of(namespace, name)]
+        self.secrets.put(obj, deleted)
+        return ((namespace, name),) if is_account_token(obj) else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         namespace, name = key

@@ -2,7 +2,8 @@
 
 Rules kept here:
 * Order is that of the storage keys' UTF-8 bytes; Python compares text by code point, which is the same order.
-* A list is a slice of references: nothing is decoded or copied to answer it.
+* A list is made of references: nothing is decoded or copied to answer it.
+* A write costs the same among 100 000 objects as among ten: keys are kept sorted in short runs (`sortedcontainers`).
 * The past is bounded by count and by bytes. A watch that would need more of it is told to list again (410, 7.7).
 * Watches of one name are found by that name: thousands of agents watching their own object do not slow each other.
 * A watcher whose sink raises is closed and reported; the others do not notice.
@@ -11,9 +12,12 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from sortedcontainers import SortedDict
 
 from mooring.errors import ExpiredError
 from mooring.kinds.kind import Kind
@@ -127,9 +131,7 @@ class KindCache:
         """Revision of the last change of this kind."""
         self.window = Window()
         self._listed = 0
-        self._by_key: dict[str, Stored] = {}
-        self._keys: list[str] = []
-        self._items: list[Stored] = []
+        self._by_key: Any = SortedDict()  # of Stored by key; the library has no types
         self._wide: dict[Watch, None] = {}
         self._named: dict[str, dict[Watch, None]] = {}
 
@@ -137,10 +139,8 @@ class KindCache:
 
     def load(self, items: Iterable[tuple[str, Stored]], revision: int) -> None:
         """Replace everything by what a listing at `revision` found, given as key-ordered pairs."""
-        self._by_key = dict(items)
-        self._keys = list(self._by_key)
-        self._items = list(self._by_key.values())
-        self.revision = max([self.revision, *(item.revision for item in self._items)])
+        self._by_key = SortedDict(items)
+        self.revision = max([self.revision, *(item.revision for item in self._by_key.values())])
         self._listed = revision
         self.window.restart(revision)
 
@@ -150,18 +150,11 @@ class KindCache:
 
     def change(self, key: str, current: Stored | None, revision: int) -> Transition | None:
         """Apply one write (None: a deletion); None when it changed nothing here."""
-        previous = self._by_key.get(key)
+        previous: Stored | None = self._by_key.get(key)
         if current is not None:
-            place = bisect_left(self._keys, key)
-            if previous is None:
-                self._keys.insert(place, key)
-                self._items.insert(place, current)
-            else:
-                self._items[place] = current
             self._by_key[key] = current
         elif previous is not None:
-            place = bisect_left(self._keys, key)
-            del self._keys[place], self._items[place], self._by_key[key]
+            del self._by_key[key]
         else:
             return None
         self.revision = revision
@@ -172,30 +165,31 @@ class KindCache:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Stored | None:
-        return self._by_key.get(key)
+        found: Stored | None = self._by_key.get(key)
+        return found
 
     def is_state_of(self, revision: int) -> bool:
         """Whether what is here is also exactly what was there at `revision` (which must have been applied)."""
         return revision >= self._listed and revision >= self.revision
 
-    def within(self, namespace: str = "", after: str = "") -> Sequence[Stored]:
-        """Objects in key order: all or those of one namespace, and only those behind the key `after`."""
-        start, end = 0, len(self._keys)
-        if namespace:
-            prefix = self.kind.key_prefix(namespace)
-            start = bisect_left(self._keys, prefix)
-            end = bisect_left(self._keys, prefix[:-1] + "0", start)  # "0" is the character after "/"
-        if after:
-            start = max(start, bisect_right(self._keys, after))
-        return self._items[start:end]
+    def within(self, namespace: str = "", after: str = "", limit: int = 0) -> Sequence[Stored]:
+        """At most `limit` objects (0: all) in key order: of all namespaces or of one, and only those behind the key `after`."""
+        first, end = self._bounds(namespace, after)
+        keys = self._by_key.irange(first, end, inclusive=(first != after, False))
+        return list(map(self._by_key.__getitem__, islice(keys, limit or None)))
 
-    def select(self, scope: Scope, after: str = "") -> Sequence[Stored]:
-        """Objects that match, in key order."""
-        if scope.key:
-            found = self._by_key.get(scope.key)
-            return [found] if found is not None and scope.key > after and scope.matches(found) else []
-        items = self.within(scope.namespace, after)
-        return [item for item in items if scope.matches(item)] if scope.selective else items
+    def count(self, namespace: str = "", after: str = "") -> int:
+        """How many objects `within` finds without a limit."""
+        first, end = self._bounds(namespace, after)
+        start = self._by_key.bisect_right(first) if first == after else self._by_key.bisect_left(first)
+        return max(0, int((self._by_key.bisect_left(end) if end else len(self._by_key)) - start))
+
+    def _bounds(self, namespace: str, after: str) -> tuple[str, str | None]:
+        """The key at which to begin, and the one before which to end."""
+        if not namespace:
+            return after, None
+        prefix = self.kind.key_prefix(namespace)
+        return max(prefix, after), prefix[:-1] + "0"  # the character after "/"
 
     # -- watching ------------------------------------------------------------------------------------------------
 

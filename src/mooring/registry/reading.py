@@ -10,11 +10,13 @@ Rules kept here (reference/kubernetes.md 7.6, 7.7):
 * A continue token goes on with the same snapshot; once that is compacted, 410 hands out a token that goes on inconsistently.
 * remainingItemCount is told only when no selector was given.
 * A watch is set up without an await between looking at the state and subscribing, so nothing is missed or told twice.
+* A selector looks through a long list in slices and gives way between them, over the state of one moment.
 * If the cache does not catch up in time, the store itself is read: slower, never wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from mooring.errors import ExpiredError, NotFoundError
 from mooring.kinds.kind import Kind
 from mooring.registry.kindcache import KindCache, Sink, Watch
 from mooring.registry.scope import Scope
-from mooring.registry.stored import Event, Stored
+from mooring.registry.stored import Event, Stored, slices
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 from mooring.wire.options import INCONSISTENT, ListOptions, decode_continue, encode_continue, parse_resource_version
@@ -115,37 +117,48 @@ class Reader:
             return await self._go_on(scope, options)
         version, limit = options.revision, options.limit
         if not options.resource_version:
-            return self._here(scope, "", limit) if await self.fresh() else await self._there(scope, "", limit, 0)
+            fresh = await self.fresh()
+            return await self._here(scope, "", limit) if fresh else await self._there(scope, "", limit, 0)
         if not version:
-            return self._here(scope, "", 0)
+            return await self._here(scope, "", 0)
         if options.exact:
             try:
                 return await self._at(scope, "", limit, version)
             except CompactedError as error:
                 raise ExpiredError("The resourceVersion for the provided list is too old.") from error
         await self._wait_for(version)
-        return self._here(scope, "", limit)
+        return await self._here(scope, "", limit)
 
     async def _go_on(self, scope: Scope, options: ListOptions) -> Listed:
         start, revision = decode_continue(options.continue_token)
         after = scope.kind.key_prefix(scope.namespace) + start.removesuffix(_KEY_END)
         if revision == INCONSISTENT:
             fresh = await self.fresh()
-            return (
-                self._here(scope, after, options.limit) if fresh else await self._there(scope, after, options.limit, 0)
-            )
+            if fresh:
+                return await self._here(scope, after, options.limit)
+            return await self._there(scope, after, options.limit, 0)
         try:
             return await self._at(scope, after, options.limit, revision)
         except CompactedError as error:
             raise ContinueExpiredError(encode_continue(start, INCONSISTENT)) from error
 
-    def _here(self, scope: Scope, after: str, limit: int, revision: int = 0) -> Listed:
-        """From memory, now; `revision`: the older one this is also the state of."""
+    async def _here(self, scope: Scope, after: str, limit: int, revision: int = 0) -> Listed:
+        """From memory, as of this call; `revision`: an older one with the same state."""
         revision = revision or self._cache.revision
-        items = self._of(scope.kind).select(scope, after)
-        if not limit or len(items) <= limit:
+        cache = self._of(scope.kind)
+        if scope.key:
+            found = cache.get(scope.key)
+            matches = found is not None and scope.key > after and scope.matches(found)
+            return Listed([found] if found is not None and matches else [], revision)
+        if scope.selective:
+            items = await _selected(scope, cache.within(scope.namespace, after))
+            count = len(items)
+        else:
+            count = cache.count(scope.namespace, after) if limit else 0
+            items = cache.within(scope.namespace, after, limit)
+        if not limit or count <= limit:
             return Listed(items, revision)
-        return self._page(scope, items[:limit], revision, len(items) - limit)
+        return self._page(scope, items[:limit], revision, count - limit)
 
     def _page(self, scope: Scope, items: Sequence[Stored], revision: int, remaining: int) -> Listed:
         start = items[-1].key.removeprefix(scope.kind.key_prefix(scope.namespace)) + _KEY_END
@@ -157,7 +170,7 @@ class Reader:
         if revision < (oldest := await self._storage.compacted()):
             raise CompactedError(oldest)
         if reached and self._of(scope.kind).is_state_of(revision):
-            return self._here(scope, after, limit, revision)
+            return await self._here(scope, after, limit, revision)
         return await self._there(scope, after, limit, revision)
 
     async def _there(self, scope: Scope, after: str, limit: int, revision: int) -> Listed:
@@ -214,10 +227,21 @@ class Reader:
         return watch
 
     def _replay(self, cache: KindCache, watch: Watch, bookmark: bool) -> None:
-        resource = cache.kind.resource
-        for stored in cache.select(watch.scope):
+        resource, scope = cache.kind.resource, watch.scope
+        for stored in [cache.get(scope.key)] if scope.key else cache.within(scope.namespace):
             if watch.closed:
                 return
-            watch.send(Event("ADDED", resource, stored.revision, stored))
+            if stored is not None and scope.matches(stored):
+                watch.send(Event("ADDED", resource, stored.revision, stored))
         if bookmark and not watch.closed:
             watch.send(watch.bookmark(initial_end=True))
+
+
+async def _selected(scope: Scope, items: Sequence[Stored]) -> Sequence[Stored]:
+    """The objects that match."""
+    found: list[Stored] = []
+    for place, run in enumerate(slices(items)):
+        if place:
+            await asyncio.sleep(0)
+        found += [item for item in run if scope.matches(item)]
+    return found

@@ -7,6 +7,7 @@ Inside, objects have the form in which they are stored; a kind with an alias is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from mooring.kinds.view import Views
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
 from mooring.registry.kindcache import Sink, Watch
 from mooring.registry.reading import Listed, Reader
-from mooring.registry.stored import Stored
+from mooring.registry.stored import Stored, slices
 from mooring.registry.views import cache_views
 from mooring.registry.watchcache import WatchCache
 from mooring.registry.writing import Deleted, Entropy, Writer
@@ -80,7 +81,7 @@ class Registry:
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
         """The matching objects, or a page of them. Raises ExpiredError, RequestTimeoutError, InvalidError."""
-        return _shown(await self._reader.list(kind, namespace, options), kind)
+        return await _shown(await self._reader.list(kind, namespace, options), kind)
 
     async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
         """Subscribe. `sink` is called synchronously, in revision order, beginning before this returns."""
@@ -151,10 +152,16 @@ class Registry:
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
     ) -> Listed:
         """Delete every object that a list with these options shows; returns what it showed."""
-        return _shown(await self._writer.delete_collection(kind, namespace, list_options, delete_options, change), kind)
+        deleted = await self._writer.delete_collection(kind, namespace, list_options, delete_options, change)
+        return await _shown(deleted, kind)
 
 
-def _shown(listed: Listed, kind: Kind) -> Listed:
+async def _shown(listed: Listed, kind: Kind) -> Listed:
+    """The same list with its objects in the form of `kind`."""
     if kind.alias is None:
         return listed
-    return replace(listed, items=[item.shown_as(kind) for item in listed.items])
+    items: list[Stored] = []
+    for run in slices(listed.items):
+        items += [item.shown_as(kind) for item in run]
+        await asyncio.sleep(0)
+    return replace(listed, items=items)

@@ -23,14 +23,20 @@ from mooring.errors import StorageError
 from mooring.kinds.kind import Kind
 from mooring.registry.kindcache import KindCache
 from mooring.registry.stored import Keys, Stored, Transition
-from mooring.storage.contract import Change, CompactedError, Entry, Page, Storage
+from mooring.storage.contract import Change, CompactedError, Entry, Storage
 
 ROOT = "/registry/"
 RETRY_FIRST = 0.1
 RETRY_LAST = 5.0
 """Back-off between attempts to read a store that is in trouble: quick for a hiccup, never busy."""
 
+LOAD_ENTRIES = 10_000
+"""Entries read at a time: a store that is read whole is in memory once, not twice, and memory once taken is not given back."""
+
 log = logging.getLogger(__name__)
+
+State = dict[str, dict[str, Stored]]
+"""All objects of a cluster: by plural, then by key in key order."""
 
 
 class WatchCache:
@@ -51,8 +57,12 @@ class WatchCache:
 
     async def start(self) -> None:
         """Read everything, then follow. Raises StorageError when the store cannot be read."""
-        self._resync(await self._storage.range(ROOT))
-        self.ready = True
+        while not self.ready:
+            try:
+                self._resync(*await self._load())
+                self.ready = True
+            except CompactedError:  # by another process, between two pages
+                log.info("the store was compacted while it was read; reading it again")
         self._follower = asyncio.get_running_loop().create_task(self._follow(), name="watch cache")
 
     async def stop(self) -> None:
@@ -92,7 +102,7 @@ class WatchCache:
             wait = min(wait * 2, RETRY_LAST)
             try:
                 if listing:
-                    self._resync(await self._storage.range(ROOT))
+                    self._resync(*await self._load())
                 else:
                     await self._storage.revision()
                 return
@@ -118,13 +128,22 @@ class WatchCache:
                 told.append((cache, transition))
         self._tell(told)
 
-    def _resync(self, page: Page) -> None:
-        """Take over a whole listing; what differs from the present state becomes events."""
-        found: dict[str, dict[str, Stored]] = {plural: {} for plural in self.kinds}
-        for entry in page.entries:
-            stored = self.stored(entry)
-            if stored is not None:
-                found[stored.kind.resource.plural][entry.key] = stored
+    async def _load(self) -> tuple[State, int]:
+        """Read all objects as of one revision. Raises StorageError, CompactedError when that revision is forgotten meanwhile."""
+        found: State = {plural: {} for plural in self.kinds}
+        after, revision = "", 0
+        while True:
+            page = await self._storage.range(ROOT, after=after, limit=LOAD_ENTRIES, revision=revision)
+            for entry in page.entries:
+                stored = self.stored(entry)
+                if stored is not None:
+                    found[stored.kind.resource.plural][entry.key] = stored
+            if not page.more:
+                return found, page.revision
+            after, revision = page.entries[-1].key, page.revision
+
+    def _resync(self, found: State, revision: int) -> None:
+        """Take over a whole state; its differences from the present one become events."""
         first = not self.revision
         told: list[tuple[KindCache, Transition]] = []
         for plural, cache in self.kinds.items():
@@ -135,12 +154,12 @@ class WatchCache:
                     for key, stored in new.items()
                     if key not in old or old[key].revision != stored.revision
                 ]
-                gone = [(cache, Transition(page.revision, None, old[key])) for key in old if key not in new]
+                gone = [(cache, Transition(revision, None, old[key])) for key in old if key not in new]
                 if gone:
-                    cache.revision = page.revision
+                    cache.revision = revision
                 told += gone
-            cache.load(new.items(), page.revision)
-        self.revision = page.revision
+            cache.load(new.items(), revision)
+        self.revision = revision
         told.sort(key=lambda item: item[1].revision)
         self._tell(told)
 

@@ -11,6 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -52,14 +53,30 @@ def _is_zero(parameter: str) -> bool:
     return name.strip() == "q" and value.strip() in ("0", "0.0", "0.00", "0.000")
 
 
-def compressed(body: bytes) -> bytes | None:
-    """`body` as gzip, or None when that saves less than half of it. For threads: the interpreter is free meanwhile."""
-    if len(body) > SAMPLE:
-        middle = (len(body) - SAMPLE) // 2
-        if len(isal_zlib.compress(memoryview(body)[middle : middle + SAMPLE], LEVEL)) > SAMPLE * WORTH:
+def compressed(pieces: Sequence[bytes]) -> bytes | None:
+    """`pieces` as gzip, or None when that saves less than half of them. For threads: the interpreter is free meanwhile."""
+    size = sum(map(len, pieces))
+    if size > SAMPLE:
+        sample = _middle(pieces, size)
+        if len(isal_zlib.compress(sample, LEVEL)) > len(sample) * WORTH:
             return None
-    smaller = isal_zlib.compress(body, LEVEL, GZIP)
-    return smaller if len(smaller) <= len(body) * WORTH else None
+    if len(pieces) == 1:
+        smaller = isal_zlib.compress(pieces[0], LEVEL, GZIP)
+    else:
+        stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP)
+        smaller = b"".join([*map(stream.compress, pieces), stream.flush()])
+    return smaller if len(smaller) <= size * WORTH else None
+
+
+def _middle(pieces: Sequence[bytes], size: int) -> memoryview:
+    """Up to `SAMPLE` bytes from the middle, of one piece."""
+    passed = 0
+    for piece in pieces:
+        passed += len(piece)
+        if 2 * passed >= size and len(piece) >= SAMPLE:
+            start = (len(piece) - SAMPLE) // 2
+            return memoryview(piece)[start : start + SAMPLE]
+    return memoryview(max(pieces, key=len))[:SAMPLE]
 
 
 class Compression:
@@ -73,29 +90,31 @@ class Compression:
     async def applied(self, request: Request, response: Response) -> Response:
         """`response`, or the same compressed."""
         body = response.body
-        if not isinstance(body, bytes) or len(body) < MIN_DOCUMENT_BYTES:
+        pieces = (body,) if isinstance(body, bytes) else body
+        size = sum(map(len, pieces))
+        if size < MIN_DOCUMENT_BYTES:
             return response
         etag = _value(response, b"etag")
-        if not etag and len(body) < MIN_BYTES:
+        if not etag and size < MIN_BYTES:
             return response
         headers = response.headers
         if b"accept-encoding" not in _value(response, b"vary").lower():
             headers = (*headers, (b"vary", b"Accept-Encoding"))
         if accepts_gzip(request.header(b"accept-encoding")):
-            smaller = await self._smaller(body, etag)
+            smaller = await self._smaller(pieces, etag)
             if smaller is not None:
                 encoded: Header = (b"content-encoding", b"gzip")
                 return replace(response, body=smaller, headers=(*headers, encoded))
         return replace(response, headers=headers)
 
-    async def _smaller(self, body: bytes, etag: bytes) -> bytes | None:
+    async def _smaller(self, pieces: Sequence[bytes], etag: bytes) -> bytes | None:
         if etag and etag in self._kept:
             return self._kept[etag]
         if self._busy >= AT_ONCE:
             return None
         self._busy += 1
         try:
-            smaller = await asyncio.get_running_loop().run_in_executor(self._threads, compressed, body)
+            smaller = await asyncio.get_running_loop().run_in_executor(self._threads, compressed, pieces)
         finally:
             self._busy -= 1
         if etag:

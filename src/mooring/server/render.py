@@ -17,7 +17,8 @@ from datetime import datetime
 from functools import lru_cache
 
 from mooring.errors import ApiError, MooringError, NotAcceptableError
-from mooring.registry.stored import Stored, joined
+from mooring.registry.stored import Stored
+from mooring.server import lists
 from mooring.server.http import Header, Request, Response
 from mooring.wire import protobuf
 from mooring.wire.accept import (
@@ -32,15 +33,15 @@ from mooring.wire.accept import (
     wants_pretty,
 )
 from mooring.wire.codec import encode_json, encode_yaml, pretty
-from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, STATUS, list_of
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Message, Obj
 from mooring.wire.status import status_of
-from mooring.wire.table import Include, parse_include, partial_metadata, partial_metadata_list, table
+from mooring.wire.table import Include, parse_include, partial_metadata, table
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
-_TYPE = ("kind", "apiVersion")
-"""What items of a list do not carry; see `mooring.registry.stored.joined`."""
+_ONE_SLICE = 3
+"""Pieces of a list that is one slice long."""
 _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
 _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
@@ -100,35 +101,26 @@ def included(request: Request) -> Include:
     return parse_include(request.query.get("includeObject", [""])[0])
 
 
-def list_response(
+async def list_response(
     request: Request, resource: Resource, items: Sequence[Stored], metadata: Obj, now: datetime
 ) -> Response:
     """A list as of `metadata.resourceVersion`."""
     answer = accepted(request, _LIST_TRANSFORMS)
+    version, media = answer.as_api_version, answer.media
     if answer.as_kind == "Table":
-        objects = [item.obj for item in items]
-        shown = table(resource, objects, now, included(request), metadata, api_version=answer.as_api_version)
-        return _plain(request, answer, shown, 200)
-    if answer.as_kind:
-        obj = partial_metadata_list([item.obj for item in items], metadata, answer.as_api_version)
-        return _plain(request, answer, obj, 200, PARTIAL_OBJECT_METADATA_LIST)
-    if answer.media == "json":
-        head = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
-            resource.kind.encode(),
-            resource.api_version.encode(),
-            encode_json(metadata),
-        )
-        body = b"".join((head, joined(resource, items), b"]}"))
-        return Response(200, pretty(body) if is_pretty(request) else body, _JSON_HEADERS)
-    obj = {
-        "kind": f"{resource.kind}List",
-        "apiVersion": resource.api_version,
-        "metadata": metadata,
-        "items": [{name: value for name, value in item.obj.items() if name not in _TYPE} for item in items],
-    }
-    if answer.media == "protobuf":
-        return Response(200, protobuf.encode_object(obj, list_of(resource.schema)), (content_type(PROTOBUF),))
-    return Response(200, encode_yaml(obj), (content_type(answer.content_type),))
+        form = lists.as_table(resource, metadata, now, included(request), version, media)
+    elif answer.as_kind:
+        form = lists.as_partial_metadata(metadata, version, media)
+    elif media == "json":
+        form = lists.as_json(resource, metadata)
+    else:
+        form = lists.as_objects(resource, metadata, media)
+    if media == "json" and is_pretty(request):
+        form = lists.indented(form)
+    pieces = await form.pieces(items)
+    body = b"".join(pieces) if len(pieces) <= _ONE_SLICE else pieces
+    headers = _JSON_HEADERS if media == "json" else (content_type(answer.content_type),)
+    return Response(200, body, headers)
 
 
 def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:

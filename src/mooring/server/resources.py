@@ -122,7 +122,7 @@ class Resources:
             metadata["continue"] = listed.continue_token
             if listed.remaining is not None:
                 metadata["remainingItemCount"] = listed.remaining
-        return list_response(request, kind.resource, listed.items, metadata, context.received)
+        return await list_response(request, kind.resource, listed.items, metadata, context.received)
 
     async def _watch(self, context: Context, kind: Kind) -> Response:
         options = replace(_list_options(context.request), watch=True)
@@ -221,7 +221,7 @@ class Resources:
             kind, context.info.namespace, listing, options, self._change(context)
         )
         metadata = {"resourceVersion": str(listed.revision)}
-        return list_response(request, kind.resource, listed.items, metadata, context.received)
+        return await list_response(request, kind.resource, listed.items, metadata, context.received)
 
     async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
         return await read_object(context, schema, kind.resource.kind, kind.resource.api_version, options)

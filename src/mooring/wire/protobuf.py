@@ -12,7 +12,7 @@ import struct
 
 from mooring.errors import BadRequestError
 from mooring.wire.protobufread import BYTES, Allowance, NotReadableError, decode, expect, fields, text_of, wrapped
-from mooring.wire.protobufwrite import encode, put_bytes, wrap
+from mooring.wire.protobufwrite import encode, put_bytes, put_length, wrap
 from mooring.wire.schema import Message, Obj
 
 __all__ = [
@@ -61,13 +61,21 @@ def decode_envelope(data: bytes) -> tuple[str, str, bytes]:
 
 def encode_envelope(api_version: str, kind: str, raw: bytes) -> bytes:
     """A whole protobuf body for one encoded message, as kube-apiserver writes it (empty fields 3 and 4 included)."""
+    before, after = envelope(api_version, kind, len(raw))
+    return before + raw + after
+
+
+def envelope(api_version: str, kind: str, size: int) -> tuple[bytes, bytes]:
+    """The bytes of a protobuf body before and after an encoded message of `size` bytes."""
     type_meta = bytearray()
     put_bytes(type_meta, 1, api_version.encode())
     put_bytes(type_meta, 2, kind.encode())
-    out = bytearray(MAGIC)
-    for number, part in ((1, bytes(type_meta)), (2, raw), (3, b""), (4, b"")):
-        put_bytes(out, number, part)
-    return bytes(out)
+    before, after = bytearray(MAGIC), bytearray()
+    put_bytes(before, 1, bytes(type_meta))
+    put_length(before, 2, size)
+    for number in (3, 4):
+        put_bytes(after, number, b"")
+    return bytes(before), bytes(after)
 
 
 def encode_object(obj: Obj, schema: Message) -> bytes:

@@ -52,9 +52,14 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 
 def put_bytes(out: bytearray, number: int, raw: bytes) -> None:
-    _put_varint(out, number << 3 | BYTES)
-    _put_varint(out, len(raw))
+    put_length(out, number, len(raw))
     out += raw
+
+
+def put_length(out: bytearray, number: int, size: int) -> None:
+    """The beginning of a field of `size` bytes, which follow."""
+    _put_varint(out, number << 3 | BYTES)
+    _put_varint(out, size)
 
 
 def put_number(out: bytearray, number: int, value: int) -> None:

@@ -84,8 +84,16 @@ def table(
         "apiVersion": api_version,
         "metadata": list_meta,
         "columnDefinitions": _definitions(columns) if with_columns else None,
-        "rows": [_row(columns, obj, now, include, api_version) for obj in objects],
+        "rows": rows(resource, objects, now, include, api_version),
     }
+
+
+def rows(
+    resource: Resource, objects: Iterable[Obj], now: datetime, include: Include = "Metadata", api_version: str = META_V1
+) -> list[Obj]:
+    """The rows of the objects, as `table` has them."""
+    columns = resource.columns or DEFAULT_COLUMNS
+    return [_row(columns, obj, now, include, api_version) for obj in objects]
 
 
 def _definitions(columns: Sequence[Column]) -> list[Obj]:

@@ -1,0 +1,144 @@
+"""Lists in each representation, made in slices so that a long one does not hold the event loop (docs/adr/0032).
+
+Rules kept here:
+* The bytes are those of the same list made in one go. Only the turns of the loop differ in which they are made.
+* Stored bytes are sent as they are (law 5).
+* The reply is a sequence of pieces of about a slice each: nothing joins a list of 130 MB into one more copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.registry.stored import Stored, joined, slices
+from mooring.wire import protobuf
+from mooring.wire.codec import encode_json, encode_yaml, pretty
+from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA_LIST, list_of
+from mooring.wire.resource import Resource
+from mooring.wire.schema import Message, Obj
+from mooring.wire.table import Include, partial_metadata, partial_metadata_list, rows, table
+
+_TYPE = ("kind", "apiVersion")
+"""Not carried by items of a list; see `mooring.registry.stored.joined`."""
+YAML_SHARE = 10
+"""Writing YAML takes about ten times as long as writing JSON: its slices are that much smaller."""
+
+Run = Callable[[Sequence[Stored]], bytes]
+Shown = Callable[[Sequence[Stored]], list[Obj]]
+Around = Callable[[int], tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One representation of one list. `run` gives the bytes of some members, `around` the bytes before and after all of them, which
+    together have the given length."""
+
+    around: Around
+    run: Run
+    between: bytes = b","
+    share: int = 1
+    """Slices are this much smaller than usual."""
+
+    async def pieces(self, items: Sequence[Stored]) -> Sequence[bytes]:
+        """The list of `items`, giving way between slices."""
+        parts: list[bytes] = []
+        for run in slices(items, self.share):
+            if parts:
+                await asyncio.sleep(0)
+                parts.append(self.between)
+            parts.append(self.run(run))
+        before, after = self.around(sum(map(len, parts)))
+        return [before, *parts, after]
+
+
+def as_json(resource: Resource, metadata: Obj) -> Form:
+    """Kept bytes between the list's own."""
+    head = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
+        resource.kind.encode(),
+        resource.api_version.encode(),
+        encode_json(metadata),
+    )
+    return Form(lambda size: (head, b"]}"), lambda run: joined(resource, run))
+
+
+def as_table(resource: Resource, metadata: Obj, now: datetime, include: Include, api_version: str, media: str) -> Form:
+    """A Table. There is none in protobuf."""
+    empty = table(resource, [], now, include, metadata, api_version=api_version)
+
+    def shown(run: Sequence[Stored]) -> list[Obj]:
+        return rows(resource, [item.obj for item in run], now, include, api_version)
+
+    return _yaml(empty, "rows", shown) if media == "yaml" else _json(empty, shown)
+
+
+def as_partial_metadata(metadata: Obj, api_version: str, media: str) -> Form:
+    """A PartialObjectMetadataList."""
+    empty = partial_metadata_list((), metadata, api_version)
+
+    def shown(run: Sequence[Stored]) -> list[Obj]:
+        return [partial_metadata(item.obj, api_version) for item in run]
+
+    if media == "protobuf":
+        return _protobuf(empty, PARTIAL_OBJECT_METADATA_LIST, shown)
+    if media == "yaml":
+        return _yaml(empty, "items", shown)
+    return _json(empty, shown)
+
+
+def as_objects(resource: Resource, metadata: Obj, media: str) -> Form:
+    """The objects themselves in protobuf or YAML."""
+    empty: Obj = {
+        "kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata, "items": [],
+    }  # fmt: skip
+
+    def shown(run: Sequence[Stored]) -> list[Obj]:
+        return [{name: value for name, value in item.obj.items() if name not in _TYPE} for item in run]
+
+    if media == "protobuf":
+        return _protobuf(empty, list_of(resource.schema), shown)
+    return _yaml(empty, "items", shown)
+
+
+def indented(form: Form) -> Form:
+    """A JSON form with indentation, for people."""
+    before, after = form.around(0)
+    empty = pretty(before + after)
+    lead, end = len(b'{\n  "items": [\n'), len(b"\n  ]\n}\n")
+
+    def written(run: Sequence[Stored]) -> bytes:
+        return pretty(b'{"items":[%b]}' % form.run(run))[lead:-end]
+
+    def around(size: int) -> tuple[bytes, bytes]:
+        return (empty[: -len(b"]\n}\n")] + b"\n", b"\n  ]\n}\n") if size else (empty, b"")
+
+    return Form(around, written, b",\n")
+
+
+def _json(empty: Obj, shown: Shown) -> Form:
+    """The members go into the empty list with which the empty document ends."""
+    raw = encode_json(empty)
+    return Form(lambda size: (raw[:-2], raw[-2:]), lambda run: b",".join(map(encode_json, shown(run))))
+
+
+def _yaml(empty: Obj, name: str, shown: Shown) -> Form:
+    """The members follow the line of the field that holds them; a list is not indented below its field."""
+    field = name.encode() + b":"
+    before, _, after = encode_yaml(empty).partition(b"\n" + field + b" []\n")
+
+    def around(size: int) -> tuple[bytes, bytes]:
+        return before + b"\n" + field + (b"\n" if size else b" []\n"), after
+
+    return Form(around, lambda run: encode_yaml({name: shown(run)})[len(field) + 1 :], b"", YAML_SHARE)
+
+
+def _protobuf(empty: Obj, schema: Message, shown: Shown) -> Form:
+    head = protobuf.encode(empty, schema)
+
+    def around(size: int) -> tuple[bytes, bytes]:
+        before, after = protobuf.envelope(empty["apiVersion"], empty["kind"], len(head) + size)
+        return before + head, after
+
+    return Form(around, lambda run: protobuf.encode({"items": shown(run)}, schema), b"")

@@ -1,0 +1,98 @@
+"""Long lists: made in slices, with the bytes that a list made in one go has (docs/adr/0032)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import yaml
+
+from mooring.registry import stored
+from tests.support.serverroom import Server, in_server
+
+PATH = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+FORMS = [
+    pytest.param(PATH, "application/json", id="JSON"),
+    pytest.param(PATH + "?pretty=1", "application/json", id="indented JSON"),
+    pytest.param(PATH, "application/vnd.kubernetes.protobuf", id="protobuf"),
+    pytest.param(PATH, "application/yaml", id="YAML"),
+    pytest.param(PATH, TABLE, id="a Table"),
+    pytest.param(PATH + "?pretty=1", TABLE, id="an indented Table"),
+    pytest.param(PATH + "?includeObject=Object", TABLE, id="a Table with the objects"),
+    pytest.param(PATH, TABLE.replace("json", "yaml"), id="a Table in YAML"),
+    pytest.param(PATH, f"application/json;{PARTIAL}", id="metadata"),
+    pytest.param(PATH, f"application/yaml;{PARTIAL}", id="metadata in YAML"),
+    pytest.param(PATH, f"application/vnd.kubernetes.protobuf;{PARTIAL}", id="metadata in protobuf"),
+    pytest.param("/apis/events.k8s.io/v1/namespaces/default/events", "application/json", id="the other form of a kind"),
+    pytest.param(PATH + "?labelSelector=n%3D1", "application/json", id="with a label selector"),
+    pytest.param(PATH + "?labelSelector=n%3D1&limit=2", "application/json", id="a page with a label selector"),
+    pytest.param(PATH + "?limit=3", "application/json", id="a page"),
+]
+
+
+async def filled(server: Server, count: int) -> None:
+    for place in range(count):
+        metadata = {"name": f"c{place}", "labels": {"n": str(place % 2)}, "annotations": {"text": "one\ntwo: three"}}
+        answer = await server.post(PATH, {"metadata": metadata, "data": {"key": "ü\n- items: []\nitems: []\n"}})
+        assert answer.status == 201
+        event = {
+            "metadata": {"name": f"e{place}"},
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+            "reason": "Tested",
+        }
+        answer = await server.post("/api/v1/namespaces/default/events", event)
+        assert answer.status == 201
+
+
+async def listed(server: Server, target: str, accept: str) -> tuple[bytes, int]:
+    """The bytes of a list, and how many turns of the loop it took."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    answer = await server.response("GET", target, headers=[("accept", accept)])
+    counting.cancel()
+    body = answer.body
+    assert answer.status == 200
+    return body if isinstance(body, bytes) else b"".join(body), turns
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize(("target", "accept"), FORMS)
+def test_a_list_made_in_slices_has_the_bytes_of_one_made_in_one_go(target: str, accept: str, count: int) -> None:
+    @in_server
+    async def compare(server: Server) -> None:
+        await filled(server, count)
+        whole, few = await listed(server, target, accept)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stored, "SLICE_ITEMS", 10)  # YAML's share of it is one
+            patch.setattr(stored, "SLICE_BYTES", 1)
+            sliced, many = await listed(server, target, accept)
+        assert sliced == whole
+        if count == 5:
+            assert many > few, "others have their turns while the list is made"
+        if b"yaml" in accept.encode():
+            document = yaml.safe_load(whole)
+            assert len(document.get("items") or document.get("rows")) == count
+        elif "protobuf" not in accept:
+            assert isinstance(json.loads(whole), dict)
+
+    compare()
+
+
+@in_server
+async def test_an_empty_list_has_an_empty_list_of_members(server: Server) -> None:
+    path = "/api/v1/namespaces/nowhere/configmaps"
+    for accept, member in (("application/json", "items"), (TABLE, "rows"), ("application/yaml", "items")):
+        body, _ = await listed(server, path, accept)
+        assert yaml.safe_load(body)[member] == []
+    indented, _ = await listed(server, path + "?pretty=1", "application/json")
+    assert indented.endswith(b'  "items": []\n}\n')
