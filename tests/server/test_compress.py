@@ -10,14 +10,14 @@ import socket
 import ssl
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mooring.server import compress
 from mooring.server.compress import AT_ONCE, MAX_KEPT, MIN_BYTES, MIN_DOCUMENT_BYTES, Compression, accepts_gzip
-from mooring.server.http import Header, Request, Response
+from mooring.server.http import Body, Header, Pieces, Request, Response, in_pieces
 from mooring.server.listener import Connection
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA
@@ -139,10 +139,10 @@ class Held:
         self.calls = 0
         monkeypatch.setattr(compress, "compressed", self)
 
-    def __call__(self, pieces: Sequence[bytes]) -> bytes:
+    def __call__(self, body: bytes | Body) -> bytes:
         self.calls += 1
         assert self.go.wait(20)
-        return zlib.compress(b"".join(pieces), 1, compress.GZIP)
+        return zlib.compress(b"".join(in_pieces(body)[0]), 1, compress.GZIP)
 
 
 def test_who_finds_everybody_busy_gets_the_reply_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_who_finds_everybody_busy_gets_the_reply_as_it_is(monkeypatch: pytest.Mo
 
 
 def test_a_failure_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(pieces: Sequence[bytes]) -> bytes:
+    def fails(body: bytes | Body) -> bytes:
         raise MemoryError
 
     compression = Compression()
@@ -254,7 +254,7 @@ async def test_the_documents_of_the_server_shrink(server: Server) -> None:
     ],
 )
 def test_a_reply_in_pieces_is_compressed_like_a_whole_one(pieces: list[bytes], smaller: bool) -> None:
-    done = finished(Response(200, pieces, (TYPE,)))
+    done = finished(Response(200, Pieces(pieces), (TYPE,)))
     assert is_gzip(done) == smaller
     whole = gzip.decompress(done.body) if isinstance(done.body, bytes) else b"".join(done.body)
     assert whole == b"".join(pieces)

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.server import http1
 from mooring.server.frames import Frames
-from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, Application, Header, Request, Response
+from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, Application, Header, Pieces, Request, Response
 from mooring.server.http1 import Protocol
 from mooring.server.http1exchange import Exchange, reply_head
 from mooring.server.listener import Connection
@@ -280,7 +280,7 @@ async def test_a_reply_waits_until_the_client_has_taken_what_was_sent_before() -
 @runs
 async def test_a_reply_in_pieces_waits_between_them_and_ends_when_the_client_goes() -> None:
     async def pieces(request: Request) -> Response:
-        return Response(200, [b"a", b"b", b"c"], ())
+        return Response(200, Pieces([b"a", b"b", b"c"]), ())
 
     talk = Talk(pieces)
     talk.plain.choke = talk.protocol.pause_writing

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mooring.errors import RequestEntityTooLargeError
 from mooring.server import http2, http2guard, http2stream, listener
 from mooring.server.frames import Frames
-from mooring.server.http import Handler, Request, Response
+from mooring.server.http import Handler, Pieces, Request, Response
 from mooring.wire.codec import MAX_BODY
 from tests.support.http2peer import Peer, Reply, peer
 from tests.support.testca import ThrowawayCA
@@ -84,7 +84,10 @@ class House:
         return Response(int(request.path.rpartition("/")[2]))
 
     async def large(self, request: Request) -> Response:
-        return Response(200, [b"x" * 100_000] * 40 + [b""])
+        return Response(200, b"x" * LARGE_REPLY)
+
+    async def pieces(self, request: Request) -> Response:
+        return Response(200, Pieces([b"x" * 100_000] * 40 + [b""]))
 
     async def farewell(self, request: Request) -> Response:
         return Response(200, b"bye", farewell=True)
@@ -388,6 +391,34 @@ def test_a_reply_waits_for_the_windows_and_others_do_not_wait_for_it(served: Ser
 
 
 LARGE_REPLY = 4_000_000
+
+
+def test_of_a_reply_in_pieces_one_piece_waits_for_a_slow_reader(served: Served, tmp_path: Path) -> None:
+    with peer(served, tmp_path, windows=False) as client:
+        client.h2.increment_flow_control_window(1 << 20)
+        client.flush()
+        slow = client.ask("/pieces")
+        client.until(lambda: len(client.replies[slow].body) == 65_535)
+        assert client.get("/unread").status == 401
+        assert served.ask(lambda: served.listener.unsent) == 100_000 - 65_535
+        client.windows = True
+        client.h2.increment_flow_control_window(LARGE)
+        client.h2.increment_flow_control_window(LARGE, slow)
+        client.flush()
+        assert len(client.reply(slow).body) == LARGE_REPLY
+        assert served.ask(lambda: served.listener.unsent) == 0
+
+
+def test_a_reply_in_pieces_ends_with_its_reader(served: Served, tmp_path: Path) -> None:
+    with peer(served, tmp_path, windows=False) as client:
+        client.h2.increment_flow_control_window(1 << 20)
+        client.flush()
+        slow = client.ask("/pieces")
+        client.until(lambda: len(client.replies[slow].body) == 65_535)
+        client.h2.reset_stream(slow)
+        client.flush()
+        assert client.get("/unread").status == 401
+        assert served.ask(lambda: (served.listener.unsent, served.application.in_flight)) == (0, 0)
 
 
 def test_a_window_that_opens_by_settings_is_used(served: Served, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
 
 from mooring.server import http1
-from mooring.server.http import Application, Request, Response
+from mooring.server.http import Application, Pieces, Request, Response
 from mooring.server.listener import KEPT_BUFFER
 from mooring.server.tls import renew_bios, server_context
 from tests.support.testca import ThrowawayCA
@@ -32,7 +32,7 @@ def ca() -> ThrowawayCA:
 async def sized(req: Request) -> Response:
     """As many bytes as the path says; `/pieces` is too much for the kernel's buffers."""
     if req.path == "/pieces":
-        return Response(200, [PIECE] * PIECES)
+        return Response(200, Pieces([PIECE] * PIECES))
     return Response(200, b"x" * int(req.path.removeprefix("/")))
 
 

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from mooring.registry import stored
+from mooring.server import lists
+from mooring.server.http import in_pieces
 from tests.support.serverroom import Server, in_server
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -48,7 +50,7 @@ async def filled(server: Server, count: int) -> None:
 
 
 async def listed(server: Server, target: str, accept: str) -> tuple[bytes, int]:
-    """The bytes of a list, and how many turns of the loop it took."""
+    """The bytes of a list, and how many turns others had until they were all made."""
     turns = 0
 
     async def count() -> None:
@@ -59,10 +61,15 @@ async def listed(server: Server, target: str, accept: str) -> tuple[bytes, int]:
 
     counting = asyncio.create_task(count())
     answer = await server.response("GET", target, headers=[("accept", accept)])
-    counting.cancel()
-    body = answer.body
     assert answer.status == 200
-    return body if isinstance(body, bytes) else b"".join(body), turns
+    pieces, size = in_pieces(answer.body)
+    made = []
+    for piece in pieces:  # as a connection takes them
+        made.append(piece)
+        await asyncio.sleep(0)
+    counting.cancel()
+    assert size == sum(map(len, made)), "Content-Length"
+    return b"".join(made), turns
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -73,8 +80,8 @@ def test_a_list_made_in_slices_has_the_bytes_of_one_made_in_one_go(target: str, 
         await filled(server, count)
         whole, few = await listed(server, target, accept)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stored, "SLICE_ITEMS", 10)  # YAML's share of it is one
             patch.setattr(stored, "SLICE_BYTES", 1)
+            patch.setattr(lists, "SLICE_BYTES", 1)
             sliced, many = await listed(server, target, accept)
         assert sliced == whole
         if count == 5:

@@ -11,13 +11,13 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from isal import isal_zlib
 
-from mooring.server.http import Header, Request, Response
+from mooring.server.http import Body, Header, Request, Response, in_pieces
 
 MIN_BYTES = 128 << 10
 """kube-apiserver's threshold: what is smaller arrives in a few round trips as it is."""
@@ -53,30 +53,31 @@ def _is_zero(parameter: str) -> bool:
     return name.strip() == "q" and value.strip() in ("0", "0.0", "0.00", "0.000")
 
 
-def compressed(pieces: Sequence[bytes]) -> bytes | None:
-    """`pieces` as gzip, or None when that saves less than half of them. For threads: the interpreter is free meanwhile."""
-    size = sum(map(len, pieces))
+def compressed(body: bytes | Body) -> bytes | None:
+    """`body` as gzip, or None when that saves less than half of it. For threads: the interpreter is free meanwhile."""
+    pieces, size = in_pieces(body)
     if size > SAMPLE:
         sample = _middle(pieces, size)
         if len(isal_zlib.compress(sample, LEVEL)) > len(sample) * WORTH:
             return None
-    if len(pieces) == 1:
-        smaller = isal_zlib.compress(pieces[0], LEVEL, GZIP)
+    if isinstance(body, bytes):
+        smaller = isal_zlib.compress(body, LEVEL, GZIP)
     else:
         stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP)
         smaller = b"".join([*map(stream.compress, pieces), stream.flush()])
     return smaller if len(smaller) <= size * WORTH else None
 
 
-def _middle(pieces: Sequence[bytes], size: int) -> memoryview:
-    """Up to `SAMPLE` bytes from the middle, of one piece."""
-    passed = 0
+def _middle(pieces: Iterable[bytes], size: int) -> memoryview:
+    """Up to `SAMPLE` bytes around the middle, of one piece."""
+    passed, middle = 0, b""
     for piece in pieces:
         passed += len(piece)
-        if 2 * passed >= size and len(piece) >= SAMPLE:
-            start = (len(piece) - SAMPLE) // 2
-            return memoryview(piece)[start : start + SAMPLE]
-    return memoryview(max(pieces, key=len))[:SAMPLE]
+        middle = piece if len(piece) >= len(middle) else middle
+        if 2 * passed >= size and len(middle) >= SAMPLE:
+            break
+    start = max(0, (len(middle) - SAMPLE) // 2)
+    return memoryview(middle)[start : start + SAMPLE]
 
 
 class Compression:
@@ -90,8 +91,7 @@ class Compression:
     async def applied(self, request: Request, response: Response) -> Response:
         """`response`, or the same compressed."""
         body = response.body
-        pieces = (body,) if isinstance(body, bytes) else body
-        size = sum(map(len, pieces))
+        _, size = in_pieces(body)
         if size < MIN_DOCUMENT_BYTES:
             return response
         etag = _value(response, b"etag")
@@ -101,20 +101,20 @@ class Compression:
         if b"accept-encoding" not in _value(response, b"vary").lower():
             headers = (*headers, (b"vary", b"Accept-Encoding"))
         if accepts_gzip(request.header(b"accept-encoding")):
-            smaller = await self._smaller(pieces, etag)
+            smaller = await self._smaller(body, etag)
             if smaller is not None:
                 encoded: Header = (b"content-encoding", b"gzip")
                 return replace(response, body=smaller, headers=(*headers, encoded))
         return replace(response, headers=headers)
 
-    async def _smaller(self, pieces: Sequence[bytes], etag: bytes) -> bytes | None:
+    async def _smaller(self, body: bytes | Body, etag: bytes) -> bytes | None:
         if etag and etag in self._kept:
             return self._kept[etag]
         if self._busy >= AT_ONCE:
             return None
         self._busy += 1
         try:
-            smaller = await asyncio.get_running_loop().run_in_executor(self._threads, compressed, pieces)
+            smaller = await asyncio.get_running_loop().run_in_executor(self._threads, compressed, body)
         finally:
             self._busy -= 1
         if etag:

@@ -10,7 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -194,6 +194,36 @@ class Request:
 JSON = (b"content-type", b"application/json")
 
 
+class Body(Protocol):
+    """A long body in pieces, which are made when the client has taken those before: a slow reader of a list of 130 MB holds one of
+    them, not all."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pieces together."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A body whose pieces are there."""
+
+    parts: Sequence[bytes]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.parts)
+
+
+def in_pieces(body: bytes | Body) -> tuple[Iterable[bytes], int]:
+    """The pieces of a body, and its size in bytes."""
+    return ((body,), len(body)) if isinstance(body, bytes) else (body, body.size)
+
+
 @dataclass(slots=True)
 class Response:
     """A reply: `body` whole, or in pieces, or `stream` for replies that go on.
@@ -203,7 +233,7 @@ class Response:
     """
 
     status: int
-    body: bytes | Sequence[bytes] = b""
+    body: bytes | Body = b""
     headers: tuple[Header, ...] = (JSON,)
     stream: Streamer | None = None
     at_once: bool = False

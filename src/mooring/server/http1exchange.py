@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from mooring.server.frames import Frames, Streamer, Switched
-from mooring.server.http import Application, Header, Request, Response, Target
+from mooring.server.http import Application, Header, Request, Response, Target, in_pieces
 
 if TYPE_CHECKING:
     from mooring.server.http1 import Protocol
@@ -135,13 +135,17 @@ class Exchange:
             protocol.answered(self)
 
     async def _reply(self, response: Response) -> None:
-        body = response.body
-        pieces = (body,) if isinstance(body, bytes) else body
+        pieces, size = in_pieces(response.body)
         is_mute = self.request.method == "HEAD"
-        length = () if response.status in _NO_BODY else ((b"content-length", b"%d" % sum(map(len, pieces))),)
+        length = () if response.status in _NO_BODY else ((b"content-length", b"%d" % size),)
         if await self._begin(response, *length):
             transport = self._protocol.transport
-            for piece in () if is_mute else pieces:
+            for number, piece in enumerate(() if is_mute else pieces):
+                if (
+                    number
+                ):  # a long reply: others have their turn, and the client takes what there is before more is made
+                    transport.flush()
+                    await asyncio.sleep(0)
                 if self._protocol.is_choked and not await self._has_room():
                     return
                 transport.write(piece)

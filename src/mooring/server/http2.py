@@ -222,7 +222,7 @@ class Protocol(asyncio.Protocol):
         try:
             response = Response(refusal, headers=()) if refusal else await self._shared.application.answer(request)
             if response.stream is None:
-                self._reply(stream, request, response)
+                await self._reply(stream, request, response)
             else:
                 self._begin(stream, request, response, None)
                 if response.farewell:
@@ -245,13 +245,16 @@ class Protocol(asyncio.Protocol):
             stream.is_served = True
             self._settle(stream)
 
-    def _reply(self, stream: Stream, request: Request, response: Response) -> None:
+    async def _reply(self, stream: Stream, request: Request, response: Response) -> None:
         body = response.body
-        pieces = (body,) if isinstance(body, bytes) else body
-        if self._begin(stream, request, response, sum(map(len, pieces))):
-            for piece in pieces[:-1]:
+        if isinstance(body, bytes):
+            if self._begin(stream, request, response, len(body)):
+                stream.finish(body)
+        elif self._begin(stream, request, response, body.size):
+            for piece in body:
                 stream.write(piece)
-            stream.finish(pieces[-1])
+                await stream.drained()
+            stream.finish()
         if response.at_once:
             self._push()
 

@@ -230,6 +230,13 @@ class Stream:
             self.waiting += len(data)
             self.link.wants_to_send(self)
 
+    async def drained(self) -> None:
+        """Return when all that was written is sent, or nobody reads any more; others have their turn in any case."""
+        await asyncio.sleep(0)
+        while self._unsent is not None:
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+
     def finish(self, data: bytes = b"", *, said: bool = False) -> None:
         """The rest of the body, and its end; `said`: the client knows that there is none."""
         self._is_over = True
@@ -260,6 +267,7 @@ class Stream:
             self._unsent.popleft()
             if not self._unsent:
                 self._unsent = None
+                self._woken()
         else:
             self._unsent[0] = piece[size:]
             piece = piece[:size]

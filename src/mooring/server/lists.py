@@ -3,17 +3,18 @@
 Rules kept here:
 * The bytes are those of the same list made in one go. Only the turns of the loop differ in which they are made.
 * Stored bytes are sent as they are (law 5).
-* The reply is a sequence of pieces of about a slice each: nothing joins a list of 130 MB into one more copy.
+* A list in JSON is put together from kept bytes while the client reads it: what waits for a slow reader is one slice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.registry.stored import Stored, joined, slices
+from mooring.registry.stored import SLICE_BYTES, SLICE_ITEMS, Stored, joined, joined_size, slices
+from mooring.server.http import Body, Pieces
 from mooring.wire import protobuf
 from mooring.wire.codec import encode_json, encode_yaml, pretty
 from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA_LIST, list_of
@@ -42,7 +43,7 @@ class Form:
     share: int = 1
     """Slices are this much smaller than usual."""
 
-    async def pieces(self, items: Sequence[Stored]) -> Sequence[bytes]:
+    async def body(self, items: Sequence[Stored]) -> bytes | Body:
         """The list of `items`, giving way between slices."""
         parts: list[bytes] = []
         for run in slices(items, self.share):
@@ -51,16 +52,48 @@ class Form:
                 parts.append(self.between)
             parts.append(self.run(run))
         before, after = self.around(sum(map(len, parts)))
-        return [before, *parts, after]
+        return b"".join((before, *parts, after)) if len(parts) <= 1 else Pieces((before, *parts, after))
 
 
-def as_json(resource: Resource, metadata: Obj) -> Form:
-    """Kept bytes between the list's own."""
-    head = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
+@dataclass(frozen=True, slots=True)
+class KeptList:
+    """A list in JSON whose pieces are made from kept bytes as they are sent."""
+
+    resource: Resource
+    before: bytes
+    items: Sequence[Stored]
+    after: bytes = b"]}"
+
+    @property
+    def size(self) -> int:
+        return len(self.before) + joined_size(self.resource, self.items) + len(self.after)
+
+    def __iter__(self) -> Iterator[bytes]:
+        pending = self.before
+        for run in slices(self.items):
+            yield pending + joined(self.resource, run)
+            pending = b","
+        yield self.after if self.items else pending + self.after
+
+
+def json_head(resource: Resource, metadata: Obj) -> bytes:
+    """The bytes of a list in JSON before its members."""
+    return b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
         resource.kind.encode(),
         resource.api_version.encode(),
         encode_json(metadata),
     )
+
+
+def kept(resource: Resource, metadata: Obj, items: Sequence[Stored]) -> bytes | Body:
+    """A list in JSON."""
+    body = KeptList(resource, json_head(resource, metadata), items)
+    return body if len(items) > SLICE_ITEMS or body.size > SLICE_BYTES else b"".join(body)
+
+
+def as_json(resource: Resource, metadata: Obj) -> Form:
+    """A list in JSON, for `indented`."""
+    head = json_head(resource, metadata)
     return Form(lambda size: (head, b"]}"), lambda run: joined(resource, run))
 
 

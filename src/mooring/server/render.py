@@ -40,8 +40,6 @@ from mooring.wire.status import status_of
 from mooring.wire.table import Include, parse_include, partial_metadata, table
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
-_ONE_SLICE = 3
-"""Pieces of a list that is one slice long."""
 _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
 _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
@@ -111,16 +109,16 @@ async def list_response(
         form = lists.as_table(resource, metadata, now, included(request), version, media)
     elif answer.as_kind:
         form = lists.as_partial_metadata(metadata, version, media)
-    elif media == "json":
+    elif media != "json":
+        form = lists.as_objects(resource, metadata, media)
+    elif is_pretty(request):
         form = lists.as_json(resource, metadata)
     else:
-        form = lists.as_objects(resource, metadata, media)
+        return Response(200, lists.kept(resource, metadata, items), _JSON_HEADERS)
     if media == "json" and is_pretty(request):
         form = lists.indented(form)
-    pieces = await form.pieces(items)
-    body = b"".join(pieces) if len(pieces) <= _ONE_SLICE else pieces
     headers = _JSON_HEADERS if media == "json" else (content_type(answer.content_type),)
-    return Response(200, body, headers)
+    return Response(200, await form.body(items), headers)
 
 
 def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:
