@@ -25,6 +25,7 @@ from mooring.controllers import CONTROLLERS, ControllerSettings
 from mooring.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
 from mooring.kinds.kind import Kind
 from mooring.pki import signers
+from mooring.pki.rootca import RootCa
 from mooring.registry.admission import ADMISSION
 from mooring.server.endpoints import ENDPOINTS, Endpoint, find
 from mooring.server.endpoints.reviews import REVIEWS
@@ -100,7 +101,7 @@ def test_every_admission_plugin_is_in_the_table_under_its_name() -> None:
 
 
 def test_every_controller_is_in_the_table_under_its_name() -> None:
-    settings = ControllerSettings(authority=CA.authority, root_ca_pem=CA.certificate_pem)
+    settings = ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem))
     built = {name: make(settings) for name, make in CONTROLLERS.items()}
     assert {name: controller.name for name, controller in built.items()} == {name: name for name in CONTROLLERS}
     assert {type(controller) for controller in built.values()} == classes("mooring.controllers", "plan")

@@ -9,10 +9,11 @@ import pytest
 from mooring.controllers.actions import Action, Controller, Create, Delete, Key, Update
 from mooring.controllers.rootcapublisher import DESCRIPTION, RootCaPublisher
 from mooring.controllers.serviceaccounts import ServiceAccounts
+from mooring.pki.rootca import RootCa
 from mooring.wire.schema import Obj
 from tests.support.plans import HOUR, moment, plan, thing, views, with_metadata
 
-PUBLISHER, ACCOUNTS = RootCaPublisher(b"CA\n"), ServiceAccounts()
+PUBLISHER, ACCOUNTS = RootCaPublisher(RootCa(b"CA\n")), ServiceAccounts()
 ACTIVE = thing("a", status={"phase": "Active"})
 GOING = [
     pytest.param([], id="that is gone"),

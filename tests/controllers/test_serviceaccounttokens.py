@@ -13,12 +13,13 @@ from mooring.controllers.serviceaccounttokens import PATIENCE, ServiceAccountTok
 from mooring.pki.jwt import TokenSigner, peek, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.pki.legacytoken import LegacyToken, read_legacy
+from mooring.pki.rootca import RootCa
 from mooring.pki.tokenkeys import TokenKeys
 from mooring.wire.schema import Obj
 from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views, with_metadata
 
 KEYS = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
-CONTROLLER = ServiceAccountTokens(KEYS, b"CA\n")
+CONTROLLER = ServiceAccountTokens(KEYS, RootCa(b"CA\n"))
 KEY = ("a", "robot-token")
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 ROBOT = thing("robot", "a")
@@ -58,7 +59,7 @@ def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
 
 def test_a_token_that_was_taken_out_comes_back_signed_with_the_key_of_now() -> None:
     keys = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
-    controller = ServiceAccountTokens(keys, b"CA\n")
+    controller = ServiceAccountTokens(keys, RootCa(b"CA\n"))
     new = TokenSigner(generate_key(), "https://mooring.example")
     keys.replace(new, ())
     found = secret({name: value for name, value in FULL.items() if name != "token"}, "uid-of-robot")
@@ -101,7 +102,7 @@ def test_nothing_is_done_about_one(found: Obj | None, accounts: list[Obj]) -> No
 
 
 def test_nobody_signs_without_a_signer_and_orphans_go_all_the_same() -> None:
-    controller = ServiceAccountTokens(None, b"CA\n")
+    controller = ServiceAccountTokens(None, RootCa(b"CA\n"))
     assert plan(controller, KEY, views(secrets=[secret()], serviceaccounts=[ROBOT])) == []
     assert plan(controller, KEY, views(secrets=[secret()])) == [GONE]
 
@@ -152,7 +153,7 @@ def test_an_account_forgets_a_secret_that_is_gone() -> None:
     ],
 )
 def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -> None:
-    controller = ServiceAccountTokens(KEYS, b"CA\n")
+    controller = ServiceAccountTokens(KEYS, RootCa(b"CA\n"))
     other = thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})
     seen = views(secrets=[secret(), other])
     fed(controller, seen)
@@ -160,7 +161,7 @@ def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -
 
 
 def test_an_account_wakes_the_secrets_that_are_its_tokens_now() -> None:
-    controller = ServiceAccountTokens(KEYS, b"CA\n")
+    controller = ServiceAccountTokens(KEYS, RootCa(b"CA\n"))
     seen = views()
 
     def woken() -> list[Key]:

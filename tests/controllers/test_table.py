@@ -11,11 +11,12 @@ from mooring import controllers
 from mooring.controllers import CONTROLLERS, ControllerSettings, build
 from mooring.controllers.actions import Controller
 from mooring.kinds import BY_PLURAL
+from mooring.pki.rootca import RootCa
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=NOW)
-SETTINGS = ControllerSettings(authority=CA.authority, root_ca_pem=CA.certificate_pem)
+SETTINGS = ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem))
 
 
 def test_every_file_that_defines_a_controller_is_in_the_table() -> None:

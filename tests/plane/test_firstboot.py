@@ -45,7 +45,7 @@ KUBEADM = [
 
 def first_boot(room: Room, ca: bytes = CA, **flags: Any) -> FirstBoot:
     config = server_config(**{"data_dir": "/d", "detected_addresses": ("192.0.2.1",), **flags})
-    return FirstBoot(room.registry, room.clock, config, ca)
+    return FirstBoot(room.registry, room.clock, config, ca, CA)
 
 
 def in_empty_room(test: Any) -> Any:

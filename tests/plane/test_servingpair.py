@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from mooring.clock import SystemClock
 from mooring.config import server_config
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
@@ -21,31 +22,39 @@ from tests.support.testca import Pair, ThrowawayCA
 
 CA = ThrowawayCA()
 FIRST, SECOND = CA.server("localhost", "127.0.0.1"), CA.server("localhost", "127.0.0.1")
-STRANGER = ThrowawayCA("stranger").server("localhost")
+STRANGER_CA = ThrowawayCA("stranger")
+STRANGER = STRANGER_CA.server("localhost")
 
 
 class Room:
-    """A pair on disk, and what follows it."""
+    """A pair on disk, perhaps a bundle that verifies it, and what follows them."""
 
-    def __init__(self, directory: Path) -> None:
-        self.certificate, self.key = FIRST.write(directory, "tls")
+    def __init__(self, directory: Path, pair: Pair = FIRST, chain: bytes = b"", root: bytes = b"") -> None:
+        self.certificate, self.key = pair.write(directory, "tls")
+        self.certificate.write_bytes(pair.certificate_pem + chain)
+        self.root = directory / "root.crt"
+        if root:
+            self.root.write_bytes(root)
         self.config = server_config(
-            data_dir="/nowhere", tls_cert_file=str(self.certificate), tls_private_key_file=str(self.key)
+            data_dir="/nowhere",
+            tls_cert_file=str(self.certificate),
+            tls_private_key_file=str(self.key),
+            root_ca_file=str(self.root) if root else "",
         )
         self.reloading = Reloading()
         self.told = 0
 
     def start(self) -> ServingPair:
-        pair = ServingPair(self.config, read_pair(self.config), CA.certificate, self.reloading)
+        pair = ServingPair(self.config, read_pair(self.config), CA.certificate, self.reloading, SystemClock().now)
         pair.changed = self._changed
         return pair
 
     def _changed(self) -> None:
         self.told += 1
 
-    def replace(self, certificate: bytes = b"", key: bytes = b"") -> None:
-        """Write one file or both, and let the server look until it has rested."""
-        for path, data in ((self.certificate, certificate), (self.key, key)):
+    def replace(self, certificate: bytes = b"", key: bytes = b"", root: bytes = b"") -> None:
+        """Write some of the files, and let the server look until it has rested."""
+        for path, data in ((self.certificate, certificate), (self.key, key), (self.root, root)):
             if data:
                 path.write_bytes(data)
         for _ in range(2):
@@ -115,13 +124,111 @@ def test_what_cannot_be_shown(
         read_pair(room.config)
 
 
-def test_a_certificate_of_another_ca_is_warned_of(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_certificate_of_an_unknown_ca_is_warned_of(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         pair = room.start()
         assert caplog.text == ""
         room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
     assert shown(pair) == STRANGER.certificate
-    assert "was not issued by this cluster's own CA but by CN=stranger" in caplog.text
+    assert pair.ca_pem == CA.certificate_pem
+    assert "no CA that is known here verifies the certificate of CN=stranger" in caplog.text
+
+
+# ── which CAs verify it ──────────────────────────────────────────────────────────────────────────────────────────
+
+INTERMEDIATE = STRANGER_CA.intermediate("stranger below")
+DEEP = STRANGER_CA.custom(
+    "localhost", issuer=INTERMEDIATE, extensions=[(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)]
+)
+
+
+@pytest.mark.parametrize(
+    ("pair", "chain", "system", "bundle"),
+    [
+        pytest.param(FIRST, b"", b"", CA.certificate_pem, id="of the cluster's CA"),
+        pytest.param(
+            STRANGER, STRANGER_CA.certificate_pem, b"", STRANGER_CA.certificate_pem, id="with its root in the file"
+        ),
+        pytest.param(
+            DEEP, INTERMEDIATE.certificate_pem + STRANGER_CA.certificate_pem, b"", STRANGER_CA.certificate_pem,
+            id="with an intermediate and its root in the file",
+        ),
+        pytest.param(
+            DEEP, INTERMEDIATE.certificate_pem, STRANGER_CA.certificate_pem, STRANGER_CA.certificate_pem,
+            id="with an intermediate, its root among the machine's",
+        ),
+        pytest.param(DEEP, b"", STRANGER_CA.certificate_pem, CA.certificate_pem, id="without its intermediate"),
+    ],
+)  # fmt: skip
+def test_the_published_cas_are_those_that_verify_the_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pair: Pair, chain: bytes, system: bytes, bundle: bytes
+) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(system or ThrowawayCA("of the machine").certificate_pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(roots))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    assert Room(tmp_path, pair, chain).start().ca_pem == bundle
+
+
+def test_a_machine_without_roots_verifies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    assert Room(tmp_path, STRANGER).start().ca_pem == CA.certificate_pem
+
+
+def test_a_named_bundle_is_published_whole(tmp_path: Path) -> None:
+    bundle = STRANGER_CA.certificate_pem + CA.certificate_pem
+    assert Room(tmp_path, STRANGER, root=bundle).start().ca_pem == bundle
+
+
+@pytest.mark.parametrize(
+    ("root", "told"),
+    [
+        pytest.param(b"nothing", "root-ca-file: the text holds no CERTIFICATE PEM block", id="no certificate"),
+        pytest.param(CA.certificate_pem, "root-ca-file: no certificate in it verifies the serving", id="another CA"),
+    ],
+)
+def test_a_named_bundle_has_to_verify_the_certificate(tmp_path: Path, root: bytes, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Room(tmp_path, STRANGER, root=root).start()
+
+
+BOTH = CA.certificate_pem + STRANGER_CA.certificate_pem
+
+
+def test_the_ca_is_changed_without_a_moment_in_which_nobody_trusts_the_server(tmp_path: Path) -> None:
+    room = Room(tmp_path, FIRST, root=CA.certificate_pem)
+    pair = room.start()
+    room.replace(root=BOTH)
+    assert (shown(pair), pair.ca_pem, room.told) == (FIRST.certificate, BOTH, 1)
+    room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
+    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, BOTH, 2)
+    room.replace(root=STRANGER_CA.certificate_pem)
+    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 3)
+
+
+def test_a_pair_that_the_bundle_does_not_verify_waits_for_one_that_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = Room(tmp_path, FIRST, root=CA.certificate_pem)
+    pair = room.start()
+    room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
+    assert (shown(pair), pair.ca_pem, room.told) == (FIRST.certificate, CA.certificate_pem, 0)
+    assert "root-ca-file: no certificate in it verifies the serving certificate" in caplog.text
+    room.replace(root=STRANGER_CA.certificate_pem)
+    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
+
+
+def test_a_bundle_that_does_not_verify_the_pair_waits_for_one_that_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = Room(tmp_path, FIRST, root=CA.certificate_pem)
+    pair = room.start()
+    room.replace(root=STRANGER_CA.certificate_pem)
+    assert (shown(pair), pair.ca_pem, room.told) == (FIRST.certificate, CA.certificate_pem, 0)
+    assert "root-ca-file: no certificate in it verifies the serving certificate" in caplog.text
+    room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
+    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
 
 
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
@@ -152,6 +259,6 @@ def test_new_connections_see_the_new_pair_and_open_ones_live_on(tmp_path: Path) 
             until(lambda: seen() is SECOND)
             old.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert old.recv(1000).startswith(b"HTTP/1.1 200")
-        assert "was not issued by this cluster's own CA" in server.log
+        assert "verifies the certificate of CN=kubernetes: joining machines" in server.log
     finally:
         server.stop()

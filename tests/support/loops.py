@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from mooring.controllers import ControllerSettings, build
 from mooring.controllers.actions import Controller
+from mooring.pki.rootca import RootCa
 from mooring.reconcile.api import ClusterApi
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
@@ -26,7 +27,7 @@ TURNS = 500
 
 def controllers(*names: str) -> list[Controller]:
     """All controllers, or those named."""
-    built = build(ControllerSettings(authority=CA.authority, root_ca_pem=CA.certificate_pem))
+    built = build(ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem)))
     return [controller for controller in built if not names or controller.name in names]
 
 

@@ -210,7 +210,7 @@ def reply(response: Response) -> Reply:
 def material(ca: ThrowawayCA) -> Material:
     serving = ca.server()
     key = generate_key()
-    return Material(ca.authority, (serving.certificate,), serving.key, key, (key.public_key(),))
+    return Material(ca.authority, (serving.certificate,), serving.key, ca.certificate_pem, key, (key.public_key(),))
 
 
 @asynccontextmanager
@@ -234,7 +234,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     server = Server(storage, registry, clock)
     server.plane, server.ca, server.config = plane, ca, config
     try:
-        await FirstBoot(registry, clock, config, ca.certificate_pem).run()
+        await FirstBoot(registry, clock, config, ca.certificate_pem, ca.certificate_pem).run()
         await plane._follow_bundles()
         plane._audit.start()
         yield server

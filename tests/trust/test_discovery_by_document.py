@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust import failures, kubeconfig, kubeconfigtext
+from mooring.trust import clusterinfo, failures, kubeconfig, kubeconfigtext
 from mooring.trust.discovery import Polling, TrustedCluster, discover_by_file, discover_by_url
 from mooring.trust.exchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, Fetch, Fetched, FetchFailed
 from mooring.trust.kubeconfig import Cluster, Kubeconfig, User
@@ -36,7 +36,7 @@ def discover(net: Network, text: str | bytes, **options: Any) -> TrustedCluster:
 
 def test_a_plain_document_is_checked_once_with_its_own_ca_and_without_credentials() -> None:
     net = network()
-    assert discover(net, PLAIN) == TrustedCluster(SERVER, CA, "", None, (), "file")
+    assert discover(net, PLAIN) == TrustedCluster(SERVER, CA, "", None, (), "file", client_ca_pem=CA)
     assert net.servers[HOST].requests == [Fetch(SERVER + PATH, CA)]
 
 
@@ -54,7 +54,42 @@ def test_a_refused_cluster_info_is_success_since_tls_proved_the_server() -> None
 def test_a_document_without_ca_trusts_the_machines_roots_and_then_adopts_the_published_ca() -> None:
     net = network()
     assert discover(net, WITHOUT_CA).ca_pem == CA
-    assert net.servers[HOST].requests == [Fetch(SERVER + PATH, None, roots="system")]
+    assert net.servers[HOST].requests == [Fetch(SERVER + PATH, None, roots="system"), Fetch(SERVER + PATH, CA)]
+
+
+def test_a_published_ca_that_does_not_verify_the_server_is_left_to_client_certificates() -> None:
+    net = Network({HOST: Server(signed_cluster_info(ca=CA), serving_ca=OTHER_CA)})
+    found = discover(net, WITHOUT_CA)
+    assert (found.ca_pem, found.client_ca_pem, found.client_ca_named) == (b"", CA, False)
+    assert found.warnings[0].startswith(
+        f"the CA in cluster-info does not verify {SERVER}, the machine's own roots do: "
+    )
+
+
+def test_the_published_ca_of_clients_is_taken_beside_the_documents_own_ca() -> None:
+    published = clusterinfo.config_map(SERVER, CA, client_ca_pem=OTHER_CA)
+    found = discover(network(published), PLAIN)
+    assert (found.ca_pem, found.client_ca_pem, found.client_ca_named) == (CA, OTHER_CA, True)
+
+
+def test_the_documents_own_ca_of_clients_wins() -> None:
+    document = kubeconfig.for_cluster_info(SERVER, CA, client_ca_pem=OTHER_CA)
+    assert discover(network(), kubeconfigtext.dump(document)).client_ca_pem == OTHER_CA
+
+
+def test_addresses_of_a_document_are_tried_in_turn_and_completed_by_the_published_ones() -> None:
+    document = kubeconfig.for_cluster_info("https://away.test:6443", CA, others=[SERVER])
+    published = clusterinfo.config_map("https://away.test:6443", CA, others=[SERVER, "https://new.test:6443"])
+    net = network(published)
+    found = discover(net, kubeconfigtext.dump(document))
+    assert [one.server for one in found.clusters] == [SERVER, "https://away.test:6443", "https://new.test:6443"]
+    assert "nothing answers there" in net.kept[0]
+
+
+def test_other_clusters_of_a_users_kubeconfig_are_other_clusters() -> None:
+    config = kubeconfig.for_user(SERVER, CA, User("joiner"))
+    config = replace(config, clusters=(*config.clusters, Cluster("production", "https://production.test", CA)))
+    assert [one.server for one in discover(network(), kubeconfigtext.dump(config)).clusters] == [SERVER]
 
 
 def test_a_refusal_leaves_a_document_without_ca_to_the_machines_roots() -> None:
@@ -228,7 +263,7 @@ def with_page(reply: Fetched | FetchFailed) -> Network:
 def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None:
     net = with_page(Fetched(200, PLAIN.encode()))
     found = net.drive(discover_by_url(URL, polling=ONCE))
-    assert found == TrustedCluster(SERVER, CA, "", None, (), "url")
+    assert found == TrustedCluster(SERVER, CA, "", None, (), "url", client_ca_pem=CA)
     assert net.servers["www.test"].requests == [Fetch(URL, roots="system")]
 
 

@@ -61,7 +61,10 @@ def test_with_pins_the_second_fetch_is_verified_and_the_server_is_the_one_cluste
     server = Server(config_map)
     network = Network({A: server})
     found = discover(network)
-    assert found == TrustedCluster("https://cluster.test:6443", CA, "", None, (), "token+pins")
+    typed = Cluster(A, f"https://{A}", CA)
+    assert found == TrustedCluster(
+        "https://cluster.test:6443", CA, "", None, (), "token+pins", others=(typed,), client_ca_pem=CA
+    )
     url = f"https://{A}/api/v1/namespaces/kube-public/configmaps/cluster-info"
     first, second = server.requests
     assert first == Fetch(url, None)
@@ -104,6 +107,39 @@ def test_a_thief_of_the_token_cannot_put_his_own_ca_beside_the_pinned_one() -> N
 
 def test_the_whole_bundle_is_adopted_once_the_pinned_ca_vouches_for_it() -> None:
     assert discover(Network({A: Server(signed_cluster_info(TOKEN, ca=OTHER_CA + CA))})).ca_pem == OTHER_CA + CA
+
+
+@pytest.mark.parametrize(
+    ("answering", "order"),
+    [
+        pytest.param(A, [A, B, "c.test:6443"], id="the first"),
+        pytest.param(B, [B, A, "c.test:6443"], id="the second"),
+        pytest.param("typed.test:6443", [A, B, "c.test:6443", "typed.test:6443"], id="one that is not published"),
+    ],
+)
+def test_every_published_address_is_kept_and_the_one_that_answered_comes_first(
+    answering: str, order: list[str]
+) -> None:
+    published = kubeconfig.for_cluster_info(f"https://{A}", CA, others=[f"https://{B}", "https://c.test:6443"])
+    found = discover(Network({answering: Server(publishing(published))}), A, B, "typed.test:6443")
+    assert [kubeconfig.address_of(one.server) for one in found.clusters] == order
+    assert {one.ca_pem for one in found.clusters} == {CA}
+    assert found.clusters[0] == found.cluster
+
+
+def test_what_proves_a_server_is_told_from_what_signs_clients() -> None:
+    published = kubeconfig.for_cluster_info(f"https://{A}", CA, client_ca_pem=OTHER_CA)
+    found = discover(Network({A: Server(publishing(published))}))
+    assert (found.ca_pem, found.client_ca_pem, found.client_ca_named) == (CA, OTHER_CA, True)
+
+
+def test_a_thief_of_the_token_cannot_name_another_ca_of_clients() -> None:
+    """The extension is part of the text that is signed, and that has to come from the pinned server as well."""
+    forged = publishing(kubeconfig.for_cluster_info(f"https://{A}", CA, client_ca_pem=OTHER_CA))
+    honest = Server(signed_cluster_info(TOKEN))
+    honest.override = lambda count, request: Fetched(200, json.dumps(forged).encode()) if count == 1 else None
+    with pytest.raises(failures.ClusterInfoChangedError):
+        discover(Network({A: honest}))
 
 
 def failing(reply: Fetched | FetchFailed, at: int = 1) -> Server:
@@ -301,9 +337,17 @@ REPAIR = "; ask the cluster's administrator to repair it"
             id="a CA that is no certificate",
         ),
         pytest.param(
+            Server(publishing(kubeconfig.for_cluster_info("https://c", CA, client_ca_pem=b"junk"))),
+            failures.UnusableClusterInfoError,
+            THIRD + "its CA of client certificates cannot be read: the text holds no CERTIFICATE PEM block" + REPAIR,
+            id="a CA of clients that is no certificate",
+        ),
+        pytest.param(
             Server(publishing(kubeconfig.for_cluster_info("https://c", b""))),
             failures.UnusableClusterInfoError,
-            FOURTH + "the CA of the cluster cannot be read",
+            THIRD
+            + "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin; "
+            "join with --discovery-file, or have the administrator name the CA in cluster-info",
             id="no CA to compare with the pins",
         ),
         pytest.param(

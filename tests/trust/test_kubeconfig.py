@@ -9,6 +9,7 @@ import pytest
 from mooring.secret import Secret
 from mooring.trust import kubeconfig
 from mooring.trust.kubeconfig import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+from mooring.wire.schema import Obj
 
 ADMIN = kubeconfig.for_user("https://c.test:6443", b"CA", User("admin", certificate_pem=b"C", key=Secret("K")))
 
@@ -319,3 +320,51 @@ def test_several_problems_are_listed_in_brackets() -> None:
     assert str(caught.value) == (
         'invalid configuration: [the cluster without a name has no server, cluster "b" has no server]'
     )
+
+
+@pytest.mark.parametrize(
+    ("entry", "wanted"),
+    [
+        pytest.param(Cluster("b.test:1", "https://b.test:1", b"CA"), True, id="named by its address"),
+        pytest.param(Cluster("b.test:1", "https://b.test:1", b"other"), False, id="under another CA"),
+        pytest.param(Cluster("b.test:1", "https://b.test:1", b"CA", ca_file="/ca"), False, id="with a CA in a file"),
+        pytest.param(
+            Cluster("b.test:1", "https://b.test:1", b"CA", insecure_skip_tls_verify=True), False, id="not verified"
+        ),
+        pytest.param(Cluster("http://b.test:1", "http://b.test:1", b"CA"), False, id="without TLS"),
+        pytest.param(Cluster("production", "https://b.test:1", b"CA"), False, id="named otherwise"),
+    ],
+)
+def test_further_addresses_of_a_cluster_are_told_from_other_clusters(entry: Cluster, wanted: bool) -> None:
+    named = Cluster("kubernetes", "https://a.test:1", b"CA")
+    found = kubeconfig.other_addresses(Kubeconfig(clusters=(named, entry)), named)
+    assert found == ((entry,) if wanted else ())
+
+
+def test_beside_a_cluster_without_a_name_every_entry_is_an_address_of_it() -> None:
+    unnamed, entry = Cluster("", "https://a.test:1", b"CA"), Cluster("backup", "https://b.test:1", b"CA")
+    assert kubeconfig.other_addresses(Kubeconfig(clusters=(entry, unnamed)), unnamed) == (entry,)
+
+
+def test_a_cluster_info_names_the_ca_of_clients_only_where_it_is_another() -> None:
+    apart = kubeconfig.for_cluster_info("https://a.test:1", b"S", client_ca_pem=b"C").clusters[0]
+    assert kubeconfig.client_cas(apart) == b"C"
+    assert kubeconfig.for_cluster_info("https://a.test:1", b"S", client_ca_pem=b"S").clusters[0].extensions == ()
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        pytest.param({"name": "another", "extension": {"certificate-authority-data": "Qw=="}}, id="another extension"),
+        pytest.param({"name": kubeconfig.CLIENT_CA, "extension": "Qw=="}, id="no object"),
+        pytest.param({"name": kubeconfig.CLIENT_CA, "extension": {"certificate-authority-data": 1}}, id="no text"),
+    ],
+)
+def test_what_is_no_ca_of_clients_names_none(extension: Obj) -> None:
+    assert kubeconfig.client_cas(Cluster("", extensions=(extension,))) == b""
+
+
+def test_a_ca_of_clients_that_is_not_base64_is_refused() -> None:
+    broken = {"name": kubeconfig.CLIENT_CA, "extension": {"certificate-authority-data": "?"}}
+    with pytest.raises(KubeconfigError, match=r"the extension mooring\.dev/client-ca is not base64"):
+        kubeconfig.client_cas(Cluster("", extensions=(broken,)))

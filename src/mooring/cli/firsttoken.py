@@ -54,11 +54,11 @@ class FirstToken:
 
 
 async def establish(
-    registry: Registry, clock: Clock, config: ServerConfig, ca_pem: bytes, token: BootstrapToken, ttl: timedelta
+    registry: Registry, clock: Clock, first_boot: FirstBoot, token: BootstrapToken, ttl: timedelta
 ) -> None:
     """Store the token and sign cluster-info with it. Raises ApiError or StorageError."""
     record = new_record(token, clock.now(), ttl=ttl, description=DESCRIPTION)
-    await FirstBoot(registry, clock, config, ca_pem).create_token(record)
+    await first_boot.create_token(record)
     await sign_cluster_info(registry, clock)
 
 
@@ -86,15 +86,17 @@ async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
         return
 
 
-def print_how_to_go_on(config: ServerConfig, ca_pem: bytes, token: BootstrapToken | None, wish: FirstToken) -> None:
-    """The join line, and how to administrate."""
+def print_how_to_go_on(
+    config: ServerConfig, serving_ca_pem: bytes, token: BootstrapToken | None, wish: FirstToken
+) -> None:
+    """The join line, with the pins of the CAs that verify the server, and how to administrate."""
     admin = Path(config.data_dir) / "admin.conf"
     if token is None:
         echo("No token was made. To let a machine join, make one:")
         echo(f"  mooring token create --print-join-command --kubeconfig {admin}")
     else:
         endpoints = [str(endpoint) for endpoint in config.endpoints]
-        pins = [str(pin) for pin in pins_of(ca_pem)]
+        pins = [str(pin) for pin in pins_of(serving_ca_pem)]
         shown = WITHHELD if wish.withheld else token.reveal()
         life = f"for {format_duration(wish.ttl)}" if wish.ttl else "until it is deleted"
         echo(f"To let a machine join (the token works {life}), run on it as root:")

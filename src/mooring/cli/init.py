@@ -28,7 +28,7 @@ from mooring.config import ServerConfig
 from mooring.errors import ConfigError
 from mooring.kinds import BY_PLURAL
 from mooring.plane.firstboot import FirstBoot
-from mooring.plane.material import prepare
+from mooring.plane.material import Material, prepare
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.registry import admission
 from mooring.registry.store import Registry
@@ -56,7 +56,7 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
         authz.build(config.authorization_modes)  # this and the storage are refused before anything is made
         open_storage(config.storage_url, clock)
     prepared = prepare(config, clock.now(), secrets.token_bytes)
-    made = asyncio.run(_first_boot(config, prepared.material.ca_pem, clock, wish))
+    made = asyncio.run(_first_boot(config, prepared.material, clock, wish))
     if prepared.made:
         echo(f"Made in {config.data_dir}:")
         for path in prepared.made:
@@ -66,10 +66,12 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
     file: ConfigFile | None = flags["config"]
     with_what = f"--config {file.path}" if file else f"--data-dir {config.data_dir}"
     echo("To serve, with the same flags:", f"  mooring server {with_what}")
-    print_how_to_go_on(config, prepared.material.ca_pem, made, wish)
+    print_how_to_go_on(config, prepared.material.serving_ca_pem, made, wish)
 
 
-async def _first_boot(config: ServerConfig, ca_pem: bytes, clock: Clock, wish: FirstToken) -> BootstrapToken | None:
+async def _first_boot(
+    config: ServerConfig, material: Material, clock: Clock, wish: FirstToken
+) -> BootstrapToken | None:
     async with AsyncExitStack() as stack:
         storage = open_storage(config.storage_url, clock)
         await storage.open()
@@ -85,8 +87,9 @@ async def _first_boot(config: ServerConfig, ca_pem: bytes, clock: Clock, wish: F
         await registry.start()
         stack.push_async_callback(registry.stop)
         first = registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE) is None
-        await FirstBoot(registry, clock, config, ca_pem).run()
+        first_boot = FirstBoot(registry, clock, config, material.serving_ca_pem, material.client_ca_pem)
+        await first_boot.run()
         token = wish.chosen(first)
         if token is not None:
-            await establish(registry, clock, config, ca_pem, token, wish.ttl)
+            await establish(registry, clock, first_boot, token, wish.ttl)
         return token

@@ -62,18 +62,24 @@ def detected_addresses() -> tuple[str, ...]:
 def published_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
     """The `host:port` this control plane was published under, so that a restart without the flag keeps it.
 
-    Empty when there is none, and when the host is one of the machine's own addresses: those follow the flags of this start.
+    Empty when there is none, and when it is the only one and its host an address of this machine: that follows the flags of this
+    start. Several were named by an operator.
     """
     from urllib.parse import urlsplit
 
     from mooring.client.files import read_limited  # loaded here: commands that start no server do without
+    from mooring.trust.kubeconfig import other_addresses
     from mooring.trust.kubeconfigtext import parse
 
     try:
-        server = urlsplit(parse(read_limited(data_dir / "admin.conf")).clusters[0].server)
+        config = parse(read_limited(data_dir / "admin.conf"))
+        cluster = config.clusters[0]
+        servers = [urlsplit(entry.server) for entry in (cluster, *other_addresses(config, cluster))]
     except (MooringError, IndexError, ValueError):
         return ()
-    return () if not server.netloc or server.hostname in local else (server.netloc,)
+    if not servers[0].netloc or (len(servers) == 1 and servers[0].hostname in local):
+        return ()
+    return tuple(server.netloc for server in servers)
 
 
 def free_port(address: str) -> int:
@@ -104,7 +110,7 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
     ),
     flag(
         "--control-plane-endpoint",
-        "host[:port] under which clients reach the control plane; repeatable, the first is published. "
+        "host[:port] under which clients reach the control plane; repeatable. All are published, the first as the address. "
         "[default: as on the last start, else this machine's address]",
         multiple=True,
         metavar="HOST[:PORT]",
@@ -139,6 +145,13 @@ _SERVER_FLAGS: tuple[Decorator[..., Any], ...] = (
     flag(
         "--tls-private-key-file",
         "Its private key; read again when it changes.",
+        default="",
+        metavar="FILE",
+    ),
+    flag(
+        "--root-ca-file",
+        "CAs that verify the serving certificate, published for joining machines, Pods and kubeconfigs; read again when "
+        "it changes. [default: the root of --tls-cert-file, else the cluster's CA]",
         default="",
         metavar="FILE",
     ),
@@ -247,6 +260,7 @@ def server_configuration(
     apiserver_cert_extra_sans: Sequence[str],
     tls_cert_file: str,
     tls_private_key_file: str,
+    root_ca_file: str,
     storage: str,
     authorization_mode: str,
     anonymous_auth: bool,
@@ -277,6 +291,7 @@ def server_configuration(
         extra_sans=listed(apiserver_cert_extra_sans),
         tls_cert_file=tls_cert_file,
         tls_private_key_file=tls_private_key_file,
+        root_ca_file=root_ca_file,
         storage=storage,
         authorization_mode=authorization_mode,
         anonymous_auth=anonymous_auth,

@@ -76,11 +76,10 @@ def _greeting(config: ServerConfig, wish: FirstToken, first: bool) -> Callable[[
     tasks: set[asyncio.Task[None]] = set()
 
     async def greet(plane: Plane) -> None:
-        ca_pem = (Path(config.data_dir) / "pki" / "ca.crt").read_bytes()
         token = wish.chosen(first)
         if token is not None:
-            await establish(plane.registry, SystemClock(), config, ca_pem, token, wish.ttl)
-        print_how_to_go_on(config, ca_pem, token, wish)
+            await establish(plane.registry, SystemClock(), plane.first_boot, token, wish.ttl)
+        print_how_to_go_on(config, plane.serving_ca_pem, token, wish)
         sys.stdout.flush()
 
     def done(task: asyncio.Task[None]) -> None:

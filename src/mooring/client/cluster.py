@@ -9,6 +9,8 @@ Rules kept here:
   is refused: it would show the credentials to everybody.
 * 429 and 503 with Retry-After are asked again a few times, as client-go does; a 401 once more when credentials can be read anew.
 * Lists come in pages; every answer has a limit.
+* With several addresses of one cluster, the one that answered last is asked first. An address that fails is put behind the others.
+  Reads are asked again there at once, and so are writes that cannot have been sent.
 
 Why the verbs are ours: see `mooring.client.connection`.
 """
@@ -26,7 +28,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from mooring.client import tls
-from mooring.client.connection import Ask, Connection, Stream, environment_proxy, transport_errors
+from mooring.client.connection import Ask, Connection, Stream, environment_proxy, not_sent, transport_errors
 from mooring.client.credentials import Credentials, Shown
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
@@ -41,7 +43,7 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.trust.exchange import FetchFailed, failure
-from mooring.trust.failures import NotKubernetesError
+from mooring.trust.failures import EndpointDownError, EndpointTimeoutError, NotKubernetesError
 from mooring.trust.kubeconfig import Cluster, Selected, User, flatten_cluster
 from mooring.wire.resource import Resource
 from mooring.wire.schema import Obj
@@ -58,6 +60,8 @@ _JSON = "application/json"
 
 TIMEOUT = 30.0
 """Seconds for connecting and between bytes; kubectl waits for ever, which helps nobody."""
+FAILOVER_TIMEOUT = 10.0
+"""Seconds for connecting where another address waits: what kubeadm's client allows."""
 MAX_BODY = 64 << 20
 """A page of 500 objects of the largest size etcd takes would be ten times this; real ones are a hundredth."""
 PAGE = 500
@@ -106,18 +110,33 @@ def _read_ca(path: str) -> bytes:
 class ClusterClient:
     """One user's requests to one cluster. Use as `async with`, or call `close`."""
 
-    def __init__(self, cluster: Cluster, user: User, clock: Clock, namespace: str = "default") -> None:
-        if not cluster.server.startswith("https://"):
-            raise ConfigError(
-                f'the server "{cluster.server}" must be an https URL: credentials are not sent in the clear'
-            )
-        self.server = cluster.server.rstrip("/")
+    def __init__(
+        self,
+        cluster: Cluster,
+        user: User,
+        clock: Clock,
+        namespace: str = "default",
+        *,
+        others: Sequence[Cluster] = (),
+    ) -> None:
+        """`others` are further addresses of the same cluster. Raises ConfigError for one that is no https URL."""
+        for one in (cluster, *others):
+            if not one.server.startswith("https://"):
+                raise ConfigError(
+                    f'the server "{one.server}" must be an https URL: credentials are not sent in the clear'
+                )
+        self.clusters = (cluster, *others)
+        """Every address of the cluster, first the one that is asked next."""
         self.namespace = namespace
         self.clock = clock
-        self._cluster = cluster
         self._credentials = Credentials(user, cluster, clock.now)
         self._connection: Connection | None = None
         self._connected_with: bytes = b""
+
+    @property
+    def server(self) -> str:
+        """The URL that is asked next."""
+        return self.clusters[0].server.rstrip("/")
 
     async def __aenter__(self) -> Self:
         return self
@@ -243,6 +262,7 @@ class ClusterClient:
         reader = FrameReader()
         path = _path(target, namespace)
         ask, connection = await self._ask("GET", path, query, None, _JSON, seconds + WATCH_GRACE)
+        asked = self.clusters[0]
         try:
             async with connection.stream(ask) as answer:
                 if answer.status != 200:
@@ -254,7 +274,9 @@ class ClusterClient:
                                 raise error_of(event.object)
                             yield event
         except transport_errors() as error:
-            raise self._failed(error) from error
+            failed = self._failed(error, asked)
+            await self._put_back(asked)
+            raise failed from error
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,17 +315,37 @@ class ClusterClient:
     async def _once(
         self, method: str, path: str, query: Mapping[str, str], content: bytes | None, content_type: str
     ) -> bytes:
-        ask, connection = await self._ask(method, path, query, content, content_type, TIMEOUT)
-        try:
-            async with connection.stream(ask) as answer:
-                body = await answer.read(MAX_BODY)
-        except transport_errors() as error:
-            raise self._failed(error) from error
-        if not 200 <= answer.status < 300:
-            raise self._refusal(answer, body)
+        failures: list[PeerError] = []
+        while True:
+            ask, connection = await self._ask(method, path, query, content, content_type, TIMEOUT)
+            asked, harmless = self.clusters[0], method == "GET"
+            try:
+                async with connection.stream(ask) as answer:
+                    body = await answer.read(MAX_BODY)
+            except transport_errors() as error:
+                failed = self._failed(error, asked)
+                failed.__cause__ = error
+                failures.append(failed)
+                harmless = harmless or not_sent(error)
+            else:
+                if 200 <= answer.status < 300:
+                    break
+                refusal = self._refusal(answer, body)
+                if isinstance(refusal, ApiError):
+                    raise refusal
+                failures.append(refusal)
+            await self._put_back(asked)
+            if not harmless or len(failures) >= len(self.clusters):
+                raise _most_hopeful(failures)
         if len(body) > MAX_BODY:
             raise PeerError(f"{self._step}: the answer is longer than {MAX_BODY} bytes; ask for less, with a selector")
         return body
+
+    async def _put_back(self, failed: Cluster) -> None:
+        """Ask the next address first, unless another request has seen to it."""
+        if len(self.clusters) > 1 and self.clusters[0] is failed:
+            self.clusters = (*self.clusters[1:], failed)
+            await self.close()
 
     async def _ask(
         self,
@@ -315,22 +357,25 @@ class ClusterClient:
         read_timeout: float,
     ) -> tuple[Ask, Connection]:
         shown = await self._credentials.shown()
+        connection = await self._connected(shown)
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
         headers = [("Accept", _JSON), *shown.impersonation]
         if content is not None:
             headers.append(("Content-Type", content_type))
         if shown.authorization is not None:
             headers.append(("Authorization", shown.authorization.reveal().decode()))
-        return Ask(method, url, tuple(headers), content, TIMEOUT, read_timeout), await self._connected(shown)
+        connecting = TIMEOUT if len(self.clusters) == 1 else FAILOVER_TIMEOUT
+        return Ask(method, url, tuple(headers), content, connecting, read_timeout), connection
 
     async def _connected(self, shown: Shown) -> Connection:
         """The connection that shows this certificate; a rotated certificate closes the old one."""
         if self._connection is not None and self._connected_with == shown.certificate_pem:
             return self._connection
         await self.close()
-        context = _context(self._cluster, shown.certificate_pem, shown.key)
-        proxy = self._cluster.proxy_url or environment_proxy(self.server)
-        self._connection = Connection(context, proxy, self._cluster.tls_server_name)
+        cluster = self.clusters[0]
+        context = _context(cluster, shown.certificate_pem, shown.key)
+        proxy = cluster.proxy_url or environment_proxy(self.server)
+        self._connection = Connection(context, proxy, cluster.tls_server_name)
         self._connected_with = shown.certificate_pem
         return self._connection
 
@@ -338,9 +383,9 @@ class ClusterClient:
     def _step(self) -> str:
         return f"asking {self.server}"
 
-    def _failed(self, error: Exception) -> PeerError:
+    def _failed(self, error: Exception, asked: Cluster) -> PeerError:
         found = tls.finding(error, self.clock.now(), TIMEOUT)
-        return failure(self._step, FetchFailed(found.kind, found.message, found.hint))
+        return failure(f"asking {asked.server.rstrip('/')}", FetchFailed(found.kind, found.message, found.hint))
 
     def _refusal(self, answer: Stream, body: bytes) -> ApiError | PeerError:
         obj = _json_object(body)
@@ -364,6 +409,12 @@ def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ss
     if key is not None:
         tls.present(context, certificate_pem, key)
     return context
+
+
+def _most_hopeful(failures: Sequence[PeerError]) -> PeerError:
+    """The failure that may pass by waiting, if there is one; else the last."""
+    passing = (one for one in failures if isinstance(one, EndpointDownError | EndpointTimeoutError))
+    return next(passing, failures[-1])
 
 
 def _json_object(body: bytes) -> Obj | None:

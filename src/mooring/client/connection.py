@@ -115,6 +115,13 @@ def transport_errors() -> tuple[type[Exception], ...]:
     return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)
 
 
+def not_sent(error: Exception) -> bool:
+    """Whether the connection was never established, so that the request cannot have reached a server."""
+    import httpx2
+
+    return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
+
+
 def environment_proxy(url: str) -> str:
     """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for `url`; never one for this machine itself, as in Go."""
     parts = urlsplit(url)

@@ -154,6 +154,8 @@ class ServerConfig:
     tls_cert_file: str = ""
     """The serving certificate, with its chain; "" for one of the cluster's own CA."""
     tls_private_key_file: str = ""
+    root_ca_file: str = ""
+    """CAs that verify the serving certificate; "" for those that are found to do so."""
     http2_serving: bool = True
     authentication: AuthenticationOptions = NOTHING_SAID
     service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID
@@ -185,6 +187,7 @@ def server_config(
     shutdown_delay_duration: timedelta = timedelta(0),
     tls_cert_file: str = "",
     tls_private_key_file: str = "",
+    root_ca_file: str = "",
     disable_http2_serving: bool = False,
     authentication: AuthenticationOptions = NOTHING_SAID,
     service_accounts: ServiceAccountOptions = serviceaccounts.NOTHING_SAID,
@@ -251,6 +254,7 @@ def server_config(
         shutdown_delay=shutdown_delay_duration.total_seconds(),
         tls_cert_file=tls_cert_file,
         tls_private_key_file=tls_private_key_file,
+        root_ca_file=root_ca_file,
         http2_serving=not disable_http2_serving,
         authentication=authentication,
         service_accounts=service_accounts,

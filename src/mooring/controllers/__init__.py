@@ -27,6 +27,7 @@ from mooring.controllers.tokencleaner import TokenCleaner
 from mooring.kinds.serviceallocation import DEFAULT_RANGE, api_address
 from mooring.pki.authority import Authority
 from mooring.pki.profiles import SIGNING_DURATION
+from mooring.pki.rootca import RootCa
 from mooring.pki.tokenkeys import TokenKeys
 
 
@@ -35,7 +36,7 @@ class ControllerSettings:
     """What controllers are built from."""
 
     authority: Authority
-    root_ca_pem: bytes
+    root_ca: RootCa
     signing_duration: timedelta = SIGNING_DURATION
     token_keys: TokenKeys | None = None
     """What signs the tokens that Secrets hold; None where nobody is to."""
@@ -54,11 +55,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             settings.authority, settings.signing_duration
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
-        "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca_pem),
+        "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca),
         "serviceaccount-controller": lambda settings: ServiceAccounts(),
-        "serviceaccount-token-controller": lambda settings: ServiceAccountTokens(
-            settings.token_keys, settings.root_ca_pem
-        ),
+        "serviceaccount-token-controller": lambda settings: ServiceAccountTokens(settings.token_keys, settings.root_ca),
         "legacy-serviceaccount-token-cleaner-controller": lambda settings: LegacyTokenCleaner(),
         "namespace-controller": lambda settings: Namespaces(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),

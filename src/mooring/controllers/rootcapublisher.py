@@ -1,8 +1,8 @@
 """root-ca-certificate-publisher-controller: the ConfigMap kube-root-ca.crt in every namespace.
 
 Rules kept here (reference/kubernetes.md 7.15):
-* In every Active namespace its data is exactly `ca.crt` with the cluster's CA; whatever else it says is put right, and a
-  deleted one comes back. The annotation kubernetes.io/description has to say something, in whatever words.
+* In every Active namespace its data is exactly `ca.crt` with the CAs that verify the server; whatever else it
+  says is put right, and a deleted one comes back. The annotation kubernetes.io/description has to say something, in whatever words.
 * Labels and other annotations are the owner's of the namespace.
 * A wrong one that was made immutable cannot be corrected: it is replaced.
 """
@@ -16,6 +16,7 @@ from datetime import datetime
 from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
 from mooring.controllers.activenamespaces import NAMESPACES, is_active
 from mooring.kinds.view import Views
+from mooring.pki.rootca import RootCa
 from mooring.wire.schema import Obj
 
 CONFIG_MAPS = "configmaps"
@@ -29,7 +30,7 @@ DESCRIPTION = "The CA bundle that proves the identity of this cluster's API serv
 class RootCaPublisher:
     """Publishes one CA bundle."""
 
-    root_ca_pem: bytes
+    root_ca: RootCa
     name: str = "root-ca-certificate-publisher-controller"
     watches: tuple[str, ...] = (CONFIG_MAPS, NAMESPACES)
 
@@ -43,7 +44,7 @@ class RootCaPublisher:
         namespace, name = key
         if not is_active(namespace, views):
             return ()
-        data = {DATA_KEY: self.root_ca_pem.decode()}
+        data = {DATA_KEY: self.root_ca.pem.decode()}
         found = views[CONFIG_MAPS].get(name, namespace)
         if found is None:
             metadata = {"name": name, "namespace": namespace, "annotations": {DESCRIPTION_KEY: DESCRIPTION}}

@@ -21,6 +21,7 @@ from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, U
 from mooring.kinds.secret import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
 from mooring.kinds.view import Views
 from mooring.pki.legacytoken import LegacyToken
+from mooring.pki.rootca import RootCa
 from mooring.pki.tokenkeys import TokenKeys
 from mooring.wire.schema import Obj
 
@@ -77,7 +78,7 @@ class ServiceAccountTokens:
     """Fills in and deletes token Secrets. `keys` feeds the index, and reads it."""
 
     keys_of_tokens: TokenKeys | None
-    root_ca_pem: bytes
+    root_ca: RootCa
     name: str = "serviceaccount-token-controller"
     watches: tuple[str, ...] = (SECRETS, ACCOUNTS)
     secrets: TokenSecrets = field(default_factory=TokenSecrets, compare=False)
@@ -114,7 +115,7 @@ class ServiceAccountTokens:
         metadata, uid = secret["metadata"], account["metadata"]["uid"]
         annotations = {**(metadata.get("annotations") or {}), SERVICE_ACCOUNT_UID: uid}
         data = dict(secret.get("data") or {})
-        data[CA] = _encoded(self.root_ca_pem)
+        data[CA] = _encoded(self.root_ca.pem)
         if not data.get(NAMESPACE):
             data[NAMESPACE] = _encoded(metadata["namespace"].encode())
         if not data.get(TOKEN):

@@ -28,6 +28,7 @@ from mooring.controllers import ControllerSettings, build
 from mooring.kinds import BY_PLURAL, RESOURCES
 from mooring.kinds.kind import Change
 from mooring.kinds.serviceallocation import api_address
+from mooring.pki.rootca import RootCa
 from mooring.plane.authentication import Authentication
 from mooring.plane.clientbundles import NAME
 from mooring.plane.compaction import compact_forever
@@ -61,6 +62,7 @@ from mooring.server.tls import server_context
 from mooring.server.watches import Watches
 from mooring.storage import open_storage
 from mooring.storage.contract import Storage
+from mooring.trust import clusterinfo
 
 log = logging.getLogger("mooring.plane")
 
@@ -92,6 +94,11 @@ class Plane:
         self._stopping = False
         self.port = 0
 
+    @property
+    def serving_ca_pem(self) -> bytes:
+        """CAs that verify the serving certificate that is in force."""
+        return self._serving.ca_pem
+
     async def start(self) -> None:
         """Open the store, serve, and let controllers act. Raises MooringError or OSError; then nothing is left running."""
         try:
@@ -111,7 +118,7 @@ class Plane:
         self._authentication.start()
         await self.registry.start()
         self._stack.push_async_callback(self.registry.stop)
-        await FirstBoot(self.registry, self._clock, config, self._material.ca_pem).run()
+        await self.first_boot.run()
         await self._follow_bundles()
         self._audit.start()
         self._stack.push_async_callback(self._audit.stop)
@@ -147,7 +154,10 @@ class Plane:
             (material.serving_chain, material.serving_key),
             material.authority.certificate,
             authentication.reloading,
+            clock.now,
         )
+        self._root_ca = RootCa(self._serving.ca_pem)
+        self.first_boot = FirstBoot(self.registry, clock, config, self._serving.ca_pem, material.client_ca_pem)
         refusals = Refusals()
         self._metrics = Metrics()
         if authentication.webhook:
@@ -216,7 +226,7 @@ class Plane:
         controllers = build(
             ControllerSettings(
                 authority=material.authority,
-                root_ca_pem=material.ca_pem,
+                root_ca=self._root_ca,
                 token_keys=authentication.tokens.keys,
                 addresses=(config.advertise_address,) if config.advertise_address else (),
                 port=config.secure_port,
@@ -234,16 +244,26 @@ class Plane:
 
     async def _follow_bundles(self) -> None:
         self._authentication.bundles.changed = self._bundles_changed
-        self._serving.changed = self._renew_context
+        self._serving.changed = self._serving_changed
         await self._publish_bundles()
 
     def _renew_context(self) -> None:
         self._listener.context = self._context()
 
+    def _serving_changed(self) -> None:
+        self._renew_context()
+        ca_pem = self._serving.ca_pem
+        if ca_pem == self._root_ca.pem:
+            return
+        self._root_ca.pem = ca_pem
+        self._reconciler.plan_again("root-ca-certificate-publisher-controller", "serviceaccount-token-controller")
+        task = asyncio.ensure_future(self.first_boot.publish_serving_cas(ca_pem))
+        task.add_done_callback(partial(_logged, name=clusterinfo.NAME))
+
     def _bundles_changed(self) -> None:
         self._renew_context()
         task = asyncio.ensure_future(self._publish_bundles())
-        task.add_done_callback(_logged)
+        task.add_done_callback(partial(_logged, name=NAME))
 
     async def _publish_bundles(self) -> None:
         change = Change(SYSTEM_USER, self._clock.now())
@@ -285,9 +305,9 @@ class Plane:
         await self._stack.aclose()
 
 
-def _logged(task: asyncio.Task[None]) -> None:
+def _logged(task: asyncio.Task[None], name: str) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("the ConfigMap %s could not be brought up to date: %s", NAME, error)
+        log.error("the ConfigMap %s could not be brought up to date: %s", name, error)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

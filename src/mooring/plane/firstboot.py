@@ -38,11 +38,15 @@ _PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
 class FirstBoot:
     """Brings the cluster's own objects about."""
 
-    def __init__(self, registry: Registry, clock: Clock, config: ServerConfig, ca_pem: bytes) -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, config: ServerConfig, serving_ca_pem: bytes, client_ca_pem: bytes
+    ) -> None:
+        """`serving_ca_pem`: CAs that verify the server; `client_ca_pem`: CAs that sign client certificates."""
         self._registry = registry
         self._clock = clock
         self._config = config
-        self._ca_pem = ca_pem
+        self._serving_ca_pem = serving_ca_pem
+        self._client_ca_pem = client_ca_pem
 
     async def run(self) -> None:
         """All of it; idempotent. Raises ApiError or StorageError."""
@@ -59,6 +63,11 @@ class FirstBoot:
             if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
         )
         await _together(self._config_maps())
+
+    async def publish_serving_cas(self, serving_ca_pem: bytes) -> None:
+        """Publish other CAs that verify the server. Raises ApiError or StorageError."""
+        self._serving_ca_pem = serving_ca_pem
+        await publish(self._registry, self._cluster_info(), self._change())
 
     async def create_token(self, record: tokenrecord.TokenRecord) -> None:
         """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
@@ -103,11 +112,15 @@ class FirstBoot:
         except (ConflictError, NotFoundError):
             return  # another server reconciles the same object to the same end
 
+    def _cluster_info(self) -> Obj:
+        first, *others = (endpoint.url for endpoint in self._config.endpoints)
+        return clusterinfo.config_map(first, self._serving_ca_pem, others=others, client_ca_pem=self._client_ca_pem)
+
     def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
-        endpoint, services = self._config.endpoints[0], self._config.service_range
+        services = self._config.service_range
         for wanted in (
-            clusterinfo.config_map(endpoint.url, self._ca_pem),
-            kubeadmconfig.kubeadm_config(str(endpoint), KUBERNETES_VERSION, services),
+            self._cluster_info(),
+            kubeadmconfig.kubeadm_config(str(self._config.endpoints[0]), KUBERNETES_VERSION, services),
             kubeadmconfig.kubelet_config(services),
         ):
             yield publish(self._registry, wanted, self._change())

@@ -1,7 +1,8 @@
 """The keys and certificates of a control plane on disk: made at first boot, loaded ever after.
 
 Layout (kubeadm's names) under `<data-dir>`:
-    pki/ca.crt, ca.key                  the cluster CA (10 years); signs clients, nodes and the server itself
+    pki/ca.crt, ca.key                  the cluster CA (10 years); signs clients and nodes, and the server itself unless flags
+                                        name a certificate of another CA
     pki/apiserver.crt, apiserver.key    the serving pair; remade when a name is missing or a third of its life is left; not made
                                         when flags name another one
     pki/sa.key, sa.pub                  signs and verifies service-account tokens, unless flags name other files
@@ -24,7 +25,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -49,8 +50,9 @@ from mooring.pki.keys import (
 )
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.plane.servingpair import read_pair
+from mooring.plane.servingtrust import serving_cas
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import User, for_user
+from mooring.trust.kubeconfig import Cluster, User, for_user
 from mooring.trust.kubeconfigtext import dump
 from mooring.trust.kubeconfigtext import parse as parse_kubeconfig
 
@@ -69,6 +71,8 @@ class Material:
     authority: Authority
     serving_chain: tuple[x509.Certificate, ...]
     serving_key: PrivateKey
+    serving_ca_pem: bytes
+    """CAs that verify the serving certificate."""
     token_key: PrivateKey
     token_keys: tuple[PublicKey, ...]
     token_signing_file: str = ""
@@ -76,7 +80,8 @@ class Material:
     """Where the keys of tokens were read, so that the files can be followed; empty: they are in memory only."""
 
     @property
-    def ca_pem(self) -> bytes:
+    def client_ca_pem(self) -> bytes:
+        """The CA that signs client certificates."""
         return self.authority.certificate_pem
 
 
@@ -130,15 +135,19 @@ class _Preparation:
         make_directory(self.pki)
         authority = self._authority()
         serving_chain, serving_key = self._serving(authority)
+        serving_ca_pem = (
+            serving_cas(self.config, serving_chain, authority.certificate, self.now) or authority.certificate_pem
+        )
         signing_file, token_key = self._token_signing()
         key_files = self._token_key_files(token_key)
         token_keys = (token_key.public_key(), *(key for path in key_files for key in self._verifying(path)))
-        self._kubeconfig("admin.conf", authority, profiles.admin, profiles.ADMIN_NAME)
-        self._kubeconfig("super-admin.conf", authority, profiles.super_admin, profiles.SUPER_ADMIN_NAME)
+        self._kubeconfig("admin.conf", authority, serving_ca_pem, profiles.admin, profiles.ADMIN_NAME)
+        self._kubeconfig("super-admin.conf", authority, serving_ca_pem, profiles.super_admin, profiles.SUPER_ADMIN_NAME)
         material = Material(
             authority,
             serving_chain,
             serving_key,
+            serving_ca_pem,
             token_key,
             tuple(_distinct(token_keys)),
             str(signing_file),
@@ -255,28 +264,30 @@ class _Preparation:
         self,
         name: str,
         authority: Authority,
+        serving_ca_pem: bytes,
         profile: Callable[[PublicKey, datetime], profiles.Template],
         user_name: str,
     ) -> None:
         path = self.root / name
-        server = self.config.endpoints[0].url
-        if path.exists() and self._kubeconfig_is_current(path, authority, server):
+        first, *others = (endpoint.url for endpoint in self.config.endpoints)
+        reached = for_user(first, serving_ca_pem, User(user_name), others=others)
+        if path.exists() and self._kubeconfig_is_current(path, authority, reached.clusters):
             return
         key = generate_key()
         certificate = authority.sign(profile(key.public_key(), self.now), self.now, serial_number(self.entropy))
         user = User(user_name, certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
-        self._write(path, dump(for_user(server, authority.certificate_pem, user)).encode())
+        self._write(path, dump(replace(reached, users=(user,))).encode())
 
-    def _kubeconfig_is_current(self, path: Path, authority: Authority, server: str) -> bool:
-        """Whether the file still works: same server, same CA, certificate with enough life. What we cannot read is remade."""
+    def _kubeconfig_is_current(self, path: Path, authority: Authority, clusters: tuple[Cluster, ...]) -> bool:
+        """Whether the file still works: same servers, same CAs, certificate with enough life. What cannot be read is remade."""
         try:
             config = parse_kubeconfig(read_limited(path))
             certificate = certificates(config.users[0].certificate_pem)[0]
         except (MooringError, IndexError):
             return False
         return (
-            config.clusters[0].server == server
-            and config.clusters[0].ca_pem == authority.certificate_pem
+            [(one.server, one.ca_pem) for one in config.clusters] == [(one.server, one.ca_pem) for one in clusters]
+            and _issued_by(certificate, authority)
             and certificate.not_valid_after_utc - self.now > RENEW_LEFT
         )
 

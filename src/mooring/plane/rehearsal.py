@@ -23,6 +23,7 @@ from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
 from mooring.plane.authentication import Authentication
 from mooring.plane.material import Material, prepare
+from mooring.plane.servingpair import ServingPair
 from mooring.server.audit import read_policy
 from mooring.storage import open_storage
 
@@ -33,7 +34,8 @@ def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]
     open_storage(config.storage_url, clock)
     read_policy(config.audit_policy_file)
     with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
-        material = prepare(replace(config, data_dir=directory), clock.now(), entropy).material
+        # what verifies the serving certificate is looked at below, where the real CA is known
+        material = prepare(replace(config, data_dir=directory, root_ca_file=""), clock.now(), entropy).material
         material = _with_the_real_authority(material, Path(config.data_dir))
         return asyncio.run(_composed(config, material, clock, entropy))
 
@@ -55,6 +57,9 @@ async def _composed(
 ) -> tuple[str, ...]:
     authentication = Authentication(config, material, clock, entropy)
     try:
+        authority = material.authority.certificate
+        chain = material.serving_chain if config.tls_cert_file else (authority,)
+        ServingPair(config, (chain, material.serving_key), authority, authentication.reloading, clock.now)
         return tuple(one.name for one in authentication.authenticators)
     finally:
         await authentication.close()

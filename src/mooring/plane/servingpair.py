@@ -1,21 +1,22 @@
-"""What the server shows in a TLS handshake: the pair of the data directory, or one of the operator's own that follows its files.
+"""What the server shows in a TLS handshake, and the CAs that verify it: those of the data directory, or an operator's own files.
 
 Rules kept here:
 * A certificate and a key are used together or not at all. They are two files, and one of them is replaced first: until the other
   follows, the last good pair stays in force, and the log says so.
 * The pair that is in force is shown to new connections; open ones are left alone.
-* Members and administrators trust the cluster's own CA. A certificate that it did not issue is taken, and warned of: joining
-  machines cannot know it.
+* `root-ca-file` has to verify the pair: a pair that it does not verify is not used, and neither is a bundle that does not verify
+  the pair. Publish the next CA before a certificate of it.
+* Without `root-ca-file`, a certificate that no known CA verifies is shown, and warned of: joining machines cannot verify it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from mooring.client.files import read_limited
 from mooring.config import ServerConfig
@@ -23,8 +24,9 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
 from mooring.pki.names import told
-from mooring.pki.pem import certificates
+from mooring.pki.pem import certificates, certificates_pem
 from mooring.plane.reloading import Reloading
+from mooring.plane.servingtrust import KEY, from_file, serving_cas
 
 log = logging.getLogger("mooring.plane")
 
@@ -38,43 +40,78 @@ def read_pair(config: ServerConfig) -> Pair:
 
 
 class ServingPair:
-    """The pair in force. `changed` is called after each change."""
+    """The pair in force, and `ca_pem`, the bundle that verifies it. `changed` is called after each change of either."""
 
-    def __init__(self, config: ServerConfig, pair: Pair, authority: x509.Certificate, reloading: Reloading) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        pair: Pair,
+        authority: x509.Certificate,
+        reloading: Reloading,
+        now: Callable[[], datetime],
+    ) -> None:
         """`pair` was read before; `authority` is the cluster's own CA. Raises ConfigError."""
         self.chain, self.key = pair
         self.changed: Callable[[], None] = _nothing
+        self._config = config
         self._authority = authority
+        self._now = now
         self._certificate_pem = self._key_pem = b""
+        self._root_pem = self._newest_root = read_limited(Path(config.root_ca_file)) if config.root_ca_file else b""
+        self.ca_pem = self._verifying(self.chain, self._root_pem)
+        if config.root_ca_file:
+            reloading.add(config.root_ca_file, self._take_root)
         if config.tls_cert_file:
-            self._warn()
             reloading.add(config.tls_cert_file, self._take_certificate)
             reloading.add(config.tls_private_key_file, self._take_key)
 
+    def _take_root(self, data: bytes) -> None:
+        self._newest_root = data
+        self._use_newest()
+
     def _take_certificate(self, data: bytes) -> None:
         self._certificate_pem = data
-        self._use()
+        self._use_newest()
 
     def _take_key(self, data: bytes) -> None:
         self._key_pem = data
-        self._use()
+        self._use_newest()
 
-    def _use(self) -> None:
-        if not self._certificate_pem or not self._key_pem:
-            return  # the first reading of the first file
-        pair = _matching(self._certificate_pem, self._key_pem)
-        if pair[0] == self.chain:
-            return
-        self.chain, self.key = pair
-        self._warn()
-        self.changed()
+    def _use_newest(self) -> None:
+        """Use what the files hold now, as much of it as fits together. Raises ConfigError for what is not used."""
+        problem: ConfigError | None = None
+        present = newest = (self.chain, self.key)
+        if self._certificate_pem and self._key_pem:  # else the first file is being read for the first time
+            try:
+                newest = _matching(self._certificate_pem, self._key_pem)
+            except ConfigError as error:
+                problem = error
+        for pair, root in ((newest, self._newest_root), (newest, self._root_pem), (present, self._newest_root)):
+            if (pair[0], root) == (self.chain, self._root_pem):
+                continue
+            try:
+                ca_pem = self._verifying(pair[0], root)
+            except ConfigError as error:
+                problem = problem or error
+                continue
+            (self.chain, self.key), self.ca_pem, self._root_pem = pair, ca_pem, root
+            self.changed()
+            break
+        if problem is not None:
+            raise problem
 
-    def _warn(self) -> None:
-        if not any(_issued_by(one, self._authority) for one in self.chain):
-            log.warning(
-                "%s was not issued by this cluster's own CA but by %s: joining machines, and who uses admin.conf, do not trust it",
-                CERTIFICATE_KEY, told(self.chain[-1].issuer),
-            )  # fmt: skip
+    def _verifying(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
+        """The bundle for a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
+        if self._config.root_ca_file:
+            return from_file(root_pem, chain, self._now())
+        if found := serving_cas(self._config, chain, self._authority, self._now()):
+            return found
+        log.warning(
+            "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
+            "it; name its CAs with %s",
+            CERTIFICATE_KEY, told(chain[-1].issuer), KEY,
+        )  # fmt: skip
+        return certificates_pem([self._authority])
 
 
 def _matching(certificate_pem: bytes, key_pem: bytes) -> Pair:
@@ -89,14 +126,6 @@ def _matching(certificate_pem: bytes, key_pem: bytes) -> Pair:
     if chain[0].public_key() != key.public_key():
         raise ConfigError(f"{KEY_KEY}: it is not the key of the first certificate in {CERTIFICATE_KEY}")
     return chain, key
-
-
-def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _nothing() -> None:

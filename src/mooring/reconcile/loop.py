@@ -60,15 +60,29 @@ class Reconciler:
         self._entropy = entropy
         self._workers = workers
         self._failed = False
+        self._queues: dict[str, WorkQueue] = {}
 
     @property
     def healthy(self) -> bool:
         """False from when the loop itself broke until it runs again; a failing plan does not break it."""
         return not self._failed
 
+    def plan_again(self, *names: str) -> None:
+        """Plan every key of the controllers named: something changed that is no object. Without effect unless running."""
+        for controller in self._controllers:
+            queue = self._queues.get(controller.name)
+            if controller.name not in names or queue is None:
+                continue
+            views = self._api.views
+            for plural in controller.watches:
+                for obj in views[plural].list():
+                    for key in controller.keys(plural, obj, False, views):
+                        queue.add(key)
+
     async def run(self) -> None:
         """Follow, plan and apply until cancelled."""
         queues = {controller.name: WorkQueue(self._clock) for controller in self._controllers}
+        self._queues = queues
         woken: dict[str, list[tuple[Controller, WorkQueue]]] = {}
         for controller in self._controllers:
             for plural in controller.watches:
@@ -95,6 +109,7 @@ class Reconciler:
                         for _ in range(self._workers):
                             group.create_task(self._work(controller, queue))
             finally:
+                self._queues = {}
                 await stop()
         except Exception:
             self._failed = True

@@ -1,7 +1,9 @@
 """The ConfigMap kube-public/cluster-info: made at first boot, kept signed, read by joiners.
 
 Rules kept here (reference/kubernetes.md 1.5, 2.7):
-* It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token.
+* It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
+  of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
+  entry holds the CAs of client certificates where those are others.
 * Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
   that id, whose `token-secret` is not empty (its format is not checked), not expired, usage `signing` exactly `true`.
   deletionTimestamp is not looked at.
@@ -37,13 +39,14 @@ PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 """Where every Kubernetes API server publishes it."""
 
 
-def config_map(server: str, ca_pem: bytes) -> Obj:
-    """A fresh, unsigned cluster-info."""
+def config_map(server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b"") -> Obj:
+    """A fresh, unsigned cluster-info. See `kubeconfig.for_cluster_info`."""
+    published = kubeconfig.for_cluster_info(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "data": {KUBECONFIG_KEY: kubeconfigtext.dump(kubeconfig.for_cluster_info(server, ca_pem))},
+        "data": {KUBECONFIG_KEY: kubeconfigtext.dump(published)},
     }
 
 

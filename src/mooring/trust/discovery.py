@@ -15,14 +15,17 @@ By file or HTTPS URL:
 
 A refusal that cannot heal ends a server's turn; the others are polled on. When none is left or the budget is spent, the last
 error is raised; every error before it is told, to be kept where it is a new one. Step 5 trusts only pinned certificates:
-kubeadm trusts the whole bundle there, which lets a thief of the token put a CA of his own beside the pinned one. The server
-used afterwards is the one cluster-info names.
+kubeadm trusts the whole bundle there, which lets a thief of the token put a CA of his own beside the pinned one.
+
+The addresses used afterwards are those that cluster-info names, first the one that answered. An address that was typed and is
+not published comes last. The CA of the servers and the CA of client certificates are kept apart (`TrustedCluster`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -49,6 +52,7 @@ from mooring.trust.failures import (
     DiscoveryError,
     ForbiddenAnswerError,
     RefusedAnswerError,
+    UnauthorizedAnswerError,
     UnusableClusterInfoError,
 )
 from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigError, User
@@ -84,6 +88,28 @@ class TrustedCluster:
     """`token+pins`, `token`, `file` or `url`."""
     tls_server_name: str = ""
     proxy_url: str = ""
+    others: tuple[Cluster, ...] = ()
+    """Further addresses of the cluster, in the order in which they are to be tried."""
+    client_ca_pem: bytes = b""
+    """CAs that sign client certificates, as far as they are known; empty: they are not."""
+    client_ca_named: bool = False
+    """Whether the cluster published them as such. Otherwise they are what cluster-info has for its servers, as kubeadm assumes."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The first address."""
+        return Cluster(
+            self.cluster_name,
+            self.server,
+            self.ca_pem,
+            tls_server_name=self.tls_server_name,
+            proxy_url=self.proxy_url,
+        )
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Every address, first the one to use."""
+        return (self.cluster, *self.others)
 
 
 Discovery = Generator[Step, Reply, TrustedCluster]
@@ -173,10 +199,12 @@ def _try_endpoint(endpoint: str, token: BootstrapToken, pins: Collection[Pin], b
     step = f"reading the kubeconfig of cluster-info from {endpoint} (step 3)"
     config, cluster = _signed_cluster(step, text)
     warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
-    found = TrustedCluster(
-        cluster.server, cluster.ca_pem, cluster.name, None, warnings, "token",
-        cluster.tls_server_name, cluster.proxy_url,
-    )  # fmt: skip
+    found = _answering(_published(step, config, cluster, None, warnings, "token"), endpoint)
+    if pins and not cluster.ca_pem:
+        raise UnusableClusterInfoError(
+            step, "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin",
+            "join with --discovery-file, or have the administrator name the CA in cluster-info",
+        )  # fmt: skip
     if not pins:
         yield Told("The CA was not compared with a pin: the token alone vouches for the cluster")
         return found
@@ -194,6 +222,42 @@ def _try_endpoint(endpoint: str, token: BootstrapToken, pins: Collection[Pin], b
         raise ClusterInfoChangedError(step)
     jws.verify(data, token, step)
     return replace(found, via="token+pins")
+
+
+def _published(
+    step: str, config: Kubeconfig, cluster: Cluster, user: User | None, warnings: tuple[str, ...], via: str
+) -> TrustedCluster:
+    """What a kubeconfig of the cluster says about its addresses and CAs. Raises UnusableClusterInfoError."""
+    try:
+        named = kubeconfig.client_cas(cluster)
+        if named:
+            pem.certificates(named)
+    except (KubeconfigError, PkiError) as error:
+        raise UnusableClusterInfoError(step, f"its CA of client certificates cannot be read: {error}") from None
+    return TrustedCluster(
+        cluster.server, cluster.ca_pem, cluster.name, user, warnings, via, cluster.tls_server_name, cluster.proxy_url,
+        kubeconfig.other_addresses(config, cluster), named or cluster.ca_pem, bool(named),
+    )  # fmt: skip
+
+
+def _answering(found: TrustedCluster, endpoint: str) -> TrustedCluster:
+    """The same cluster with the published address that answered in front; one that is not published comes last."""
+    for turn, one in enumerate(found.clusters):
+        if kubeconfig.address_of(one.server) == endpoint:
+            return _in_front(found, turn)
+    return replace(found, others=(*found.others, Cluster(endpoint, f"https://{endpoint}", found.ca_pem)))
+
+
+def _in_front(found: TrustedCluster, turn: int) -> TrustedCluster:
+    """The same cluster beginning with another of its addresses."""
+    first = found.clusters[turn]
+    return replace(
+        found,
+        server=first.server,
+        tls_server_name=first.tls_server_name,
+        proxy_url=first.proxy_url,
+        others=tuple(one for one in found.clusters if one is not first) if turn else found.others,
+    )
 
 
 def _signed_cluster(step: str, text: str) -> tuple[Kubeconfig, Cluster]:
@@ -245,34 +309,31 @@ def discover_by_file(
         cluster, user = _document(step, config, allow_credentials, read or _no_files)
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
-    found = TrustedCluster(
-        cluster.server, cluster.ca_pem, cluster.name, user, (), via, cluster.tls_server_name, cluster.proxy_url
-    )
-    yield Told(f"Asking {cluster.server} for cluster-info with the trust of the discovery document")
-    step = f"fetching cluster-info from {cluster.server} (step 2)"
-    request = Fetch(
-        cluster_info_url(cluster.server),
-        cluster.ca_pem or None,
-        credentials=user,
-        roots="" if cluster.ca_pem else SYSTEM_ROOTS,
-        tls_server_name=cluster.tls_server_name,
-        proxy_url=cluster.proxy_url,
-    )
+    found = _published(step, config, cluster, user, (), via)
     budget = _Budget(polling)
     told: set[str] = set()
     while True:
-        reply = yield from fetch(request)
-        budget.charge(reply)
-        try:
-            return _compared(found, cluster_info_data(step, reply).get(jws.KUBECONFIG_KEY))
-        except ForbiddenAnswerError:
-            yield Told("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
-            return found
-        except DiscoveryError as error:
-            wait = budget.next_round()
-            if wait is None:
-                raise
-            yield _told(error, told)
+        last: DiscoveryError | None = None
+        for turn, asked in enumerate(found.clusters):
+            if last is not None:
+                yield _told(last, told)
+            yield Told(f"Asking {asked.server} for cluster-info with the trust of the discovery document")
+            step = f"fetching cluster-info from {asked.server} (step 2)"
+            reply = yield from fetch(replace(_verified(asked, asked.ca_pem), credentials=user))
+            budget.charge(reply)
+            try:
+                published = cluster_info_data(step, reply).get(jws.KUBECONFIG_KEY)
+                return (yield from _completed(_in_front(found, turn), published))
+            except ForbiddenAnswerError:
+                yield Told("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
+                return _in_front(found, turn)
+            except DiscoveryError as error:
+                last = error
+        assert last is not None  # every address was asked, and none passed
+        wait = budget.next_round()
+        if wait is None:
+            raise last
+        yield _told(last, told)
         yield wait
 
 
@@ -300,19 +361,68 @@ def _document(
     return cluster, user
 
 
-def _compared(found: TrustedCluster, published: str | None) -> TrustedCluster:
-    """What the document says, checked against what the cluster publishes now: differences are told, the document wins."""
+def _completed(found: TrustedCluster, published: str | None) -> Discovery:
+    """What the document says, completed by what the cluster publishes now: differences are told, the document wins."""
     if published is None:
         return replace(found, warnings=('the cluster-info ConfigMap has no key "kubeconfig"',))
     try:
-        cluster = kubeconfig.discovery_cluster(kubeconfigtext.parse(published))
+        config = kubeconfigtext.parse(published)
+        cluster = kubeconfig.discovery_cluster(config)
         _refuse_broken_ca("reading cluster-info", cluster.ca_pem)
+        now = _published("reading cluster-info", config, cluster, None, (), "")
     except (KubeconfigError, UnusableClusterInfoError) as error:
         return replace(found, warnings=(f"the kubeconfig of cluster-info cannot be used: {error}",))
     if cluster.server != found.server:
         warning = f'the server in the discovery document ("{found.server}") is not the one in cluster-info ("{cluster.server}")'
         found = replace(found, warnings=(warning,))
-    return found if found.ca_pem else replace(found, ca_pem=cluster.ca_pem)
+    known = {one.server for one in found.clusters}
+    more = (replace(one, ca_pem=found.ca_pem) for one in now.clusters if one.server not in known)
+    found = replace(found, others=(*found.others, *more))
+    if now.client_ca_pem and not found.client_ca_named:
+        found = replace(found, client_ca_pem=now.client_ca_pem, client_ca_named=now.client_ca_named)
+    if found.ca_pem or not cluster.ca_pem:
+        return found
+    try:
+        yield from works(replace(found.cluster, ca_pem=cluster.ca_pem))
+    except DiscoveryError as error:
+        warning = f"the CA in cluster-info does not verify {found.server}, the machine's own roots do: {error}"
+        return replace(found, warnings=(*found.warnings, warning))
+    others = tuple(replace(one, ca_pem=cluster.ca_pem) for one in found.others)
+    return replace(found, ca_pem=cluster.ca_pem, others=others)
+
+
+def _verified(cluster: Cluster, ca_pem: bytes) -> Fetch:
+    """Fetch cluster-info anonymously, TLS verified under `ca_pem`, or the machine's roots when that is empty."""
+    return Fetch(
+        cluster_info_url(cluster.server),
+        ca_pem or None,
+        roots="" if ca_pem else SYSTEM_ROOTS,
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=cluster.proxy_url,
+    )
+
+
+# ── for a member ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def published_at(cluster: Cluster) -> Discovery:
+    """cluster-info of a server that the CAs of `cluster` verify. Raises DiscoveryError."""
+    step = f"fetching cluster-info from {cluster.server} with TLS verified"
+    data = cluster_info_data(step, (yield from fetch(_verified(cluster, cluster.ca_pem))))
+    if jws.KUBECONFIG_KEY not in data:
+        raise UnusableClusterInfoError(step, f'it has no key "{jws.KUBECONFIG_KEY}"')
+    config, found = _signed_cluster(step, data[jws.KUBECONFIG_KEY])
+    return _published(step, config, found, None, (), "member")
+
+
+def works(cluster: Cluster) -> Generator[Step, Reply, None]:
+    """Prove that the CAs of `cluster` verify the server at its address. Raises DiscoveryError."""
+    step = f"asking {cluster.server} with the CA that cluster-info names"
+    with suppress(ForbiddenAnswerError, UnauthorizedAnswerError):  # TLS has proved the server
+        cluster_info_data(step, (yield from fetch(_verified(cluster, cluster.ca_pem))))
+
+
+# ── by URL ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def discover_by_url(url: str, *, allow_credentials: bool = False, polling: Polling = Polling()) -> Discovery:

@@ -11,6 +11,7 @@ Text in and out is `mooring.trust.kubeconfigtext`.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -23,6 +24,9 @@ from mooring.wire.schema import Obj
 EXEC_MODES = ("Never", "IfAvailable", "Always")
 EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentication.k8s.io/v1beta1")
 """Exec API versions whose interactiveMode may be missing and then is IfAvailable."""
+
+CLIENT_CA = "mooring.dev/client-ca"
+"""Extension of the cluster in cluster-info: the CAs that sign client certificates. The signature of cluster-info covers it."""
 
 PROXY_SCHEMES = ("http://", "https://", "socks5://")
 
@@ -158,15 +162,37 @@ class Selected:
 # ── build ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def for_cluster_info(server: str, ca_pem: bytes) -> Kubeconfig:
-    """What cluster-info publishes (2.7): one cluster without a name, nobody's credentials."""
-    return Kubeconfig(clusters=(Cluster("", server, ca_pem),))
+def address_of(server: str) -> str:
+    """`host:port` of an https URL, as endpoints are written."""
+    return server.removeprefix("https://").rstrip("/")
 
 
-def for_user(server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes") -> Kubeconfig:
+def for_cluster_info(
+    server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b""
+) -> Kubeconfig:
+    """What cluster-info publishes (2.7): one cluster without a name, nobody's credentials.
+
+    `others` are further URLs of the same cluster, an entry each; kubeadm reads the first entry alone. `client_ca_pem` are the CAs
+    that sign client certificates; they are published where they are not those that verify the server.
+    """
+    extensions: tuple[Obj, ...] = ()
+    if client_ca_pem and client_ca_pem != ca_pem:
+        content = {"certificate-authority-data": base64.b64encode(client_ca_pem).decode()}
+        extensions = ({"name": CLIENT_CA, "extension": content},)
+    return Kubeconfig(clusters=entries(Cluster("", server, ca_pem, extensions=extensions), others))
+
+
+def entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
+    """The entry `cluster`, and one for each further URL of the same cluster, named by its address."""
+    return (cluster, *(Cluster(address_of(server), server, cluster.ca_pem) for server in others))
+
+
+def for_user(
+    server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes", *, others: Iterable[str] = ()
+) -> Kubeconfig:
     """One cluster, one user and the context `<user>@<cluster>` (admin.conf, and the bootstrap kubeconfig of 2.4)."""
     context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)
-    return Kubeconfig((Cluster(cluster_name, server, ca_pem),), (user,), (context,), context.name)
+    return Kubeconfig(entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
 
 
 def for_bootstrap(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
@@ -199,6 +225,36 @@ def discovery_cluster(config: Kubeconfig) -> Cluster:
             "the kubeconfig has neither a cluster without a name nor a current context with a cluster"
         )
     return cluster
+
+
+def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]:
+    """Further addresses of `cluster`: entries that are named by their own address, or any beside a cluster without a name.
+
+    An entry under another CA is another cluster. One that would not be verified is left out.
+    """
+    return tuple(
+        entry
+        for entry in config.clusters
+        if entry is not cluster
+        and (not cluster.name or entry.name == address_of(entry.server))
+        and entry.ca_pem == cluster.ca_pem
+        and not entry.ca_file
+        and not entry.insecure_skip_tls_verify
+        and entry.server.startswith("https://")
+    )
+
+
+def client_cas(cluster: Cluster) -> bytes:
+    """The CAs of client certificates that a cluster-info names, as PEM; empty when it names none. Raises KubeconfigError."""
+    for extension in cluster.extensions:
+        if extension.get("name") == CLIENT_CA:
+            content = extension.get("extension")
+            text = content.get("certificate-authority-data") if isinstance(content, dict) else None
+            try:
+                return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+            except ValueError:
+                raise KubeconfigError(f"the extension {CLIENT_CA} is not base64") from None
+    return b""
 
 
 def select(config: Kubeconfig, context_name: str = "") -> Selected:

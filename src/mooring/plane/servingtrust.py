@@ -1,0 +1,78 @@
+"""CAs that verify the serving certificate: the bundle of cluster-info, kube-root-ca.crt and the kubeconfigs that are written here.
+
+Rules kept here (docs/adr/0028-serving-trust-and-issuing-trust.md):
+* `root-ca-file` is the bundle where it is given, and it has to verify the serving certificate.
+* Otherwise it is the one certificate that verifies the serving certificate: the cluster's own CA, else a root at the end of
+  `tls-cert-file`, else one of the machine's roots.
+* The CA that signs client certificates is no part of it, unless it verifies the serving certificate too.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from OpenSSL import crypto
+
+from mooring.client.files import read_limited
+from mooring.config import ServerConfig
+from mooring.errors import ConfigError
+from mooring.pki.errors import PkiError
+from mooring.pki.pem import certificates, certificates_pem
+
+KEY = "root-ca-file"
+Chain = Sequence[x509.Certificate]
+
+
+def serving_cas(config: ServerConfig, chain: Chain, authority: x509.Certificate, now: datetime) -> bytes:
+    """The bundle for a serving certificate, as PEM; empty when none of the known CAs verifies it. Raises ConfigError."""
+    if config.root_ca_file:
+        return from_file(read_limited(Path(config.root_ca_file)), chain, now)
+    for candidates in ([authority], [chain[-1]] if _is_root(chain[-1]) else []):
+        if candidates and anchor(chain, now, candidates) is not None:
+            return certificates_pem(candidates)
+    found = anchor(chain, now)
+    return b"" if found is None else certificates_pem([found])
+
+
+def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
+    """The bundle of `root-ca-file`. Raises ConfigError when it does not verify the serving certificate."""
+    try:
+        bundle = certificates(data)
+    except PkiError as error:
+        raise ConfigError(f"{KEY}: {error}") from None
+    if anchor(chain, now, bundle) is None:
+        raise ConfigError(
+            f"{KEY}: no certificate in it verifies the serving certificate; append the root of its issuer, and put "
+            "intermediates behind the certificate in tls-cert-file"
+        )
+    return certificates_pem(bundle)
+
+
+def anchor(chain: Chain, now: datetime, anchors: Iterable[x509.Certificate] | None = None) -> x509.Certificate | None:
+    """The certificate of `anchors`, by default the machine's roots, that verifies `chain` at `now`; None when none does."""
+    store = crypto.X509Store()
+    store.set_time(now)
+    if anchors is None:
+        roots = ssl.get_default_verify_paths()
+        try:
+            store.load_locations(roots.cafile, roots.capath)
+        except crypto.Error:
+            return None  # this machine has no roots
+    else:
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+        for one in anchors:
+            store.add_cert(crypto.X509.from_cryptography(one))
+    leaf, *intermediates = (crypto.X509.from_cryptography(one) for one in chain)
+    try:
+        verified = crypto.X509StoreContext(store, leaf, intermediates).get_verified_chain()
+    except crypto.X509StoreContextError:
+        return None
+    return verified[-1].to_cryptography()
+
+
+def _is_root(certificate: x509.Certificate) -> bool:
+    return certificate.subject == certificate.issuer

@@ -1,0 +1,117 @@
+"""How a member reaches and verifies its cluster, and how that follows what the cluster publishes.
+
+Rules kept here:
+* cluster-info is read anonymously, with TLS verified under the CAs that the member knows. So a change of CA is authenticated by
+  the CA before it.
+* `Base` is what cluster-info said when the member's files were written. An address or CA that is no longer the one of the base
+  was set by somebody else, such as a load balancer of the machine; it stays as long as it works (a three-way merge).
+* What is new takes over only after the server answered with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mooring.trust.discovery import TrustedCluster, published_at, works
+from mooring.trust.exchange import Reply, Step, Told
+from mooring.trust.failures import DiscoveryError
+from mooring.trust.kubeconfig import Cluster, address_of
+from mooring.wire.schema import Obj
+
+BASE = "mooring.dev/cluster-info"
+"""Extension of the cluster in kubelet.conf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What cluster-info published: the addresses, and the SHA-256 of both bundles."""
+
+    servers: tuple[str, ...]
+    ca: str
+    client_ca: str
+
+    @classmethod
+    def of(cls, found: TrustedCluster) -> Base:
+        return cls(tuple(one.server for one in found.clusters), digest(found.ca_pem), digest(found.client_ca_pem))
+
+    def extension(self) -> Obj:
+        """As kubelet.conf keeps it."""
+        content = {
+            "servers": list(self.servers),
+            "certificate-authority": self.ca,
+            "client-certificate-authority": self.client_ca,
+        }
+        return {"name": BASE, "extension": content}
+
+
+def base_of(cluster: Cluster) -> Base | None:
+    """The base that a kubelet.conf keeps; None when it keeps none that can be read."""
+    for extension in cluster.extensions:
+        content: Any = extension.get("extension")
+        if extension.get("name") == BASE and isinstance(content, dict):
+            servers = content.get("servers")
+            digests = content.get("certificate-authority"), content.get("client-certificate-authority")
+            if isinstance(servers, list) and all(isinstance(text, str) for text in (*servers, *digests)):
+                return Base(tuple(servers), str(digests[0]), str(digests[1]))
+    return None
+
+
+def digest(ca_pem: bytes) -> str:
+    """The SHA-256 of a bundle, in hexadecimal digits."""
+    return hashlib.sha256(ca_pem).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """The addresses of the cluster, first the one to use, and what cluster-info says now."""
+
+    clusters: tuple[Cluster, ...]
+    published: TrustedCluster
+
+
+def refreshed(
+    known: Sequence[Cluster], base: Base | None, endpoints: Sequence[str] = ()
+) -> Generator[Step, Reply, Refreshed]:
+    """Read cluster-info again and merge it. `known` are the addresses of a member, `endpoints` further ones to try.
+
+    Raises DiscoveryError when no address answers under the CAs that the member knows, or none with those that are published now.
+    """
+    current = known[0]
+    typed = [Cluster(endpoint, f"https://{endpoint}", current.ca_pem) for endpoint in endpoints]
+    published = yield from _published([*known, *(one for one in typed if one.server not in {k.server for k in known})])
+    ca_pem = current.ca_pem if base is not None and digest(current.ca_pem) != base.ca else published.ca_pem
+    listed = list(published.clusters)
+    same = next((one for one in listed if one.server == current.server), None)
+    if same is not None:
+        listed.remove(same)
+        listed.insert(0, same)
+    elif base is None or current.server not in base.servers:
+        listed.insert(0, current)
+    last: DiscoveryError | None = None
+    for bundle in dict.fromkeys((ca_pem, current.ca_pem)):
+        clusters = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
+        for turn, one in enumerate(clusters):
+            try:
+                yield from works(one)
+            except DiscoveryError as error:
+                last = error
+                continue
+            return Refreshed((one, *clusters[:turn], *clusters[turn + 1 :]), published)
+    assert last is not None  # cluster-info names an address at least
+    raise last
+
+
+def _published(addresses: Sequence[Cluster]) -> Generator[Step, Reply, TrustedCluster]:
+    last: DiscoveryError | None = None
+    for one in addresses:
+        if last is not None:
+            yield Told(str(last), kept=True)
+        try:
+            return (yield from published_at(one))
+        except DiscoveryError as error:
+            last = error
+    assert last is not None  # a member knows an address at least
+    raise last

@@ -1,0 +1,126 @@
+"""A member follows what the cluster publishes, and keeps what somebody else set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.trust import clusterinfo, failures
+from mooring.trust.discovery import TrustedCluster
+from mooring.trust.kubeconfig import Cluster
+from mooring.trust.membership import BASE, Base, Refreshed, base_of, digest, refreshed
+from mooring.wire.schema import Obj
+from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
+
+A, B, C = "a.test:6443", "b.test:6443", "c.test:6443"
+BOTH = CA + OTHER_CA
+
+
+def info(*addresses: str, ca: bytes = CA, client_ca: bytes = b"") -> Obj:
+    first, *others = (f"https://{address}" for address in addresses)
+    return clusterinfo.config_map(first, ca, others=others, client_ca_pem=client_ca)
+
+
+def base(*addresses: str, ca: bytes = CA, client_ca: bytes = CA) -> Base:
+    return Base(tuple(f"https://{address}" for address in addresses), digest(ca), digest(client_ca))
+
+
+def known(*addresses: str, ca: bytes = CA) -> tuple[Cluster, ...]:
+    return tuple(Cluster(address, f"https://{address}", ca) for address in addresses)
+
+
+def network(config_map: Obj, *addresses: str, serving_ca: bytes = CA) -> Network:
+    """The servers at these addresses publish this; nothing answers elsewhere."""
+    return Network({address: Server(config_map, serving_ca=serving_ca) for address in addresses})
+
+
+def order(found: Refreshed) -> list[str]:
+    return [one.name for one in found.clusters]
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "published", "answering", "after"),
+    [
+        pytest.param([A], base(A), info(A), [A], [A], id="nothing changed"),
+        pytest.param([A], base(A), info(B), [A, B], [B], id="the address was changed"),
+        pytest.param([A], base(A), info(A, B), [A, B], [A, B], id="an address was added"),
+        pytest.param([A, B], base(A, B), info(B), [A, B], [B], id="an address was taken away"),
+        pytest.param([B, A], base(A, B), info(A, B), [A, B], [B, A], id="the second address is in use and stays"),
+        pytest.param([A, B], base(A, B), info(A, B), [B], [B, A], id="the address in use does not answer"),
+        pytest.param([A], base(A), info(B, C), [A, C], [C, B], id="the first new address does not answer"),
+        pytest.param([C], base(A), info(A), [A, C], [C, A], id="an address that somebody else set stays"),
+        pytest.param([C], base(A), info(B), [A, B, C], [C, B], id="it stays when the published one was changed"),
+        pytest.param([C, A], base(A), info(A), [A], [A, C], id="it yields when it does not answer"),
+        pytest.param([C], None, info(A), [A, C], [C, A], id="of what was published before nothing is known"),
+    ],
+)
+def test_addresses(
+    before: list[str], written: Base | None, published: Obj, answering: list[str], after: list[str]
+) -> None:
+    assert order(network(published, *answering).drive(refreshed(known(*before), written))) == after
+
+
+def test_a_typed_address_is_asked_under_the_known_ca_when_no_known_one_answers() -> None:
+    net = network(info(B), B)
+    found = net.drive(refreshed(known(A), base(A), [A, B]))
+    assert order(found) == [B]
+    assert "nothing answers there" in net.kept[0]
+    assert {request.ca_pem for request in net.servers[B].requests} == {CA}
+    assert {request.credentials for request in net.servers[B].requests} == {None}
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "published", "serving", "after"),
+    [
+        pytest.param(CA, base(A), BOTH, CA, BOTH, id="a CA was added"),
+        pytest.param(BOTH, base(A, ca=BOTH), OTHER_CA, OTHER_CA, OTHER_CA, id="the old CA was taken away"),
+        pytest.param(BOTH, base(A), CA, CA, BOTH, id="a bundle that somebody else set stays"),
+        pytest.param(CA, None, BOTH, CA, BOTH, id="of what was published before nothing is known"),
+        pytest.param(CA, base(A), OTHER_CA, CA, CA, id="a published CA that does not verify the server is not used"),
+    ],
+)
+def test_cas(before: bytes, written: Base | None, published: bytes, serving: bytes, after: bytes) -> None:
+    net = network(info(A, ca=published), A, serving_ca=serving)
+    found = net.drive(refreshed(known(A, ca=before), written))
+    assert [one.ca_pem for one in found.clusters] == [after]
+
+
+def test_a_change_of_ca_has_to_be_authenticated_by_the_ca_before() -> None:
+    with pytest.raises(failures.CertificateError):
+        network(info(A, ca=OTHER_CA), A, serving_ca=OTHER_CA).drive(refreshed(known(A), base(A)))
+
+
+def test_nothing_is_taken_over_that_does_not_answer() -> None:
+    with pytest.raises(failures.EndpointDownError):
+        network(info(B), A).drive(refreshed(known(A), base(A)))
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_server_that_tells_strangers_nothing_is_no_reason_to_leave_it(code: int) -> None:
+    net = network(info(A), A)
+    net.servers[A].override = lambda count, request: status(code) if count > 1 else None
+    assert order(net.drive(refreshed(known(A), base(A)))) == [A]
+
+
+def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:
+    empty = {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {}}
+    with pytest.raises(failures.UnusableClusterInfoError, match='it has no key "kubeconfig"'):
+        network(empty, A).drive(refreshed(known(A), base(A)))
+
+
+def test_the_base_is_kept_as_an_extension() -> None:
+    found = TrustedCluster(
+        f"https://{A}", CA, "", None, (), "member", others=known(B), client_ca_pem=OTHER_CA, client_ca_named=True
+    )
+    written = Base.of(found)
+    assert written == base(A, B, client_ca=OTHER_CA)
+    assert base_of(Cluster("c", extensions=({"name": "other"}, written.extension()))) == written
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, {}, {"servers": "x"}, {"servers": [1], "certificate-authority": "", "client-certificate-authority": ""}],
+)
+def test_an_extension_that_cannot_be_read_is_none(content: Any) -> None:
+    assert base_of(Cluster("c", extensions=({"name": BASE, "extension": content},))) is None
