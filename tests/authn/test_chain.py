@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from mooring.authn.anonymous import Anonymous
+from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
 from mooring.authn.chain import NOT_ASKED, Found, Outcome, Pending, Refusal, Step, authenticate, judge
@@ -87,6 +87,43 @@ def test_who_is_it(
     outcome = authenticate(credentials, authenticators, {}, NOW, ())
     assert (outcome.user.username if outcome.user else None) == username
     assert [refusal.reason for refusal in outcome.refusals] == told
+
+
+PROXY_NAME = Says("request-header", Rejected("proxy-name-not-allowed"), judges=CONNECTION)
+NO_USER = Says("request-header", NotMine("no-user-header"), judges=CONNECTION)
+NO_PROXY_CA = Says("request-header", Rejected("unknown-ca"), judges=CONNECTION)
+NO_CLIENT_CA = Says("client-certificate", Rejected("unknown-ca"), judges=CONNECTION)
+EXPIRED = Says("client-certificate", Rejected("expired"), judges=CONNECTION)
+NO_SUCH_USER = Says("password-file", NotMine("unknown-user"))
+PASSWORD = Credentials(basic=UNREADABLE_BASIC)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "authenticators", "why"),
+    [
+        pytest.param(NOTHING, (), "nothing-offered", id="nothing"),
+        pytest.param(
+            NOTHING, (Anonymous(AnonymousAccess(True, frozenset({"/a"}))),), "path-not-anonymous", id="a path"
+        ),
+        pytest.param(
+            NOTHING, (Says("odd", Rejected("x"), judges=FALLBACK),), "nothing-offered", id="a fallback that refuses"
+        ),
+        pytest.param(BEARER, (BAD, Says("worse", Rejected("wrong-secret"))), "wrong-secret", id="the last refusal"),
+        pytest.param(BEARER, (PROXY_NAME, NO_CLIENT_CA, BAD), "expired", id="a refused token beside a certificate"),
+        pytest.param(BEARER, (), "unknown-token", id="an unclaimed token"),
+        pytest.param(BEARER, (Says("w", NotMine("token-too-long")),), "token-too-long", id="a token that is not sent"),
+        pytest.param(PASSWORD, (NO_SUCH_USER, NOT_MINE), "unknown-user", id="a user whom no file names"),
+        pytest.param(PASSWORD, (NOT_MINE,), "unknown-password", id="a password that nobody judges"),
+        pytest.param(NOTHING, (PROXY_NAME, NO_CLIENT_CA), "proxy-name-not-allowed", id="a proxy of another name"),
+        pytest.param(NOTHING, (NO_USER, NO_CLIENT_CA), "no-user-header", id="a proxy that names nobody"),
+        pytest.param(NOTHING, (NO_PROXY_CA, EXPIRED), "expired", id="a client whose certificate expired"),
+        pytest.param(NOTHING, (NO_PROXY_CA, NO_CLIENT_CA), "unknown-ca", id="a certificate of a stranger"),
+    ],
+)
+def test_one_reason_heads_the_record(
+    credentials: Credentials, authenticators: tuple[Authenticator, ...], why: str
+) -> None:
+    assert authenticate(credentials, authenticators, {}, NOW, ()).why == why
 
 
 def test_what_an_acceptance_says_beside_the_name_comes_with_the_outcome() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn import passwordfile
-from mooring.authn.chain import UNKNOWN_PASSWORD, Found, Outcome, Refusal, judge
+from mooring.authn.chain import Found, Outcome, Refusal, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
 from mooring.authn.passwordfile import KEY_BYTES, UNKNOWN_USER, WRONG_PASSWORD, PasswordFileAuthenticator
 from mooring.authn.passwordhash import PasswordHash
@@ -123,7 +123,7 @@ def test_what_the_chain_makes_of_it(data: bytes) -> None:
     known = outcome(knowing(data), "jane", "hunter2")
     assert (known.user, known.authenticator) == (JANE.with_groups("system:authenticated"), "password-file")
     assert outcome(knowing(data), "jane", "x").refusals == (Refusal("password-file", WRONG_PASSWORD, "user jane"),)
-    assert outcome(knowing(data), "jim", "x").refusals == (Refusal("basic", UNKNOWN_PASSWORD),)
+    assert outcome(knowing(data), "jim", "x").refusals == (Refusal("basic", "unknown-user"),)
 
 
 # -- no oracle ---------------------------------------------------------------------------------------------------------

@@ -290,6 +290,55 @@ def test_whoever_a_server_takes_us_for_it_is_printed(user: Any) -> None:
         assert labels[0] == "Username"
 
 
+@pytest.mark.parametrize(
+    ("steps", "why", "codes"),
+    [
+        pytest.param(
+            [("request-header", "refused", "proxy-name-not-allowed"), ("client-certificate", "refused", "unknown-ca")],
+            "proxy-name-not-allowed",
+            ["proxy-name-not-allowed"],
+            id="a proxy of another name is not told to add its CA",
+        ),
+        pytest.param(
+            [("request-header", "not-mine", "no-user-header"), ("client-certificate", "refused", "unknown-ca")],
+            "no-user-header",
+            ["no-user-header"],
+            id="nor is one that names nobody",
+        ),
+        pytest.param(
+            [("request-header", "refused", "unknown-ca"), ("client-certificate", "refused", "unknown-ca")],
+            "unknown-ca",
+            ["unknown-ca"],
+            id="a stranger is, once",
+        ),
+        pytest.param(
+            [("client-certificate", "refused", "unknown-ca"), ("token-file", "refused", "expired")],
+            "expired",
+            ["expired", "unknown-ca"],
+            id="the reason that heads the record comes first",
+        ),
+        pytest.param(
+            [("anonymous", "not-mine", "path-not-anonymous")],
+            "path-not-anonymous",
+            ["path-not-anonymous"],
+            id="an anonymous request on another path",
+        ),
+    ],
+)
+def test_advice_follows_the_reason(
+    steps: list[tuple[str, str, str]], why: str, codes: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {
+        "kind": "Refusal",
+        "why": why,
+        "code": 401,
+        "authenticators": [{"name": name, "verdict": verdict, "reason": reason} for name, verdict, reason in steps],
+    }
+    print_explanation(checked(told))
+    advice = capsys.readouterr().out.partition("AUTHENTICATOR")[2].splitlines()[len(steps) + 1 :]
+    assert [line for line in advice if line and not line.startswith(" ")] == codes
+
+
 class AnotherServer:
     """A Kubernetes API server that is not Mooring."""
 

@@ -59,6 +59,7 @@ EXPLAIN = "/debug/authentication/refusals"
 
 CASES: Mapping[str, Case] = {
     "nothing-offered": nothing(),
+    "path-not-anonymous": nothing("{enabled: true, conditions: [{path: /livez}]}"),
     "unknown-token": token("what is this"),
     "unknown-id": token(TOKEN),
     "wrong-secret": bootstrap("abcdef.fedcba9876543210"),
@@ -113,7 +114,7 @@ CASES: Mapping[str, Case] = {
     "no-other-subprotocol": subprotocols(f"{BEARER}YQ"),
     "invalidated": Case(long_unused),
     "unknown-user": password("john"),
-    "unknown-password": password("john"),
+    "unknown-password": password(""),
     "wrong-password": password("jane"),
     "webhook-unreachable": hooked(DOWN),
     "webhook-error": hooked(answered(403)),
@@ -143,7 +144,6 @@ ELSEWHERE: Mapping[str, str] = {
     "wrong-issuer": "tests/pki/test_jwt.py: a token of another issuer is nobody's here, which is unknown-token",
     "bound-object-unknown-kind": "tests/authn/test_serviceaccount.py: every kind that a claim can name is kept here",
     "token-not-text": "tests/authn/test_webhook.py: what a header holds is read as text in any case",
-    "path-not-anonymous": "tests/authn/test_anonymous.py: nothing was offered, so no step is kept",
 }
 
 
@@ -160,6 +160,7 @@ def test_a_refusal_is_explained_by(code: str, tmp_path: Path) -> None:
             told = (await server.get(f"{EXPLAIN}/{refused.headers['audit-id']}")).obj
             reasons = {step.get("reason") for step in told["authenticators"]}
             assert code in reasons | {told.get("why")}, told
+            assert case.status != 401 or told["why"] == code, "this reason heads the record"
             assert TOKEN.partition(".")[2] not in json.dumps(told)
 
     asyncio.run(body())

@@ -51,13 +51,13 @@ def token(text: str) -> Case:
     return Case(lambda server: server.get(SECRETS, token=text))
 
 
-def nothing() -> Case:
-    """A request without a credential, where nobody is anonymous."""
+def nothing(anonymous: str = "{enabled: false}") -> Case:
+    """A request without a credential, where nobody is anonymous, or only on other paths."""
 
     def options(directory: Path) -> Mapping[str, Any]:
         file = directory / "authentication.yaml"
         file.write_text(
-            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n"
+            f"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {anonymous}\n"
         )
         return {"authentication_config": str(file)}
 
@@ -315,8 +315,8 @@ def named(name: str) -> Answer:
     return answered(201, {"token": {"user": {"id": "1", "name": name, "domain": {"name": "Default"}}}})
 
 
-def password(user: str) -> Case:
-    """A wrong password, or a user whom the file does not name."""
+def password(user: str, offered: str = "hunter2") -> Case:
+    """A wrong password, or a user whom the file does not name; "" offers no user at all."""
 
     def options(directory: Path) -> Mapping[str, Any]:
         file = directory / "passwords.csv"
@@ -324,7 +324,7 @@ def password(user: str) -> Case:
         file.chmod(0o600)
         return {"basic_auth_file": str(file)}
 
-    return Case(lambda server: server.get(SECRETS, via=connection(), headers=basic(user, "hunter2")), options)
+    return Case(lambda server: server.get(SECRETS, via=connection(), headers=basic(user, offered)), options)
 
 
 async def long_unused(server: Server) -> Reply:

@@ -6,23 +6,25 @@ Rules kept here (reference/kubernetes.md 0 and 5.1):
 2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by
    whoever recognised it, at once or after finding out: what is ours and bad is not shown to strangers. What only looks like
    ours is, and so is what somebody outside refused, who might merely have been down.
-3. A bearer token or a password that nobody claims is refused as `unknown-token` or `unknown-password`.
+3. A bearer token or a password that nobody claims is refused as `unknown-token` or `unknown-password`, or with the reason of the
+   last authenticator that said why it is not its own.
 4. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
 5. A credential bound to audiences must be valid for one of those asked.
 6. `system:authenticated` is added to who was accepted, except to `system:anonymous` and to users who carry
    `system:authenticated` or `system:unauthenticated` already.
 7. A token among WebSocket subprotocols is judged after what `Authorization` offered has been refused; one that is no token is a
    refusal of its own. Neither matters to who is accepted before.
-8. The caller learns nothing of the reasons; the operator gets all of them, step by step.
+8. The caller learns nothing of the reasons; the operator gets all of them, step by step, headed by one: the last refusal, unless
+   that is an unknown CA and another authenticator knew the CA of the same certificate; then what that one says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mooring.authn.authenticator import NOTHING, SECRET, Authenticator
+from mooring.authn.authenticator import CONNECTION, NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
@@ -41,9 +43,12 @@ UNDECIDED = "undecided"
 MAX_ASKING = 2
 """How often one authenticator may ask about one credential: for the keys of an issuer, then for groups that are elsewhere."""
 
+UNKNOWN_CA = "unknown-ca"
+"""The code of a certificate below a CA that an authenticator does not know; another may know it."""
+
 NOT_ASKED = NotMine("not-asked")
 """It would have to ask outside, and the credential was refused or accepted before."""
-
+_KNOWS_NOTHING = frozenset({"", NOT_ASKED.reason, UNKNOWN_CA})
 
 Said = tuple[str, Verdict]
 
@@ -69,6 +74,7 @@ class Refusal:
 class Outcome:
     """Either `user` as told by `authenticator`, or nobody (401). `refusals` may accompany an acceptance (rule 1).
 
+    `why`: the reason that heads the record of a refusal.
     `said`: what each who was asked said, by name and in order; `steps` are the same for the operator to read, made when somebody
     wants them, because every request has an outcome. `warnings` and `annotations` are those of the acceptance.
     """
@@ -80,6 +86,7 @@ class Outcome:
     said: tuple[Said, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+    why: str = ""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -114,7 +121,7 @@ def with_authenticated(user: UserInfo) -> UserInfo:
 
 def judge(
     credentials: Credentials,
-    authenticators: Iterable[Authenticator],
+    authenticators: Collection[Authenticator],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
@@ -130,7 +137,7 @@ def judge(
 def _both(
     chain: Chain,
     credentials: Credentials,
-    authenticators: Iterable[Authenticator],
+    authenticators: Collection[Authenticator],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
@@ -146,18 +153,16 @@ def _both(
 
 def _judged(
     credentials: Credentials,
-    authenticators: Iterable[Authenticator],
+    authenticators: Collection[Authenticator],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
 ) -> Chain:
-    fallbacks: list[Authenticator] = []
     said: list[Said] = []
     waiting: list[tuple[int, Authenticator, Later]] = []
     shown_to_strangers = True
     for authenticator in authenticators:
         if authenticator.judges == NOTHING:
-            fallbacks.append(authenticator)
             continue
         first = authenticator.authenticate(credentials, views, now, audiences)
         if isinstance(first, NotMine):  # first, because nearly everybody says so
@@ -186,12 +191,12 @@ def _judged(
             return _accepted(authenticator, verdict, said)
         if isinstance(verdict, Rejected) and later.ours:
             break
-    return _nobody(credentials, fallbacks, said, views, now, audiences)
+    return _nobody(credentials, authenticators, said, views, now, audiences)
 
 
 def authenticate(
     credentials: Credentials,
-    authenticators: Iterable[Authenticator],
+    authenticators: Collection[Authenticator],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
@@ -228,26 +233,47 @@ def _accepted(authenticator: Authenticator, verdict: Accepted, said: list[Said])
 
 def _nobody(
     credentials: Credentials,
-    fallbacks: Iterable[Authenticator],
+    authenticators: Collection[Authenticator],
     said: list[Said],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
 ) -> Outcome:
+    judges = {one.name: one.judges for one in authenticators}
+    why = ""
     if credentials.refused:
         said.append((WEBSOCKET, Rejected(credentials.refused)))
     refusals = _refusals(said)
     if not refusals and credentials.bearer is not None:
-        refusals = (Refusal(BEARER, UNKNOWN_TOKEN),)
+        refusals = (Refusal(BEARER, _last_reason(said, judges, SECRET) or UNKNOWN_TOKEN),)
     if not refusals and credentials.basic is not None:
-        refusals = (Refusal(BASIC, UNKNOWN_PASSWORD),)
-    if not refusals:
-        for authenticator in fallbacks:
-            verdict = authenticator.authenticate(credentials, views, now, audiences)
-            if isinstance(verdict, Accepted):
-                said.append((authenticator.name, verdict))
-                return _accepted(authenticator, verdict, said)
-    return Outcome(None, refusals=refusals, said=tuple(said))
+        refusals = (Refusal(BASIC, _last_reason(said, judges, SECRET) or UNKNOWN_PASSWORD),)
+    if refusals:
+        why = refusals[-1].reason
+        if why == UNKNOWN_CA:
+            why = _last_reason(said, judges, CONNECTION) or why
+        return Outcome(None, refusals=refusals, said=tuple(said), why=why)
+    for authenticator in authenticators:
+        if authenticator.judges != NOTHING:
+            continue
+        verdict = authenticator.authenticate(credentials, views, now, audiences)
+        if isinstance(verdict, Accepted):
+            said.append((authenticator.name, verdict))
+            return _accepted(authenticator, verdict, said)
+        if isinstance(verdict, NotMine):
+            said.append((authenticator.name, verdict))
+            why = verdict.reason
+    return Outcome(None, said=tuple(said), why=why or NOTHING_OFFERED)
+
+
+def _last_reason(said: Iterable[Said], judges: Mapping[str, str], kind: str) -> str:
+    """Return the last reason that an authenticator of this kind gave from knowledge of the credential, or ""."""
+    reasons = [
+        verdict.reason
+        for name, verdict in said
+        if judges.get(name) == kind and not isinstance(verdict, Accepted) and verdict.reason not in _KNOWS_NOTHING
+    ]
+    return reasons[-1] if reasons else ""
 
 
 def _refusals(said: Iterable[Said]) -> tuple[Refusal, ...]:

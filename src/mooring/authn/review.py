@@ -75,7 +75,8 @@ def _for_somebody(outcome: Outcome, asked: tuple[str, ...], ours: tuple[str, ...
     if valid_for or not asked:
         return replace(outcome, audiences=valid_for)
     told = f"good for {', '.join(named)}, wants audience {' or '.join(asked)}"
-    return replace(outcome, user=None, refusals=(Refusal(outcome.authenticator, WRONG_AUDIENCE, told),))
+    refusals = (Refusal(outcome.authenticator, WRONG_AUDIENCE, told),)
+    return replace(outcome, user=None, refusals=refusals, why=WRONG_AUDIENCE)
 
 
 def _status(outcome: Outcome) -> Obj:

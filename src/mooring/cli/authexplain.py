@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import click
 
+from mooring.authn.chain import UNKNOWN_CA
 from mooring.authn.reasons import reason_of
 from mooring.cli import cluster, output
 from mooring.cli.options import kubeconfig_option, output_option
@@ -41,6 +42,7 @@ MAX_AUDIT_ID = 64
 """Characters: a server keeps no longer one."""
 HEADERS = ("AUTHENTICATOR", "VERDICT", "REASON", "DETAIL")
 FORBIDDEN, TOO_MANY = 403, 429
+_OF_CERTIFICATES = ("request-header", "client-certificate")  # authenticators that verify the peer's chain
 _WORDS = {"not-mine": "not mine"}
 _MAY = (
     "The caller is who it claims to be, and may not do this. What it may: kubectl auth can-i --list --as USER; to grant more, bind "
@@ -214,18 +216,19 @@ def _cells(step: Obj) -> tuple[str, ...]:
 
 
 def _hints(told: Obj) -> Iterator[tuple[str, list[str]]]:
-    """A paragraph for each reason that refused, none twice."""
+    """Yield a paragraph for what heads the record, then one for each other reason that refused, none twice."""
     if told.get("authenticated") is True:
         return
     if told.get("code") == FORBIDDEN:
         yield "What to do", [_MAY]
         return
-    refused = [step for step in told["authenticators"] if step.get("verdict") == "refused"]
-    told_already = set()
-    for code in (*(step.get("reason") for step in refused), told.get("why")):
-        row = reason_of(code) if isinstance(code, str) else None
-        if row is not None and code not in told_already:
-            told_already.add(code)
+    steps = [step for step in told["authenticators"] if isinstance(step.get("reason"), str)]
+    judged = {step["reason"] for step in steps if step["reason"] and step.get("name") in _OF_CERTIFICATES}
+    known = judged - {UNKNOWN_CA}  # an authenticator knew the CA: to add it for the other one would be wrong advice
+    refused = (step["reason"] for step in steps if step.get("verdict") == "refused")
+    for code in dict.fromkeys(one for one in (told.get("why"), *refused) if isinstance(one, str)):
+        row = reason_of(code)
+        if row is not None and not (known and code == UNKNOWN_CA):
             yield code, [line for line in (row.meaning, row.remedy) if line]
     if told.get("code") == TOO_MANY:
         yield "What to do", [_LIMITED]

@@ -28,7 +28,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import NOTHING_OFFERED, Outcome, judge
+from mooring.authn.chain import Outcome, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import Grant, read_impersonation
@@ -309,12 +309,12 @@ class Pipeline:
             f"{refusal.authenticator}: {refusal.reason}" + (f" ({refusal.detail})" if refusal.detail else "")
             for refusal in outcome.refusals
         )
-        context.annotations["authentication.mooring.dev/refused"] = reasons or NOTHING_OFFERED
-        context.why = outcome.refusals[-1].reason if outcome.refusals else NOTHING_OFFERED
+        context.annotations["authentication.mooring.dev/refused"] = reasons or outcome.why
+        context.why = outcome.why
         source = context.request.connection.network
         seconds = self._guesses.failed(source, self._clock.monotonic()) if outcome.refusals else 0.0
         if not seconds:
-            log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or NOTHING_OFFERED)
+            log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.why)
             return UnauthorizedError()
         self._metrics.refused_guesses.inc()
         if self._tarpitted < TARPIT_PLACES:

@@ -76,7 +76,7 @@ async def explain(context: Context, services: Services) -> Response:
     if outcome.user is not None:
         told["user"] = user_info(outcome.user)
     elif outcome.refusals:
-        told["why"] = outcome.refusals[-1].reason
+        told["why"] = outcome.why
     return _json(told)
 
 
