@@ -236,6 +236,13 @@ class InvalidError(ApiError):
         )
 
 
+class PatchRejectedError(InvalidError):
+    """A JSON patch that can be read but not carried out. The message says no more: object and patch may hold secrets."""
+
+    def __init__(self) -> None:
+        super().__init__("the server rejected our request due to an error in our request")
+
+
 class MethodNotAllowedError(ApiError):
     reason = "MethodNotAllowed"
 

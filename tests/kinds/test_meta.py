@@ -438,3 +438,9 @@ def test_a_created_object_can_be_updated_as_it_is() -> None:
             obj, errors = created(kind, {"metadata": {"name": "x"}})
             assert (kind.resource.plural, errors) == (kind.resource.plural, [])
             assert updated(kind, obj, obj)[1] == []
+
+
+@pytest.mark.parametrize(("plural", "refused"), [("leases", False), ("events", False), ("configmaps", True)])
+def test_finalizers_without_a_domain(plural: str, refused: bool) -> None:
+    meta = {"name": "a", "namespace": "default", "finalizers": ["nodomain"]}
+    assert bool(validate_meta({"metadata": meta}, BY_PLURAL[plural])) is refused

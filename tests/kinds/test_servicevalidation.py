@@ -224,7 +224,7 @@ def test_rules(spec: Obj, errors: list[str]) -> None:
 
 def test_names_and_labels_are_checked() -> None:
     spec = {"ports": [{"port": 80, "name": "A", "appProtocol": "-"}], "selector": {"-": "x"}}
-    errors = created(SERVICE, {"metadata": {"name": "1a"}, "spec": spec})[1]
+    errors = created(SERVICE, {"metadata": {"name": "1a-"}, "spec": spec})[1]
     named = created(SERVICE, {"spec": {"type": "ExternalName", "externalName": "-"}})[1]
     classed = created(SERVICE, {"spec": {"ports": [dict(PORT)], **BALANCER, "loadBalancerClass": "-"}})[1]
     assert [error.partition(": ")[0] for error in (*errors, *named, *classed)] == [

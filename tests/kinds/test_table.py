@@ -367,7 +367,7 @@ def test_field_numbers_are_those_of_kubernetes(name: str) -> None:
 
 
 PATCH_KEYS = {
-    "core.v1.ServiceAccount": {"secrets": "name", "imagePullSecrets": "name"},
+    "core.v1.ServiceAccount": {"secrets": "name"},
     "core.v1.NodeStatus": {"conditions": "type", "addresses": "type"},
     "core.v1.NodeSpec": {"podCIDRs": ""},
     "core.v1.NamespaceStatus": {"conditions": "type"},

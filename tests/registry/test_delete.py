@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mooring.controllers.garbagecollector import GarbageCollector
 from mooring.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from mooring.registry.lifecycle import finalizers_after, marked
 from mooring.storage.contract import RevisionMismatchError
@@ -76,7 +77,22 @@ async def test_no_finalizer_is_added_to_an_object_being_deleted(room: Room) -> N
 def test_propagation_policy_decides_the_collector_s_finalizer(
     present: list[str], propagation: str, after: list[str]
 ) -> None:
-    assert finalizers_after(present, propagation) == after
+    assert finalizers_after(kind("secrets"), present, propagation) == after
+
+
+@pytest.mark.parametrize("plural", ["events"])
+@pytest.mark.parametrize("propagation", ["", "Background", "Foreground", "Orphan"])
+def test_what_the_collector_does_not_look_at_gets_no_finalizer_of_its(plural: str, propagation: str) -> None:
+    assert finalizers_after(kind(plural), ["foregroundDeletion", "orphan", "a/b"], propagation) == ["a/b"]
+    assert plural not in GarbageCollector().watches
+
+
+@pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
+@in_room
+async def test_an_event_is_gone_whatever_becomes_of_dependents(room: Room, propagation: str) -> None:
+    event = {"metadata": {"name": "Any Name"}, "involvedObject": {"namespace": "default"}}
+    await room.create("events", event)
+    assert (await room.delete("events", "Any Name", asked=DeleteOptions(propagation=propagation))).gone
 
 
 @in_room
@@ -91,20 +107,25 @@ async def test_a_foreground_delete_waits_for_the_collector(room: Room) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (DeleteOptions(uid="u-1"), "Precondition failed: UID in precondition: u-1, UID in object meta: "),
+        (DeleteOptions(uid="u-1"), "the UID in the precondition (u-1) does not match the UID in record ("),
+        (DeleteOptions(uid=""), "the UID in the precondition () does not match the UID in record ("),
         (
             DeleteOptions(resource_version="1"),
-            "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: ",
+            "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (",
+        ),
+        (
+            DeleteOptions(resource_version=""),
+            "the ResourceVersion in the precondition () does not match the ResourceVersion in record (",
         ),
     ],
-    ids=["another uid", "another resourceVersion"],
+    ids=["another uid", "an empty uid", "another resourceVersion", "an empty resourceVersion"],
 )
 @in_room
 async def test_failed_preconditions_are_409(room: Room, asked: DeleteOptions, message: str) -> None:
     await room.create("secrets", secret("a"))
     with pytest.raises(ConflictError) as caught:
         await room.delete("secrets", "a", asked=asked)
-    assert caught.value.message.startswith(f'Operation cannot be fulfilled on secrets "a": {message}')
+    assert caught.value.message.startswith(f'Operation cannot be fulfilled on Secret "a": {message}')
 
 
 @in_room

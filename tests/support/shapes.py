@@ -123,7 +123,7 @@ _SCALARS: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.BYTES: st.binary(max_size=12).map(lambda raw: base64.b64encode(raw).decode()),
     Scalar.TIME: _moments.map(rfc3339),
     Scalar.MICRO_TIME: _moments.map(rfc3339_micro),
-    Scalar.QUANTITY: st.from_regex(r"[1-9][0-9]{0,3}(m|Ki|Mi|G)?", fullmatch=True),
+    Scalar.QUANTITY: st.from_regex(r"([1-9][0-9]{0,2}[1-9](m|G)?|[1-9][1357]{1,2}(Ki|Mi))", fullmatch=True),
     Scalar.INT_OR_STRING: st.integers(-(2**31), 2**31 - 1) | _text,
     Scalar.STRING_LIST: st.lists(_text, max_size=3),
     Scalar.FIELDS_V1: _json_objects,

@@ -28,7 +28,7 @@ from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
 
 COLLECTED = tuple(
-    sorted(plural for plural, kind in BY_PLURAL.items() if plural != "events" and "create" in kind.resource.verbs)
+    sorted(plural for plural, kind in BY_PLURAL.items() if kind.collected and "create" in kind.resource.verbs)
 )
 _BY_GROUP_AND_KIND = {
     (kind.resource.group, kind.resource.kind): kind for kind in BY_PLURAL.values() if "create" in kind.resource.verbs

@@ -22,7 +22,7 @@ from mooring.wire.schema import Field, ListOf, Message, Obj, Scalar
 API = "io.k8s.api.storage.v1."
 MAX_DRIVER_NAME = 63
 """Characters; the Container Storage Interface's limit."""
-MAX_NODE_ID = 192
+MAX_NODE_ID = 256
 """Bytes; Kubernetes' own limit."""
 
 VOLUME_NODE_RESOURCES = Message(

@@ -2,6 +2,8 @@
 
 Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.13): PUT of a missing Event creates it. An Event lives in the namespace
 of the object it is about; those about cluster-scoped objects live in `default` (with eventTime also in `kube-system`).
+Any name that is a segment of a path is allowed, and any finalizer: Kubernetes judges Events of the core group by what it always
+asked.
 An Event with eventTime is of the newer style and must say who reports, what was done and why, within limits. The same objects are
 served under other names in the group events.k8s.io (`mooring.kinds.eventsgroup`).
 """
@@ -17,7 +19,7 @@ from mooring.kinds.columns import since
 from mooring.kinds.kind import Kind
 from mooring.kinds.meta import OBJECT_META
 from mooring.kinds.references import CORE, OBJECT_REFERENCE
-from mooring.wire.names import dns1123_subdomain_errors, qualified_name_errors
+from mooring.wire.names import path_segment_errors, qualified_name_errors
 from mooring.wire.resource import Column, Resource
 from mooring.wire.schema import Field, Message, Obj, Scalar
 
@@ -173,9 +175,11 @@ KIND = Kind(
         ),
     ),
     storage="/registry/events",
-    name_errors=dns1123_subdomain_errors,
+    name_errors=path_segment_errors,
     validate=_validate,
     fields=_fields,
     selectable=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
     create_on_update=True,
+    finalizers_need_domain=False,
+    collected=False,
 )

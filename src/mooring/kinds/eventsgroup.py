@@ -184,5 +184,6 @@ KIND = Kind(
     fields=_fields,
     selectable=tuple(_FIELDS),
     create_on_update=event.KIND.create_on_update,
+    collected=event.KIND.collected,
     alias=Alias(of=event.KIND, inward=to_core, outward=from_core),
 )

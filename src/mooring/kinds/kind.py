@@ -138,6 +138,10 @@ class Kind:
     gracePeriodSeconds. 0: it goes at once, finalizers permitting."""
     claims: Callable[[Obj], Sequence[Claim]] = _no_claims
     """What the object has and no other may have, asked before and after admission; each key once."""
+    finalizers_need_domain: bool = True
+    """Finalizers without a domain must be standard ones; kinds whose Kubernetes validation does not ask this say False."""
+    collected: bool = True
+    """The garbage collector looks at these objects: only then may a delete leave it a finalizer to remove."""
     takes_along: tuple[str, ...] = ()
     """Plurals whose object of the same name goes with this one."""
     alias: Alias | None = None

@@ -84,4 +84,5 @@ KIND = Kind(
     validate=_validate,
     unconditional_update=False,
     create_on_update=True,
+    finalizers_need_domain=False,
 )

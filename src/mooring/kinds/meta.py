@@ -137,7 +137,7 @@ def validate_meta(obj: Obj, kind: Kind) -> list[FieldError]:
     if references := meta.get("ownerReferences"):
         errors += _owner_errors(references)
     if finalizers := meta.get("finalizers"):
-        errors += _finalizers_errors(finalizers)
+        errors += _finalizers_errors(finalizers, kind.finalizers_need_domain)
     return errors
 
 
@@ -222,18 +222,20 @@ def _owner_errors(references: list[Obj]) -> list[FieldError]:
     return errors
 
 
-def finalizer_errors(finalizer: str, path: str) -> list[FieldError]:
+def finalizer_errors(finalizer: str, path: str, needs_domain: bool = True) -> list[FieldError]:
     """A finalizer is a qualified name, with a domain unless it is a standard one."""
     errors = [invalid(path, finalizer, why) for why in qualified_name_errors(finalizer)]
-    if not errors and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+    if needs_domain and not errors and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
         errors.append(invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
     return errors
 
 
-def _finalizers_errors(finalizers: list[str]) -> list[FieldError]:
+def _finalizers_errors(finalizers: list[str], needs_domain: bool) -> list[FieldError]:
     path = "metadata.finalizers"
     errors = [
-        error for index, finalizer in enumerate(finalizers) for error in finalizer_errors(finalizer, f"{path}[{index}]")
+        error
+        for index, finalizer in enumerate(finalizers)
+        for error in finalizer_errors(finalizer, f"{path}[{index}]", needs_domain)
     ]
     if ORPHAN in finalizers and FOREGROUND in finalizers:
         errors.append(invalid(path, finalizers, f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"))

@@ -84,6 +84,8 @@ NAMESPACE = Message(
 
 
 def _default(obj: Obj) -> None:
+    status = obj.setdefault("status", {})
+    status["phase"] = status.get("phase") or ACTIVE
     meta = obj["metadata"]
     if name := meta.get("name"):
         meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name}

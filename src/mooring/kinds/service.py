@@ -28,7 +28,7 @@ from mooring.kinds.servicetypes import (
     has_node_ports,
     is_external,
 )
-from mooring.wire.names import dns1035_label_errors
+from mooring.wire.names import dns1123_label_errors
 from mooring.wire.resource import Resource, Subresource
 from mooring.wire.schema import Obj
 
@@ -167,7 +167,7 @@ KIND = Kind(
         returns_deleted=True,
     ),
     storage="/registry/services/specs",
-    name_errors=dns1035_label_errors,
+    name_errors=dns1123_label_errors,
     default=_default,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,

@@ -33,8 +33,6 @@ SERVICE_ACCOUNT = Message(
             3,
             ListOf(LOCAL_OBJECT_REFERENCE),
             "Secrets of the same namespace with which to pull images for Pods of this account.",
-            patch="merge",
-            patch_key="name",
         ),
         Field(
             "automountServiceAccountToken",

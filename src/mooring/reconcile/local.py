@@ -76,8 +76,8 @@ class RegistryApi:
     async def delete(self, action: Delete) -> None:
         options = DeleteOptions(
             grace_period_seconds=action.grace_seconds,
-            uid=action.uid,
-            resource_version=action.resource_version,
+            uid=action.uid or None,
+            resource_version=action.resource_version or None,
             propagation=action.propagation,
         )
         await self._registry.delete(BY_PLURAL[action.plural], action.namespace, action.name, options, self._change())

@@ -6,9 +6,9 @@ Rules kept here (reference/kubernetes.md 7.5, 7.12-7.14):
   object stays until a delete leaves none. Later deletes shorten the time and never prolong it. Nothing here waits for its
   end: whoever the time is for (a Pod's node) deletes again, with 0.
 * propagationPolicy Orphan and Foreground add a finalizer that the garbage collector removes; Background removes both; no policy
-  keeps whichever is there.
+  keeps whichever is there. Kinds that the collector does not look at (Events) are always deleted in the background.
 * A namespace is also kept by spec.finalizers, and is Terminating from the first delete on.
-* Preconditions name uid and resourceVersion; a mismatch is 409 and says `Precondition failed`.
+* Preconditions name uid and resourceVersion; a mismatch is 409.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mooring.kinds.kind import Kind
 from mooring.kinds.meta import FOREGROUND, ORPHAN
 from mooring.kinds.namespace import TERMINATING
 from mooring.registry.stored import Stored
+from mooring.wire.options import DeleteOptions
 from mooring.wire.patch import copied
 from mooring.wire.schema import Obj
 
@@ -47,8 +48,10 @@ def finished(kind: Kind, obj: Obj) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp")) and not held(kind, obj)
 
 
-def finalizers_after(present: list[str], propagation: str) -> list[str]:
+def finalizers_after(kind: Kind, present: list[str], propagation: str) -> list[str]:
     """The finalizers of an object after a delete with this propagationPolicy ("" = none named)."""
+    if not kind.collected:
+        propagation = "Background"
     if not propagation:
         return present
     kept = [item for item in present if item not in (FOREGROUND, ORPHAN)]
@@ -60,7 +63,7 @@ def marked(kind: Kind, obj: Obj, propagation: str, now: datetime, asked: int | N
     """A copy of `obj` as a delete leaves it: equal to `obj` when it was marked like this before. `asked`: gracePeriodSeconds."""
     new = copied(obj)
     metadata: dict[str, Any] = new["metadata"]
-    finalizers = finalizers_after(metadata.get("finalizers") or [], propagation)
+    finalizers = finalizers_after(kind, metadata.get("finalizers") or [], propagation)
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
@@ -85,15 +88,17 @@ def check_uid(kind: Kind, name: str, wanted: str, stored: Stored | None) -> None
     if wanted:
         actual = stored.obj["metadata"].get("uid", "") if stored is not None else ""
         if wanted != actual:
-            raise _failed(kind, name, "UID", wanted, actual)
+            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+            raise ConflictError.of(kind.resource.group, kind.resource.plural, name, why)
 
 
-def check_version(kind: Kind, name: str, wanted: str, stored: Stored) -> None:
-    """Raises ConflictError unless the object is at resourceVersion `wanted` ("" = any)."""
-    if wanted and wanted != str(stored.revision):
-        raise _failed(kind, name, "ResourceVersion", wanted, str(stored.revision))
-
-
-def _failed(kind: Kind, name: str, what: str, wanted: str, actual: str) -> ConflictError:
-    why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}"
-    return ConflictError.of(kind.resource.group, kind.resource.plural, name, why)
+def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
+    """Raises ConflictError unless the object is the one that a delete names. Empty text is a condition, too."""
+    for what, wanted, actual, else_ in (
+        ("UID", options.uid, stored.obj["metadata"].get("uid", ""), "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, str(stored.revision), "modified"),
+    ):
+        if wanted is not None and wanted != actual:
+            why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual})."
+            why = f"{why} The object might have been {else_}"
+            raise ConflictError.of(kind.resource.group, kind.resource.kind, stored.name, why)

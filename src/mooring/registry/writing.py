@@ -382,8 +382,7 @@ class Writer:
             old = await self._reader.current(kind, namespace, name)
             if old is None:
                 raise refusals.missing(kind, name)
-            lifecycle.check_uid(kind, name, options.uid, old)
-            lifecycle.check_version(kind, name, options.resource_version, old)
+            lifecycle.check_preconditions(kind, old, options)
             self._ask("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
             done = await self._delete(kind, old, options, change)
             if done is not None:

@@ -27,6 +27,7 @@ from typing import Any
 from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
+from mooring.wire.quantity import canonical
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar, Type
 
 MAX_DEPTH = 100
@@ -41,9 +42,6 @@ Check = Callable[[Any, FieldPath, str | int, list[str]], Any]
 _PLAN = "_conform_plan"
 _JSON_TYPES = {str: "string", bool: "bool", dict: "object", list: "array"}
 _INT_RANGES = {Scalar.INT32: 2**31, Scalar.INT64: 2**63}
-_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?", re.ASCII)
-MAX_QUANTITY = 128
-"""Characters of a quantity; real ones have below twenty."""
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
 """Types without a zero that could be kept: the zero time is absence also where the field is a pointer or required."""
@@ -301,13 +299,6 @@ def _micro_time(value: str) -> str:
     return "" if moment == ZERO_TIME else rfc3339_micro(moment)
 
 
-def _quantity(value: Any) -> str:
-    text = str(value)
-    if len(text) > MAX_QUANTITY or not _QUANTITY.fullmatch(text):
-        raise ValueError("quantities must be a number with an optional suffix, such as 500m or 2Gi")
-    return text
-
-
 def _int_or_string(value: Any) -> Any:
     return value if type(value) is str else _integer(Scalar.INT32)(value)
 
@@ -327,7 +318,7 @@ _SCALARS: dict[Scalar, tuple[frozenset[type], Callable[[Any], Any] | None]] = {
     Scalar.BYTES: (frozenset({str}), _base64),
     Scalar.TIME: (frozenset({str}), _time),
     Scalar.MICRO_TIME: (frozenset({str}), _micro_time),
-    Scalar.QUANTITY: (frozenset({str, int, float}), _quantity),
+    Scalar.QUANTITY: (frozenset({str, int, float}), canonical),
     Scalar.INT_OR_STRING: (frozenset({str, int}), _int_or_string),
     Scalar.FIELDS_V1: (frozenset({dict}), _any),
     Scalar.RAW: (frozenset({dict}), _any),

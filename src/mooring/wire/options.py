@@ -258,14 +258,21 @@ def default_field_manager(user_agent: str) -> str:
     return "".join(character for character in name if character.isprintable())[:MAX_FIELD_MANAGER]
 
 
+NEGATIVE_GRACE = 1
+"""Seconds that a negative gracePeriodSeconds stands for, as in kube-apiserver."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What delete is asked. `propagation` is "" (the kind's default), Background, Foreground or Orphan."""
+    """What delete is asked. `propagation` is "" (the kind's default), Background, Foreground or Orphan.
+
+    `uid` and `resource_version` are preconditions; None: not asked. Empty text is met by no object.
+    """
 
     grace_period_seconds: int | None = None
     propagation: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    uid: str | None = None
+    resource_version: str | None = None
     dry_run: bool = False
 
 
@@ -296,9 +303,9 @@ def _delete_options(asked: Obj, more_dry_run: list[str]) -> DeleteOptions:
     dry_run = _typed(asked, "dryRun", list) or []
     if not all(isinstance(value, str) for value in dry_run):
         raise BadRequestError("dryRun of DeleteOptions has the wrong type")
-    errors = []
     if grace is not None and grace < 0:
-        errors.append(invalid("gracePeriodSeconds", grace, "must be greater than or equal to 0"))
+        grace = NEGATIVE_GRACE
+    errors = []
     if policy is not None and orphan is not None:
         errors.append(
             invalid("propagationPolicy", policy[:64], "orphanDependents and deletionPropagation cannot be both set")
@@ -312,8 +319,8 @@ def _delete_options(asked: Obj, more_dry_run: list[str]) -> DeleteOptions:
     return DeleteOptions(
         grace,
         policy or "",
-        _typed(preconditions, "uid", str) or "",
-        parse_resource_version(_typed(preconditions, "resourceVersion", str) or "", "preconditions.resourceVersion"),
+        _typed(preconditions, "uid", str),
+        _typed(preconditions, "resourceVersion", str),
         bool(dry_run or more_dry_run),
     )
 

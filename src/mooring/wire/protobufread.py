@@ -25,6 +25,7 @@ from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.wire.conform import MAX_VALUES, depth_exceeds, keeps_zero, zero
 from mooring.wire.jsonsize import count_values
+from mooring.wire.quantity import canonical
 from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -229,12 +230,20 @@ def _json_object(raw: bytes, allowance: Allowance) -> Any:
     return value
 
 
+def _quantity(raw: bytes, allowance: Allowance) -> str:
+    text = "".join(text_of(item) for item in wrapped(raw, allowance)[-1:])
+    try:
+        return canonical(text or "0")
+    except ValueError as error:
+        raise NotReadableError(str(error)) from None
+
+
 _BLOBS: dict[Scalar, Callable[[bytes, Allowance], Any]] = {
     Scalar.STRING: lambda raw, allowance: text_of(raw),
     Scalar.BYTES: lambda raw, allowance: binascii.b2a_base64(raw, newline=False).decode(),
     Scalar.TIME: lambda raw, allowance: _time(raw, False, allowance),
     Scalar.MICRO_TIME: lambda raw, allowance: _time(raw, True, allowance),
-    Scalar.QUANTITY: lambda raw, allowance: "".join(text_of(item) for item in wrapped(raw, allowance)[-1:]) or "0",
+    Scalar.QUANTITY: _quantity,
     Scalar.INT_OR_STRING: _int_or_string,
     Scalar.STRING_LIST: lambda raw, allowance: [text_of(item) for item in wrapped(raw, allowance)],
     Scalar.FIELDS_V1: _json_object,

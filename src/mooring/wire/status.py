@@ -32,6 +32,7 @@ from mooring.errors import (
     MethodNotAllowedError,
     NotAcceptableError,
     NotFoundError,
+    PatchRejectedError,
     RequestEntityTooLargeError,
     RequestTimeoutError,
     ServiceUnavailableError,
@@ -112,7 +113,9 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     if shown.reason:
         status["reason"] = shown.reason
     details = _details(shown.details)
-    if details or isinstance(shown, ForbiddenError):  # a 403 about a path has details without anything in them
+    if details or isinstance(
+        shown, ForbiddenError | PatchRejectedError
+    ):  # these have details even without anything in them
         status["details"] = details
     status["code"] = code
     return code, status
