@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server import http2, http2guard, http2stream, listener
+from mooring.server import frames, http2, http2guard, http2stream, listener
 from mooring.server.frames import Frames
 from mooring.server.http import Handler, Pieces, Request, Response
 from mooring.wire.codec import MAX_BODY
@@ -448,7 +448,10 @@ def test_large_replies_take_turns(served: Served, tmp_path: Path) -> None:
         assert [len(client.reply(stream).body) for stream in streams] == [LARGE_REPLY] * 3
 
 
-def test_a_watch_too_far_behind_is_reset_alone(served: Served, house: House, tmp_path: Path) -> None:
+def test_a_watch_too_far_behind_is_reset_alone(
+    served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "MAX_FRAME_BACKLOG", 100_000)
     with peer(served, tmp_path, windows=False) as client:
         client.h2.increment_flow_control_window(1 << 20)
         client.flush()
@@ -456,7 +459,6 @@ def test_a_watch_too_far_behind_is_reset_alone(served: Served, house: House, tmp
         client.until(lambda: all(client.replies[stream].pieces for stream in streams))
 
         def behind() -> None:
-            house.open[0].allowance = 100_000
             for _ in range(4):
                 house.open[0].write(b"x" * 60_000)
 

@@ -17,18 +17,16 @@ import pytest
 from h2.errors import ErrorCodes
 
 from mooring.identity import MASTERS
-from mooring.registry import reading
-from mooring.registry.kindcache import Watch
+from mooring.registry.kindcache import WINDOW_BYTES, Watch
 from mooring.server import pipeline
-from mooring.server.frames import MAX_FRAME_BACKLOG, Frames
+from mooring.server.frames import Frames
 from mooring.server.http import Request, Response
-from mooring.server.watches import _Early
 from mooring.wire.options import ListOptions
 from tests.server.test_websockets import HANDSHAKE, WATCH
 from tests.support.http2peer import Peer, peer
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
-from tests.support.serverroom import Server, in_server, open_server
+from tests.support.serverroom import Server, Stream, in_server, open_server
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, request, rest, serving
 
@@ -244,37 +242,35 @@ async def test_a_beginning_that_cannot_be_delivered(server: Server) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug in the middle of the replay")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading.Reader, "_replay", fail)
-        with pytest.raises(RuntimeError):
-            await server.registry.watch(kind, "", ListOptions(), lambda event: None)
-    assert server.registry.watches["secrets"] == 0
     first = await server.create("secrets", secret("a"))
     await server.create("secrets", secret("b"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Watch, "offer", fail)
-        options = ListOptions(resource_version=str(first.revision))
-        with pytest.raises(RuntimeError):
-            await server.registry.watch(kind, "", options, lambda event: None)
-    assert server.registry.watches["secrets"] == 0
+    for failing, options in (
+        ("send", ListOptions()),
+        ("_deliver", ListOptions(resource_version=str(first.revision))),
+    ):
+        watch = await server.registry.watch(kind, "", options, lambda event: None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Watch, failing, fail)
+            with pytest.raises(RuntimeError):
+                await watch.replay()
+        assert server.registry.watches["secrets"] == 0
 
 
 @in_server
 async def test_a_client_that_never_takes_the_headers_does_not_gather_events(server: Server) -> None:
-    """A pipelined watch behind a reply that nobody reads waits for its headers: what happens meanwhile is bounded."""
+    """A pipelined watch behind a reply that nobody reads waits for its headers: of what happens meanwhile it keeps no more than the
+    watch cache does, and nothing of its own."""
     response = await server.response("GET", WATCH)
     assert server.registry.watches["secrets"] == 1
     largest = secret("a", data={"key": "A" * 1_000_000})
-    for number in range(MAX_FRAME_BACKLOG // 1_000_000 + 2):
+    for number in range(WINDOW_BYTES // 2_000_000 + 2):
         await server.create("secrets", {**largest, "metadata": {"name": f"large-{number}"}})
     await settle()
+    [watch] = server.registry._cache.kinds["secrets"]._wide
+    remembered = server.registry._cache.kinds["secrets"].window._past
+    assert watch._waiting is not None
+    assert {id(transition) for transition in watch._waiting._past} <= {id(transition) for transition in remembered}
+    stream = Stream(response)
+    await settle()
+    assert [event["object"]["code"] for event in stream.events] == [410]
     assert server.registry.watches["secrets"] == 0
-    del response
-
-
-def test_the_initial_state_of_a_watch_is_not_bounded_by_the_backlog() -> None:
-    early = _Early()
-    early.append(b"x" * (MAX_FRAME_BACKLOG + 1))
-    early.is_initial = False
-    early.append(b"y")
-    assert len(early) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.kinds import KINDS
 from mooring.kinds.kind import Kind
+from mooring.registry import kindcache, stored
 from mooring.registry.kindcache import Watch
 from mooring.registry.stored import Event
 from mooring.server import watches
@@ -147,15 +149,87 @@ async def test_a_client_too_far_behind_is_cut_off(server: Server) -> None:
     assert server.registry.watches["secrets"] == 0
 
 
+class Slow:
+    """Lets the client of a watch take one slice of its initial state at a time."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.taken = asyncio.Event()
+        stream.transport.drained = self.drained  # type: ignore[method-assign] # this client
+
+    async def drained(self) -> None:
+        await self.taken.wait()
+        self.taken.clear()
+
+    async def take(self) -> None:
+        self.taken.set()
+        await settle()
+
+
 @in_server
-async def test_a_client_still_reading_a_large_initial_state_is_not_behind(server: Server) -> None:
-    await server.create("secrets", secret("a", data={"key": "A" * 400_000}))
-    watch = await server.follow(WATCH)
-    watch.transport.waiting = MAX_FRAME_BACKLOG + 300_000
-    await server.create("secrets", secret("b"))
+async def test_the_initial_state_goes_out_in_slices_and_changes_wait_for_its_end(server: Server) -> None:
+    for name in ("a", "b", "c"):
+        await server.create("secrets", secret(name, data={"key": "A" * 400_000}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "SLICE_BYTES", 400_000)
+        response = await server.response("GET", WATCH)
+        watch = Stream(response)
+        client = Slow(watch)
+        await settle()
+        assert watch.told == ["ADDED a"]
+        await server.update("secrets", secret("b"))
+        await server.create("secrets", secret("d"))
+        await client.take()
+        assert watch.told == ["ADDED a", "ADDED b"], "the state of the moment of the request"
+        await client.take()
+        await client.take()
+    assert watch.told == ["ADDED a", "ADDED b", "ADDED c", "MODIFIED b", "ADDED d"]
+    await server.create("secrets", secret("e"))
     await settle()
-    assert watch.told == ["ADDED a", "ADDED b"]
+    assert watch.told[5:] == ["ADDED e"]
     await watch.end()
+
+
+@in_server
+async def test_the_bookmark_that_ends_the_initial_state_names_its_revision(server: Server) -> None:
+    first = await server.create("secrets", secret("a"))
+    watch = Stream(await server.response("GET", LIST))
+    client = Slow(watch)
+    await settle()
+    await server.create("secrets", secret("b"))
+    await client.take()
+    assert watch.told == ["ADDED a", "BOOKMARK", "ADDED b"]
+    assert watch.events[1]["object"]["metadata"]["resourceVersion"] == str(first.revision)
+    await watch.end()
+
+
+@in_server
+async def test_a_client_that_leaves_during_the_initial_state_is_forgotten(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    watch = Stream(await server.response("GET", WATCH))
+    client = Slow(watch)
+    await settle()
+    watch.frames.lost()
+    await client.take()
+    assert watch.ended
+    assert server.registry.watches["secrets"] == 0
+
+
+@in_server
+async def test_a_client_slower_than_the_cache_remembers_is_told_to_list_again(server: Server) -> None:
+    await server.create("secrets", secret("a"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kindcache.Window, "__init__", functools.partialmethod(kindcache.Window.__init__, events=3))
+        watch = Stream(await server.response("GET", WATCH))
+        client = Slow(watch)
+        await settle()
+        for number in range(5):
+            await server.create("secrets", secret(f"later-{number}"))
+        await client.take()
+    assert watch.told[0] == "ADDED a"
+    assert watch.events[-1]["type"] == "ERROR"
+    assert watch.events[-1]["object"]["code"] == 410
+    assert watch.ended
+    assert server.registry.watches["secrets"] == 0
 
 
 @in_server

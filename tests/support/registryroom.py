@@ -156,7 +156,11 @@ class Room:
         self, plural: str, namespace: str = "", sink: Callable[[Event], None] | None = None, **query: Any
     ) -> Watch:
         """Watch; without a sink, events are written down in `seen` as `TYPE name`."""
-        return await self.registry.watch(kind(plural), namespace, options(watch=True, **query), sink or self.write_down)
+        watch = await self.registry.watch(
+            kind(plural), namespace, options(watch=True, **query), sink or self.write_down
+        )
+        await watch.replay()
+        return watch
 
     def write_down(self, event: Event) -> None:
         if event.stored is None:

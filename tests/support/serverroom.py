@@ -50,6 +50,9 @@ class PlainTransport:
     def write(self, data: bytes) -> None:
         self.sent.append(data)
 
+    async def drained(self) -> None:
+        await asyncio.sleep(0)
+
     def abort(self) -> None:
         self.aborted = True
 

@@ -50,7 +50,9 @@ class RegistryApi:
         def deliver(event: Event) -> None:
             on_event(plural, event.obj, event.type == "DELETED")  # no bookmark was asked for
 
-        return await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver)
+        watch = await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver)
+        await watch.replay()
+        return watch
 
     async def get(self, plural: str, namespace: str, name: str) -> Obj:
         return (await self._registry.get(BY_PLURAL[plural], namespace, name)).obj

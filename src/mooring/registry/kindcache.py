@@ -11,9 +11,11 @@ Rules kept here:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -22,7 +24,7 @@ from sortedcontainers import SortedDict
 from mooring.errors import ExpiredError
 from mooring.kinds.kind import Kind
 from mooring.registry.scope import Scope
-from mooring.registry.stored import Event, Stored, Transition
+from mooring.registry.stored import SLICE_ITEMS, Event, Stored, Transition, slices
 
 WINDOW_EVENTS = 8192
 """Recent changes kept per kind: a client that was away for a minute of 100 writes a second resumes without a new list."""
@@ -72,18 +74,79 @@ class Window:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Events of a watch that come before live ones: the present state, a bookmark that ends it, or changes of the past."""
+
+    state: Sequence[Stored] = ()
+    bookmark: bool = False
+    changes: Sequence[Transition] = ()
+
+
+Pause = Callable[[], Awaitable[None]]
+
+
+async def give_way() -> None:
+    """Let others have their turn of the event loop."""
+    await asyncio.sleep(0)
+
+
 class Watch:
-    """One subscription: events reach its sink in revision order, each once, until `close`."""
+    """One subscription: events reach its sink in revision order, each once, from `replay` until `close`.
 
-    __slots__ = ("_cache", "_revision", "_scope", "_since", "_sink", "closed")
+    Before and while `replay` delivers the past, changes wait. They are references to what the window of the cache holds too, and
+    bounded alike.
+    """
 
-    def __init__(self, cache: KindCache, scope: Scope, since: int, sink: Sink, revision: Callable[[], int]) -> None:
+    __slots__ = ("_cache", "_due", "_revision", "_scope", "_since", "_sink", "_waiting", "closed")
+
+    def __init__(
+        self, cache: KindCache, scope: Scope, since: int, sink: Sink, revision: Callable[[], int], due: Due = Due()
+    ) -> None:
         self._cache = cache
         self._scope = scope
         self._since = since
         self._sink = sink
         self._revision = revision
+        self._due = due
+        self._waiting: Window | None = Window()
+        self._waiting.restart(since)
         self.closed = False
+
+    async def replay(self, pause: Pause = give_way) -> None:
+        """Deliver what is due, then what changed meanwhile, and go on live. `pause` is awaited between slices. Raises
+        ExpiredError, and closes, when more changed meanwhile than is remembered."""
+        due, self._due = self._due, Due()
+        try:
+            for run in slices(due.state):
+                for stored in run:
+                    if not self.closed and self._scope.matches(stored):
+                        self.send(Event("ADDED", self._scope.kind.resource, stored.revision, stored))
+                await pause()
+            if due.bookmark and not self.closed:
+                self.send(Event("BOOKMARK", self._scope.kind.resource, self._since, None, True))
+            changes = due.changes
+            while True:
+                for place, transition in enumerate(changes, 1):
+                    self._deliver(transition)
+                    if not place % SLICE_ITEMS:
+                        await pause()
+                if not (changes := self._changed_meanwhile()):
+                    break
+        except BaseException:
+            self.close()
+            raise
+        self._waiting = None
+
+    def _changed_meanwhile(self) -> Sequence[Transition]:
+        """Take the changes that wait. Raises ExpiredError."""
+        waiting = self._waiting
+        assert waiting is not None  # until the end of `replay`
+        changes = waiting.after(self._since)
+        if changes:
+            self._since = changes[-1].revision
+            waiting.restart(self._since)
+        return changes
 
     def close(self) -> None:
         """No event reaches the sink after this. Idempotent."""
@@ -100,9 +163,16 @@ class Watch:
         return self._scope
 
     def offer(self, transition: Transition) -> None:
-        """Deliver what `transition` means to this watcher (7.7: entering a selector is ADDED, leaving it DELETED)."""
+        """Deliver what `transition` means to this watcher, or let it wait for the end of `replay`."""
         if self.closed or transition.revision <= self._since:
             return
+        if self._waiting is not None:
+            self._waiting.append(transition)
+        else:
+            self._deliver(transition)
+
+    def _deliver(self, transition: Transition) -> None:
+        """7.7: entering a selector is ADDED, leaving it DELETED."""
         scope = self._scope
         previous, current = transition.previous, transition.current
         if scope.everything:
@@ -111,7 +181,7 @@ class Watch:
             event = transition.event(
                 previous is not None and scope.matches(previous), current is not None and scope.matches(current)
             )
-        if event is not None:
+        if event is not None and not self.closed:
             self.send(event)
 
     def send(self, event: Event) -> None:

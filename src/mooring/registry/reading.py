@@ -9,7 +9,8 @@ Rules kept here (reference/kubernetes.md 7.6, 7.7):
   lives as long as elsewhere, and the e2e test of inconsistent lists (8.5 B) waits for its end.
 * A continue token goes on with the same snapshot; once that is compacted, 410 hands out a token that goes on inconsistently.
 * remainingItemCount is told only when no selector was given.
-* A watch is set up without an await between looking at the state and subscribing, so nothing is missed or told twice.
+* A watch is set up without an await between looking at the state and subscribing, so nothing is missed or told twice. The state is
+  delivered in slices afterwards; changes wait meanwhile.
 * A selector looks through a long list in slices and gives way between them, over the state of one moment.
 * If the cache does not catch up in time, the store itself is read: slower, never wrong.
 """
@@ -17,15 +18,14 @@ Rules kept here (reference/kubernetes.md 7.6, 7.7):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooring.errors import ExpiredError, NotFoundError
 from mooring.kinds.kind import Kind
-from mooring.registry.kindcache import KindCache, Sink, Watch
+from mooring.registry.kindcache import Due, KindCache, Sink, Watch
 from mooring.registry.scope import Scope
-from mooring.registry.stored import Event, Stored, slices
+from mooring.registry.stored import Stored, slices
 from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 from mooring.wire.options import INCONSISTENT, ListOptions, decode_continue, encode_continue, parse_resource_version
@@ -58,16 +58,6 @@ class ContinueExpiredError(ExpiredError):
             "results; objects that changed since the first page may then be missing or shown in their new state.",
             continue_token=continue_token,
         )
-
-
-@contextmanager
-def _closed_on_failure(watch: Watch) -> Iterator[None]:
-    """Close a watch whose beginning cannot be delivered: its caller never gets it, and could not close it."""
-    try:
-        yield
-    except BaseException:
-        watch.close()
-        raise
 
 
 class Reader:
@@ -199,7 +189,7 @@ class Reader:
     # -- watch ---------------------------------------------------------------------------------------------------
 
     async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
-        """Subscribe; what is due at once reaches `sink` before this returns. Raises ExpiredError for a forgotten start."""
+        """Subscribe. Events reach `sink` from `Watch.replay` on. Raises ExpiredError for a forgotten start."""
         scope = Scope(kind, namespace, options.label_selector, options.field_selector)
         version = options.revision
         if not options.resource_version:
@@ -209,32 +199,18 @@ class Reader:
             await self._wait_for(version)
         # No await from here on.
         cache = self._of(kind)
+        since = self._cache.revision
         replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
-        now = self._cache.revision
-        if replay or not version:
-            watch = Watch(cache, scope, now, sink, lambda: self._cache.revision)
-            cache.subscribe(watch)
-            if replay:
-                with _closed_on_failure(watch):
-                    self._replay(cache, watch, options.allow_bookmarks)
-            return watch
-        past = cache.window.after(version)
-        watch = Watch(cache, scope, version, sink, lambda: self._cache.revision)
+        if replay:
+            found = [cache.get(scope.key)] if scope.key else cache.within(scope.namespace)
+            due = Due([stored for stored in found if stored is not None], options.allow_bookmarks)
+        elif version:
+            since, due = version, Due(changes=cache.window.after(version))
+        else:
+            due = Due()
+        watch = Watch(cache, scope, since, sink, lambda: self._cache.revision, due)
         cache.subscribe(watch)
-        with _closed_on_failure(watch):
-            for transition in past:
-                watch.offer(transition)
         return watch
-
-    def _replay(self, cache: KindCache, watch: Watch, bookmark: bool) -> None:
-        resource, scope = cache.kind.resource, watch.scope
-        for stored in [cache.get(scope.key)] if scope.key else cache.within(scope.namespace):
-            if watch.closed:
-                return
-            if stored is not None and scope.matches(stored):
-                watch.send(Event("ADDED", resource, stored.revision, stored))
-        if bookmark and not watch.closed:
-            watch.send(watch.bookmark(initial_end=True))
 
 
 async def _selected(scope: Scope, items: Sequence[Stored]) -> Sequence[Stored]:

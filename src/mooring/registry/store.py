@@ -84,7 +84,7 @@ class Registry:
         return await _shown(await self._reader.list(kind, namespace, options), kind)
 
     async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
-        """Subscribe. `sink` is called synchronously, in revision order, beginning before this returns."""
+        """Subscribe. `sink` is called synchronously, in revision order, from `Watch.replay` on, which the caller awaits."""
         shown: Sink = sink if kind.alias is None else lambda event: sink(event.shown_as(kind))
         return await self._reader.watch(kind, namespace, options, shown)
 

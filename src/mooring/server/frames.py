@@ -28,6 +28,9 @@ class Outlet(Protocol):
     def write(self, data: bytes) -> None:
         """Send `data`."""
 
+    async def drained(self) -> None:
+        """Return when the client has taken enough to be sent more, or is gone. Others have their turn in any case."""
+
     def abort(self) -> None:
         """End it at once."""
 
@@ -35,12 +38,10 @@ class Outlet(Protocol):
 class Frames:
     """Where a streaming response writes. Synchronous, so that one change reaches every watcher in one pass."""
 
-    __slots__ = ("_transport", "allowance", "ended")
+    __slots__ = ("_transport", "ended")
 
     def __init__(self, transport: Outlet) -> None:
         self._transport = transport
-        self.allowance = MAX_FRAME_BACKLOG
-        """Bytes that may wait unsent; the initial state of a watch is added, because nobody is late with that yet."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the client is gone, or somebody called `end`."""
         if transport.is_closing():
@@ -57,11 +58,15 @@ class Frames:
     def _send(self, framed: bytes) -> None:
         if self.ended.done():
             return
-        if self._transport.waiting > self.allowance:
+        if self._transport.waiting > MAX_FRAME_BACKLOG:
             self._transport.abort()
             self.end()
             return
         self._transport.write(framed)
+
+    async def drained(self) -> None:
+        """Return when the client has taken enough to be sent more, or is gone. Others have their turn in any case."""
+        await self._transport.drained()
 
     def end(self) -> None:
         """Let the stream finish."""

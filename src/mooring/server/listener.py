@@ -108,6 +108,12 @@ class TlsTransport(asyncio.Transport):
         self._unsent.clear()
         self._outer.send(data)
 
+    async def drained(self) -> None:
+        """Return when the client has taken enough to be sent more, or is gone. Others have their turn in any case."""
+        self.flush()
+        await asyncio.sleep(0)
+        await self._outer.inner.drained()
+
     def close(self) -> None:
         if not self._closing:
             self.flush()

@@ -8,7 +8,8 @@ Rules kept here:
   or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
 * A subscription belongs to its request, which closes it (`mooring.server.http`): a reply that fails before, during or after its
   headers leaves nothing subscribed. Headers are made before it, as far as they can be.
-* Events that come before the stream begins wait, as many as may wait unsent later.
+* The initial state goes out in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache
+  remembers; a client that is slower than that is told to list again.
 * Bookmarks, when allowed, come about every minute and just before the end.
 * Over a WebSocket the same events go out as messages (`mooring.server.websocket`).
 """
@@ -24,9 +25,10 @@ from functools import partial
 from mooring.clock import Clock
 from mooring.errors import ApiError, ExpiredError
 from mooring.kinds.kind import Kind
+from mooring.registry.kindcache import Watch
 from mooring.registry.store import Registry
 from mooring.registry.stored import Event
-from mooring.server.frames import MAX_FRAME_BACKLOG, Frames, Streamer, Switched
+from mooring.server.frames import Frames, Streamer, Switched
 from mooring.server.http import Header, Request, Response
 from mooring.server.listener import TlsTransport
 from mooring.server.render import accepted, content_type, included
@@ -79,8 +81,8 @@ class Watches:
         if is_websocket(request) and (refused := refusal(request)) is not None:
             return refused
         reply = partial(_streaming, *_head(request, answer))
-        early = _Early()
-        sink: Callable[[bytes], None] = early.append
+        initial: list[bytes] = []
+        sink: Callable[[bytes], None] = initial.append
         frames: Frames | None = None
         broken = False
 
@@ -99,14 +101,19 @@ class Watches:
         except ExpiredError as error:
             return reply(_only(_error_frame(error, answer)))
         request.closing = watch.close
-        early.is_initial = False
 
         async def stream(out: Frames) -> None:
             nonlocal frames, sink
-            frames, sink = out, out.write
+            frames = out
             self._running.add(out)
             try:
-                _start(out, early)
+                if not self._draining:
+                    try:
+                        await _replay(out, watch, initial)
+                    except ExpiredError as error:
+                        out.write(_error_frame(error, answer))
+                        return
+                sink = out.write
                 if broken or self._draining:
                     return
                 spread = int.from_bytes(self._entropy(2)) % MIN_WATCH_SECONDS
@@ -138,27 +145,6 @@ def _streaming(status: int, headers: tuple[Header, ...], switch: Switch | None, 
     return Response(status, headers=headers, stream=stream, switch=switch)
 
 
-class _Early(list[bytes]):
-    """Events of a watch whose stream has not begun: its initial state, and what happens until the client takes the headers."""
-
-    def __init__(self) -> None:
-        self.is_initial = True
-        self._later = 0
-
-    def append(self, frame: bytes) -> None:
-        """Keep one. Raises BacklogError when the client has not taken the headers for too long."""
-        if not self.is_initial:
-            self._later += len(frame)
-            if self._later > MAX_FRAME_BACKLOG:
-                self.clear()
-                raise BacklogError
-        super().append(frame)
-
-
-class BacklogError(Exception):
-    """More events wait for a stream that has not begun than may wait unsent."""
-
-
 def _only(frame: bytes) -> Streamer:
     async def stream(out: Frames) -> None:
         out.write(frame)
@@ -173,13 +159,24 @@ def _error_frame(error: ApiError, answer: Accepted) -> bytes:
     return event_frame(ERROR, encode_json(obj))
 
 
-def _start(out: Frames, early: _Early) -> None:
-    """Send what was due before the stream began. Not inside the stream: its frame would keep these bytes for its whole life."""
-    if early:
-        initial = list(early)
-        early.clear()
-        out.allowance += sum(map(len, initial))
-        out.write_all(initial)
+async def _replay(out: Frames, watch: Watch, initial: list[bytes]) -> None:
+    """Send the events that are due before live ones, as fast as the client takes them. Raises ExpiredError."""
+
+    def send() -> None:
+        if initial:
+            out.write_all(initial)
+            initial.clear()
+
+    async def pause() -> None:
+        send()
+        await out.drained()
+        if out.ended.done():
+            watch.close()
+
+    try:
+        await watch.replay(pause)
+    finally:
+        send()
 
 
 class _Timer:
