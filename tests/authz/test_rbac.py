@@ -20,7 +20,7 @@ from mooring.authz.policyobjects import (
     service_account,
     user,
 )
-from mooring.authz.rbac import Rbac
+from mooring.authz.rbac import MAX_GROUPS_REMEMBERED, Rbac
 from mooring.authz.rules import Rule, compile_rules, path_rule, rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
@@ -273,6 +273,14 @@ def test_users_remembered_are_bounded() -> None:
     for number in range(5):
         assert rbac.authorize(ask(UserInfo(f"u{number}", groups=("dev",))), views).allowed
     assert len(rbac._held) == 2
+
+
+def test_a_user_of_very_many_groups_is_not_remembered() -> None:
+    rbac = Rbac()
+    views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
+    groups = ("dev", *(f"g{number}" for number in range(MAX_GROUPS_REMEMBERED)))
+    assert rbac.authorize(ask(UserInfo("x", groups=groups)), views).allowed
+    assert len(rbac._held) == 0
 
 
 def test_the_same_name_with_other_groups_is_somebody_else() -> None:

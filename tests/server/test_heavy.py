@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from mooring.registry.longwork import LONG_BYTES
 from mooring.server import http
+from mooring.server.pipeline import MAX_JOIN_BODY
+from mooring.wire.schema import Obj
 from tests.support.serverroom import Server, connection, in_server
 
 LONG_QUERY = "fieldSelector=" + "a%3Db," * 5_000
@@ -43,3 +52,121 @@ async def test_a_long_selector_is_a_bad_request_and_its_query_is_parsed_once(
         "a selector may have at most 16384 characters; select in several requests",
     )
     assert len(parsed) == 1
+
+
+def role(rules: int, name: str = "large") -> Obj:
+    """A Role of 70 bytes and 7 values a rule."""
+    rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "kind": "Role",
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": metadata,
+        "rules": [{**rule, "resourceNames": [f"x{index}"]} for index in range(rules)],
+    }
+
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+YAML = [("Accept", "application/yaml")]
+PROTOBUF = [("Accept", "application/vnd.kubernetes.protobuf")]
+TABLE = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]
+LARGE = json.dumps(role(4_000)).encode()
+
+Call = tuple[str, str, dict[str, Any]]
+
+
+def patch(kind: str, value: Any, **query: str) -> Call:
+    text = "&".join(f"{name}={said}" for name, said in query.items())
+    how = {"body": json.dumps(value).encode(), "content_type": f"application/{kind}"}
+    return "PATCH", f"{ROLES}/large?{text}", how
+
+
+HEAVY: dict[str, Call] = {
+    "a create": ("POST", ROLES, {"body": json.dumps(role(4_000, "other")).encode()}),
+    "an update": ("PUT", f"{ROLES}/large", {"body": json.dumps(role(4_001)).encode()}),
+    "a merge patch": patch("merge-patch+json", {"metadata": {"labels": {"a": "b"}}}),
+    "a strategic merge patch": patch("strategic-merge-patch+json", {"metadata": {"labels": {"a": "b"}}}),
+    "a JSON patch": patch("json-patch+json", [{"op": "remove", "path": "/rules/0"}]),
+    "an apply": patch("apply-patch+yaml", role(4_000), fieldManager="me", force="true"),
+    "YAML": ("GET", f"{ROLES}/large", {"headers": YAML}),
+    "protobuf": ("GET", f"{ROLES}/large", {"headers": PROTOBUF}),
+    "a Table": ("GET", f"{ROLES}/large?includeObject=Object", {"headers": TABLE}),
+    "delete options": (
+        "DELETE",
+        f"{ROLES}/large",
+        {"body": json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "x": [{}] * 10_000}).encode()},
+    ),
+    "a review": (
+        "POST",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {
+            "body": json.dumps(
+                {"spec": {"user": "u", "groups": ["g"] * 10_000, "nonResourceAttributes": {"path": "/", "verb": "get"}}}
+            ).encode()
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in HEAVY.items()])
+@in_server
+async def test_others_are_answered_while_a_heavy_request_is_computed(
+    server: Server, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await server.call("POST", ROLES, body=LARGE)
+    assert created.status == 201, created.text
+    longest = server.registry.long_work
+    answered_during: list[int] = []
+    answered = 0
+    run = longest.run
+
+    async def counted(size: int, user: str, compute: Callable[[], Any]) -> Any:
+        """Let the thread begin only when another request was answered while this one waits."""
+        if size <= LONG_BYTES:
+            return await run(size, user, compute)
+        before, others = answered, threading.Event()
+
+        def held() -> Any:
+            assert others.wait(60), "no other request was answered meanwhile"
+            return compute()
+
+        computed = asyncio.ensure_future(run(size, user, held))
+        while answered < before + 3:
+            await asyncio.sleep(0)
+        others.set()
+        result = await computed
+        answered_during.append(answered - before)
+        return result
+
+    monkeypatch.setattr(longest, "run", counted)
+    method, target, how = call
+    heavy = asyncio.ensure_future(server.call(method, target, **how))
+    while not heavy.done():
+        assert (await server.get("/readyz")).status == 200
+        answered += 1
+        await asyncio.sleep(0)
+    reply = await heavy
+    assert reply.status in (200, 201), reply.text[:500]
+    assert answered_during, "it was computed on the loop"
+
+
+@in_server
+async def test_small_requests_are_computed_on_the_loop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise AssertionError("a small request needs no thread")
+
+    monkeypatch.setattr(server.registry.long_work, "_start_next", refuse)
+    assert (await server.call("POST", ROLES, body=role(10))).status == 201
+    assert (await server.call(*HEAVY["a merge patch"][:2], **HEAVY["a merge patch"][2])).status == 200
+
+
+@pytest.mark.parametrize("as_bootstrapper", [True, False])
+@in_server
+async def test_a_join_token_sends_small_bodies_only(server: Server, as_bootstrapper: bool) -> None:
+    token = await server.bootstrap_token()
+    body = b'{"spec":{"x":"' + b"A" * MAX_JOIN_BODY + b'"}}'
+    how: dict[str, Any] = {"token": token} if as_bootstrapper else {"via": server.user("jane", "system:masters")}
+    refused = await server.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body, **how)
+    assert (refused.status == 413) is as_bootstrapper
+    if as_bootstrapper:
+        assert refused.message == f"the request body is larger than the limit of {MAX_JOIN_BODY} bytes"

@@ -27,7 +27,8 @@ API_GROUP = "rbac.authorization.k8s.io"
 MAX_REMEMBERED = 4096  # (user, groups, namespace) triples: as many as a busy cluster has active callers; a few MiB
 
 _ROLE_PLURALS = {"ClusterRole": "clusterroles", "Role": "roles"}
-
+MAX_GROUPS_REMEMBERED = 1000
+"""Groups of a user whose rules are remembered: an access review may name a hundred thousand, and a key holds them all."""
 
 Granted = tuple[Rule, Decision]
 """A compiled rule, and what is decided when it allows."""
@@ -92,6 +93,8 @@ class Rbac:
         key = (user.username, user.groups, namespace)
         held = self._held.get(key)
         if held is None:
+            if len(user.groups) > MAX_GROUPS_REMEMBERED:
+                return self._collect(user, namespace)
             if len(self._held) >= self._max_remembered:
                 self._held.pop(next(iter(self._held)))
             held = self._held[key] = self._collect(user, namespace)

@@ -16,6 +16,7 @@ from mooring.kinds.kind import Change, Kind
 from mooring.kinds.view import Views
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
 from mooring.registry.kindcache import Sink, Watch
+from mooring.registry.longwork import LongWork
 from mooring.registry.reading import Listed, Reader
 from mooring.registry.stored import Stored, slices
 from mooring.registry.views import cache_views
@@ -42,7 +43,11 @@ class Registry:
         self.views: Views = cache_views(self._cache.kinds)
         """Read-only pictures of every kind, by plural."""
         self._reader = Reader(storage, self._cache)
-        self._writer = Writer(storage, self._cache, self._reader, self.views, entropy, admission, authorize)
+        self.long_work = LongWork()
+        """Where large objects are decoded, checked and encoded."""
+        self._writer = Writer(
+            storage, self._cache, self._reader, self.views, entropy, admission, authorize, self.long_work
+        )
 
     async def start(self) -> None:
         """Read the state and follow it. Raises StorageError."""
@@ -50,6 +55,7 @@ class Registry:
 
     async def stop(self) -> None:
         """Stop following. The storage stays open. Idempotent."""
+        self.long_work.stop()
         await self._cache.stop()
 
     @property
@@ -118,13 +124,18 @@ class Registry:
         change: Change,
         options: WriteOptions,
         subresource: str = "",
+        size: int = 0,
     ) -> Stored:
-        """Change an object by a function of its present state; applied again when somebody else was faster."""
+        """Change an object by a function of its present state; applied again when somebody else was faster.
+
+        `size`: bytes of the patch. With a large object the function is called in another thread.
+        """
 
         def patched(current: Obj) -> Obj:
             return kind.inward(apply(kind.outward(current)))
 
-        return (await self._writer.patch(kind, namespace, name, patched, change, options, subresource)).shown_as(kind)
+        stored = await self._writer.patch(kind, namespace, name, patched, change, options, subresource, size)
+        return stored.shown_as(kind)
 
     async def apply(
         self,
@@ -136,10 +147,14 @@ class Registry:
         options: WriteOptions,
         subresource: str = "",
         may_create: bool = False,
+        size: int = 0,
     ) -> tuple[Stored, bool]:
-        """Server-side apply of `config`; True in the result: the object was created. Raises ConflictError for fields of others."""
+        """Server-side apply of `config`, of `size` bytes; True in the result: the object was created.
+
+        Raises ConflictError for fields of others.
+        """
         stored, created = await self._writer.apply(
-            kind, namespace, name, kind.inward(config), change, options, subresource, may_create
+            kind, namespace, name, kind.inward(config), change, options, subresource, may_create, size
         )
         return stored.shown_as(kind), created
 

@@ -12,6 +12,7 @@ Rules kept here:
 * What no two objects may have is claimed before the write (`mooring.registry.claims`). What was asked for and is taken is 422;
   what admission chose is chosen again.
 * Deleting: `mooring.registry.lifecycle` says what holds an object; the update that removes the last holder deletes.
+* Large objects are computed beside the event loop, in steps between which admission is asked on it: plugins read views.
 * Stored objects stay below etcd's request limit, whatever the driver, so that data can move between drivers.
 """
 
@@ -22,6 +23,9 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import msgspec
 
 from mooring.errors import (
     AlreadyExistsError,
@@ -37,6 +41,7 @@ from mooring.kinds.view import Views
 from mooring.registry import lifecycle, ownership, refusals
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
 from mooring.registry.claims import ClaimedError, Claims, claimed
+from mooring.registry.longwork import LongWork
 from mooring.registry.reading import Listed, Reader
 from mooring.registry.stored import Stored, encoded
 from mooring.registry.watchcache import WatchCache
@@ -61,6 +66,8 @@ Entropy = Callable[[int], bytes]
 
 log = logging.getLogger(__name__)
 
+_decode = msgspec.json.Decoder().decode
+
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
@@ -82,6 +89,7 @@ class Writer:
         entropy: Entropy,
         admission: Sequence[Admission],
         authorize: Authorize,
+        long_work: LongWork,
     ) -> None:
         self._storage = storage
         self._cache = cache
@@ -91,6 +99,7 @@ class Writer:
         self._admission = tuple(admission)
         self._authorize = authorize
         self._claims = Claims(storage, reader, entropy)
+        self._long_work = long_work
 
     def admit(self, request: AdmissionRequest) -> None:
         """Ask every admission plugin, in order."""
@@ -150,9 +159,10 @@ class Writer:
     ) -> Stored:
         """`managed`: the entries of an object that is applied. What admission chose and another server took is chosen anew."""
         taken: ClaimedError | None = None
+        given = msgspec.json.encode(obj)
         for _ in range(CLAIM_TRIES):
             try:
-                return await self._attempt(kind, namespace, copied(obj), change, dry_run, managed)
+                return await self._attempt(kind, namespace, given, change, dry_run, managed)
             except ClaimedError as failure:
                 taken = failure
             name = (obj.get("metadata") or {}).get("name", "")
@@ -165,25 +175,36 @@ class Writer:
         raise refusals.refused(kind, name, taken.claim.error)
 
     async def _attempt(
-        self, kind: Kind, namespace: str, obj: Obj, change: Change, dry_run: bool, managed: Sequence[Obj]
+        self, kind: Kind, namespace: str, given: bytes, change: Change, dry_run: bool, managed: Sequence[Obj]
     ) -> Stored:
-        """`obj` belongs to this call. Raises ClaimedError when another object has what this one would."""
+        """Create the object of these bytes. Raises ClaimedError when another object has what this one would."""
         resource, at_rest = kind.resource, kind.at_rest
-        obj["kind"], obj["apiVersion"] = at_rest.resource.kind, at_rest.resource.api_version
-        complete(obj, at_rest.resource.schema)
-        kind.default(obj)
-        uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
-        prepare_create_meta(obj, kind, namespace, uid, change.now, self._entropy)
-        kind.prepare_create(obj, change)
+        size, user = len(given), change.user.username
+
+        def prepare() -> Obj:
+            obj: Obj = _decode(given)
+            obj["kind"], obj["apiVersion"] = at_rest.resource.kind, at_rest.resource.api_version
+            complete(obj, at_rest.resource.schema)
+            kind.default(obj)
+            uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
+            prepare_create_meta(obj, kind, namespace, uid, change.now, self._entropy)
+            kind.prepare_create(obj, change)
+            return obj
+
+        obj = await self._long_work.run(size, user, prepare)
         name = obj["metadata"].get("name", "")
         self._ask("CREATE", kind, (namespace, name), obj, None, change, dry_run)
-        errors = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
-        if errors:
-            raise InvalidError.of(resource.group, resource.kind, name, errors)
-        if managed:
-            obj["metadata"]["managedFields"] = managed
-        complete(obj, at_rest.resource.schema)  # what hooks and admission added
-        value = refusals.bounded(encoded(at_rest.resource, obj))
+
+        def validate_and_encode() -> bytes:
+            errors = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
+            if errors:
+                raise InvalidError.of(resource.group, resource.kind, name, errors)
+            complete(obj, at_rest.resource.schema)  # what hooks and admission added
+            if managed:
+                obj["metadata"]["managedFields"] = managed
+            return refusals.bounded(encoded(at_rest.resource, obj))
+
+        value = await self._long_work.run(size, user, validate_and_encode)
         key = kind.key(namespace, name)
         if dry_run:
             present = self._cache.kinds[resource.plural].get(key)
@@ -223,6 +244,7 @@ class Writer:
         refusals.check_place(kind, obj, namespace, name)
         dry_run = options.dry_run
         uid = obj["metadata"].get("uid", "")
+        given = msgspec.json.encode(obj)
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
             lifecycle.check_uid(kind, name, uid, old)
@@ -236,7 +258,7 @@ class Writer:
                     return await self._create(kind, namespace, fresh, change, dry_run), True
                 except AlreadyExistsError:
                     continue
-            stored = await self._replace(kind, old, copied(obj), change, subresource, options)
+            stored = await self._replace(kind, old, partial(_decode, given), len(given), change, subresource, options)
             if stored is not None:
                 return stored, False
         raise refusals.stale(kind, name)
@@ -250,15 +272,20 @@ class Writer:
         change: Change,
         options: WriteOptions,
         subresource: str = "",
+        size: int = 0,
     ) -> Stored:
-        """Change what is there by `apply`, which gets a copy of its own and may raise ApiError."""
+        """Change what is there by `apply`, which gets a copy of its own and may raise ApiError. `size`: bytes of the patch."""
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
                 raise refusals.missing(kind, name)
-            new = apply(copied(old.obj))
-            refusals.check_place(kind, new, namespace, name)
-            stored = await self._replace(kind, old, new, change, subresource, options)
+
+            def patched(old: Stored = old) -> Obj:
+                new = apply(copied(old.obj))
+                refusals.check_place(kind, new, namespace, name)
+                return new
+
+            stored = await self._replace(kind, old, patched, size, change, subresource, options)
             if stored is not None:
                 return stored
         raise refusals.stale(kind, name)
@@ -273,18 +300,25 @@ class Writer:
         options: WriteOptions,
         subresource: str = "",
         may_create: bool = False,
+        size: int = 0,
     ) -> tuple[Stored, bool]:
-        """Server-side apply. The flag says whether the object was created (only where the caller allows it)."""
+        """Server-side apply of a configuration of `size` bytes.
+
+        The flag says whether the object was created (only where the caller allows it).
+        """
         author = ownership.author(kind, change, options, subresource)
         config = ownership.opinion(kind, config, subresource)
         uid, version = config["metadata"].get("uid", ""), config["metadata"].get("resourceVersion", "")
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
             lifecycle.check_uid(kind, name, uid, old)
-            new, entries = ownership.merged(kind, old.obj if old is not None else {}, config, author, options.force)
+            live, whole = (old.obj, size + len(old.raw)) if old is not None else ({}, size)
+            new, entries = await self._long_work.run(
+                whole, change.user.username, partial(ownership.merged, kind, live, config, author, options.force)
+            )
             if old is not None:
                 refusals.check_place(kind, new, namespace, name)
-                stored = await self._replace(kind, old, new, change, subresource, options, entries)
+                stored = await self._replace(kind, old, partial(dict, new), size, change, subresource, options, entries)
                 if stored is not None:
                     return stored, False
                 continue
@@ -305,34 +339,65 @@ class Writer:
         self,
         kind: Kind,
         old: Stored,
-        new: Obj,
+        make_new: Callable[[], Obj],
+        size: int,
         change: Change,
         subresource: str,
         options: WriteOptions,
         entries: list[Obj] | None = None,
     ) -> Stored | None:
-        """Write `new` (which belongs to this call) over `old`; None when `old` is no longer what is stored.
+        """Write a new object over `old`; None when `old` is no longer what is stored.
 
+        `make_new` returns the object, which then belongs to this call; `size`: bytes that it is made of, besides those of `old`.
         `entries`: the managedFields of an apply; otherwise they follow from what changes, where anybody tracks that.
         """
         namespace, name, dry_run = old.namespace, old.name, options.dry_run
-        version = new["metadata"].get("resourceVersion")
-        if version in (None, "", "0"):
-            new["metadata"].pop("resourceVersion", None)
-        elif version != str(old.revision):
-            raise refusals.stale(kind, name)
-        asked = claimed(kind, new)
-        before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
-        sent = new["metadata"].pop("managedFields", None)
-        kept = before["metadata"].pop("managedFields", None)
-        self._prepare(kind, new, before, change, subresource, dry_run)
-        gone = lifecycle.finished(kind, new)
-        if entries or sent or kept:
-            ownership.track(new, old.obj, sent, entries, ownership.author(kind, change, options, subresource))
-        new["metadata"]["resourceVersion"] = str(old.revision)
-        if new == old.obj and not gone:
+        size, user = size + len(old.raw), change.user.username
+        policy = kind.subresources.get(subresource) if kind.subresources else None
+        if subresource and policy is None:
+            raise MethodNotAllowedError()
+
+        def prepare() -> tuple[Obj, Obj, set[str], list[Obj] | None, list[Obj] | None]:
+            new = make_new()
+            version = new["metadata"].get("resourceVersion")
+            if version in (None, "", "0"):
+                new["metadata"].pop("resourceVersion", None)
+            elif version != str(old.revision):
+                raise refusals.stale(kind, name)
+            asked = claimed(kind, new)
+            before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
+            sent = new["metadata"].pop("managedFields", None)
+            kept = before["metadata"].pop("managedFields", None)
+            new["kind"], new["apiVersion"] = kind.at_rest.resource.kind, kind.at_rest.resource.api_version
+            complete(new, kind.at_rest.resource.schema)
+            kind.default(new)
+            (policy or kind).prepare_update(new, before, change)
+            prepare_update_meta(new, before, kind)
+            return new, before, asked, sent, kept
+
+        new, before, asked, sent, kept = await self._long_work.run(size, user, prepare)
+        place = (before["metadata"].get("namespace", ""), name)
+        self._ask("UPDATE", kind, place, new, before, change, dry_run, subresource)
+        gone = False
+
+        def validate_and_encode() -> bytes | None:
+            nonlocal gone
+            errors = validate_meta(new, kind) + validate_meta_update(new, before, kind)
+            errors += kind.validate(new) + (policy or kind).validate_update(new, before)
+            if errors:
+                raise InvalidError.of(kind.resource.group, kind.resource.kind, name, errors)
+            complete(new, kind.at_rest.resource.schema)
+            gone = lifecycle.finished(kind, new)
+            if entries or sent or kept:
+                ownership.track(new, old.obj, sent, entries, ownership.author(kind, change, options, subresource))
+            new["metadata"]["resourceVersion"] = str(old.revision)
+            if new == old.obj and not gone:
+                return None
+            return refusals.bounded(encoded(old.kind.resource, new))
+
+        value = await self._long_work.run(size, user, validate_and_encode)
+        if value is None:
             return old
-        value = refusals.bounded(encoded(old.kind.resource, new))
         if dry_run:
             return Stored.of(old.kind, namespace, name, old.revision, value)
         try:
@@ -353,26 +418,6 @@ class Writer:
         if gone:
             await self._take_along(kind, old, change)
         return await self._seen(kind, namespace, name, revision, value)
-
-    def _prepare(self, kind: Kind, new: Obj, old: Obj, change: Change, subresource: str, dry_run: bool) -> None:
-        resource, name = kind.resource, old["metadata"]["name"]
-        new["kind"], new["apiVersion"] = kind.at_rest.resource.kind, kind.at_rest.resource.api_version
-        policy = None
-        if subresource:
-            policy = (kind.subresources or {}).get(subresource)
-            if policy is None:
-                raise MethodNotAllowedError()
-        complete(new, kind.at_rest.resource.schema)
-        kind.default(new)
-        (policy or kind).prepare_update(new, old, change)
-        prepare_update_meta(new, old, kind)
-        place = (old["metadata"].get("namespace", ""), name)
-        self._ask("UPDATE", kind, place, new, old, change, dry_run, subresource)
-        errors = validate_meta(new, kind) + validate_meta_update(new, old, kind)
-        errors += kind.validate(new) + (policy or kind).validate_update(new, old)
-        if errors:
-            raise InvalidError.of(resource.group, resource.kind, name, errors)
-        complete(new, kind.at_rest.resource.schema)
 
     # -- delete --------------------------------------------------------------------------------------------------
 

@@ -155,12 +155,15 @@ class Request:
         if closing is not None:
             closing()
 
-    async def load(self) -> bool:
-        """Receive the whole body now; False for a method that has none. Raises what `body` raises."""
+    async def load(self, limit: int = MAX_BODY) -> bool:
+        """Receive the whole body now; False for a method that has none. Raises what `body` raises.
+
+        `limit`: the bytes that a body may have.
+        """
         if self.method in ("GET", "HEAD"):
             return False
         if self._body is None:
-            self._body = await self._received(MAX_BODY)
+            self._body = await self._received(limit)
         return True
 
     async def body(self) -> bytes:

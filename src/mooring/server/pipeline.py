@@ -45,7 +45,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.identity import ANONYMOUS, MASTERS, NODES, UserInfo
+from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, UserInfo
 from mooring.registry.store import Registry
 from mooring.server.auditing import Auditor
 from mooring.server.flowcontrol import FlowControl
@@ -57,6 +57,7 @@ from mooring.server.render import error_response
 from mooring.server.replyheaders import reply_headers
 from mooring.server.secondstage import SecondStage
 from mooring.wire.auditpolicy import Decision as AuditDecision
+from mooring.wire.codec import MAX_BODY
 from mooring.wire.options import parse_timeout
 from mooring.wire.requestinfo import RequestInfo, parse_request
 from mooring.wire.status import forbidden_error
@@ -70,6 +71,10 @@ TARPIT_PLACES = 512
 """Connections that may be kept waiting so; beyond it the refusal is immediate, because held connections cost memory too."""
 MAX_AUDIT_ID = 64
 """An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
+
+MAX_JOIN_BODY = 64 << 10
+"""Bytes of a request body of a join token or of an anonymous caller. A CertificateSigningRequest takes 10 kB at most, and many
+hold a join token."""
 
 _NOT_JUDGED = Outcome(None)
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
@@ -215,7 +220,7 @@ class Pipeline:
         self._impersonate(context)
         attributes = self._attributes(context)
         self._require(context, attributes)
-        if await request.load():  # before a seat is taken: a slow sender holds nobody up
+        if await request.load(_body_limit(context.user)):  # before a seat is taken: a slow sender holds nobody up
             self._require(context, attributes)
             if self._audit.on_arrival:
                 context.body = await request.body()
@@ -378,6 +383,10 @@ class Pipeline:
         self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
         if info.verb != "watch" and known:
             self._metrics.duration(info.verb, group, resource).observe(self._clock.monotonic() - started)
+
+
+def _body_limit(user: UserInfo) -> int:
+    return MAX_JOIN_BODY if user.username == ANONYMOUS or BOOTSTRAPPERS in user.groups else MAX_BODY
 
 
 def _info_before_authentication(request: Request) -> RequestInfo:

@@ -76,6 +76,12 @@ def is_pretty(request: Request) -> bool:
     )
 
 
+def sends_stored_bytes(request: Request) -> bool:
+    """Whether one object is sent as it is stored. Raises NotAcceptableError (406)."""
+    answer = accepted(request, _OBJECT_TRANSFORMS)
+    return answer.media == "json" and not answer.as_kind
+
+
 def stored_response(request: Request, stored: Stored, now: datetime, status: int = 200) -> Response:
     """One stored object."""
     answer = accepted(request, _OBJECT_TRANSFORMS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
@@ -23,11 +23,12 @@ from mooring.errors import (
 )
 from mooring.kinds.kind import Change, Kind
 from mooring.registry.lifecycle import is_namespace
+from mooring.registry.longwork import LONG_BYTES, LongWork
 from mooring.registry.store import Registry
 from mooring.registry.stored import Stored
 from mooring.server.http import MAX_REMEMBERED_QUERY, Request, Response, parse_query
 from mooring.server.pipeline import Context
-from mooring.server.render import accepted, list_response, object_response, stored_response
+from mooring.server.render import accepted, list_response, object_response, sends_stored_bytes, stored_response
 from mooring.server.watches import Watches
 from mooring.wire.accept import TRANSFORMS
 from mooring.wire.applypatch import APPLY_PATCH, decode_apply
@@ -111,7 +112,7 @@ class Resources:
         info, request = context.info, context.request
         version = parse_get_options(request.query).resource_version if request.query_string else ""
         stored = await self._registry.get(kind, info.namespace, info.name, version)
-        return stored_response(request, stored, context.received)
+        return await self._response(context, stored)
 
     async def _list(self, context: Context, kind: Kind) -> Response:
         request = context.request
@@ -138,7 +139,7 @@ class Resources:
         context.created = (obj.get("metadata") or {}).get("name", "")
         stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
         context.created = stored.name
-        return _written(context, kind, stored, created=True)
+        return await self._written(context, kind, stored, created=True)
 
     async def _update(self, context: Context, kind: Kind) -> Response:
         info = context.info
@@ -148,7 +149,7 @@ class Resources:
         stored, created = await self._registry.update(
             kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
         )
-        return _written(context, kind, stored, created)
+        return await self._written(context, kind, stored, created)
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -156,7 +157,10 @@ class Resources:
         media = request.header(b"content-type").partition(";")[0].strip().lower()
         if media == APPLY_PATCH:
             return await self._apply(context, kind)
-        patched, duplicates = _patcher(media, await request.body(), kind)
+        body = await request.body()
+        patched, duplicates = await self._registry.long_work.run(
+            len(body), context.user.username, partial(_patcher, media, body, kind)
+        )
         options = _managed(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
@@ -172,14 +176,17 @@ class Resources:
             return new
 
         stored = await self._registry.patch(
-            kind, info.namespace, info.name, apply, self._change(context), options, info.subresource
+            kind, info.namespace, info.name, apply, self._change(context), options, info.subresource, len(body)
         )
-        return _written(context, kind, stored, created=False)
+        return await self._written(context, kind, stored, created=False)
 
     async def _apply(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
         options = parse_write_options(request.query, "PatchOptions", apply=True)
-        decoded = decode_apply(await request.body(), kind.resource)
+        body = await request.body()
+        decoded = await self._registry.long_work.run(
+            len(body), context.user.username, partial(decode_apply, body, kind.resource)
+        )
         context.warnings += apply_field_validation(options.field_validation, (), decoded.duplicates)
         stored, created = await self._registry.apply(
             kind,
@@ -190,8 +197,9 @@ class Resources:
             options,
             info.subresource,
             self._may_create(context),
+            len(body),
         )
-        return _written(context, kind, stored, created)
+        return await self._written(context, kind, stored, created)
 
     def _may_create(self, context: Context) -> bool:
         info = context.info
@@ -207,16 +215,16 @@ class Resources:
 
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        options = await _delete_options(request, kind)
+        options = await self._delete_options(context, kind)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
-        return stored_response(request, deleted.stored, context.received)
+        return await self._response(context, deleted.stored)
 
     async def _delete_collection(self, context: Context, kind: Kind) -> Response:
         request = context.request
         listing = parse_list_options(request.query)
-        options = await _delete_options(request, kind)
+        options = await self._delete_options(context, kind)
         listed = await self._registry.delete_collection(
             kind, context.info.namespace, listing, options, self._change(context)
         )
@@ -224,7 +232,42 @@ class Resources:
         return await list_response(request, kind.resource, listed.items, metadata, context.received)
 
     async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
-        return await read_object(context, schema, kind.resource.kind, kind.resource.api_version, options)
+        return await read_object(
+            context, self._registry.long_work, schema, kind.resource.kind, kind.resource.api_version, options
+        )
+
+    async def _delete_options(self, context: Context, kind: Kind) -> DeleteOptions:
+        request = context.request
+        body = await request.body()
+        if not body:
+            return parse_delete_options(request.query, None)
+        versions = ("v1", "meta.k8s.io/v1", kind.resource.api_version)  # clients say any of them (7.12)
+        decode = partial(
+            decode_body,
+            body,
+            request.header(b"content-type"),
+            DELETE_OPTIONS,
+            kind="DeleteOptions",
+            api_versions=versions,
+        )
+        decoded = await self._registry.long_work.run(len(body), context.user.username, decode)
+        return parse_delete_options(request.query, decoded.obj)
+
+    async def _response(self, context: Context, stored: Stored, status: int = 200) -> Response:
+        """One object. Stored bytes are at hand; every other form is made of them."""
+        request = context.request
+        if len(stored.raw) <= LONG_BYTES or sends_stored_bytes(request):
+            return stored_response(request, stored, context.received, status)
+        return await self._registry.long_work.run(
+            len(stored.raw), context.user.username, partial(stored_response, request, stored, context.received, status)
+        )
+
+    async def _written(self, context: Context, kind: Kind, stored: Stored, created: bool) -> Response:
+        """The answer to a write: the object, and what its writer should know about it."""
+        context.warnings += await self._registry.long_work.run(
+            len(stored.raw), context.user.username, lambda: kind.warnings(stored.obj)
+        )
+        return await self._response(context, stored, 201 if created else 200)
 
     def _change(self, context: Context) -> Change:
         return Change(context.user, context.received)
@@ -251,28 +294,14 @@ def _of_one(options: ListOptions, name: str) -> ListOptions:
     return options
 
 
-def _written(context: Context, kind: Kind, stored: Stored, created: bool) -> Response:
-    """The answer to a write: the object, and what its writer should know about it."""
-    context.warnings += kind.warnings(stored.obj)
-    return stored_response(context.request, stored, context.received, 201 if created else 200)
-
-
-async def _delete_options(request: Request, kind: Kind) -> DeleteOptions:
-    body = await request.body()
-    if not body:
-        return parse_delete_options(request.query, None)
-    versions = ("v1", "meta.k8s.io/v1", kind.resource.api_version)  # clients say any of them (7.12)
-    decoded = decode_body(
-        body, request.header(b"content-type"), DELETE_OPTIONS, kind="DeleteOptions", api_versions=versions
-    )
-    return parse_delete_options(request.query, decoded.obj)
-
-
-async def read_object(context: Context, schema: Message, kind: str, api_version: str, options: WriteOptions) -> Obj:
+async def read_object(
+    context: Context, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
+) -> Obj:
     """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400 (7.12)."""
     request = context.request
     body = await request.body()
-    decoded = decode_body(body, request.header(b"content-type"), schema, kind=kind, api_versions=(api_version,))
+    decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_versions=(api_version,))
+    decoded = await long_work.run(len(body), context.user.username, decode)
     context.warnings += apply_field_validation(options.field_validation, decoded.unknown, decoded.duplicates)
     return decoded.obj
 

@@ -1,7 +1,7 @@
 """Nobody grants what they do not hold: the check of `mooring.authz.escalation` on every write of an RBAC object.
 
-Rules kept here (reference/kubernetes.md 6.3): creates and updates of roles and bindings are checked; what validation will
-refuse is left to validation, which says more; the RBAC rules are read from the same views as every other decision.
+Rules kept here (reference/kubernetes.md 6.3): creates and updates of roles and bindings are checked, before they are validated, as
+kube-apiserver does; the RBAC rules are read from the same views as every other decision.
 """
 
 from __future__ import annotations
@@ -28,5 +28,4 @@ class RbacEscalation:
         check = _CHECKS.get(request.resource)
         if check is None or request.new is None or request.kind.resource.group != API_GROUP:
             return
-        if not request.kind.validate(request.new):
-            check(request.new, request.old, request.user, self._rbac, request.views, request.authorize)
+        check(request.new, request.old, request.user, self._rbac, request.views, request.authorize)

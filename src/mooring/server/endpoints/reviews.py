@@ -95,8 +95,11 @@ async def review(context: Context, services: Services, kind: Kind) -> Response:
     if context.info.verb != "create" or context.info.name:
         raise MethodNotAllowedError()
     options = parse_write_options(context.request.query)
-    obj = await read_object(context, resource.schema, resource.kind, resource.api_version, options)
-    _prepare(context, kind, obj)
+    obj = await read_object(
+        context, services.registry.long_work, resource.schema, resource.kind, resource.api_version, options
+    )
+    size = len(await context.request.body())
+    await services.registry.long_work.run(size, context.user.username, lambda: _prepare(context, kind, obj))
     answer = await REVIEWS[resource.plural](context, services, obj)
     complete(answer, resource.schema)
     return object_response(context.request, answer, resource.schema, 201)
@@ -108,7 +111,9 @@ async def service_account_token(context: Context, services: Services) -> Respons
     if info.verb != "create":
         raise MethodNotAllowedError()
     options = parse_write_options(context.request.query)
-    request = await read_object(context, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options)
+    request = await read_object(
+        context, services.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
+    )
     tokenrequest.default(request)
     _refuse("authentication.k8s.io", "TokenRequest", tokenrequest.validate(request))
     services.registry.admit(

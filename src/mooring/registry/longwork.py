@@ -1,0 +1,84 @@
+"""Runs computations about large objects beside the event loop, users in turn (docs/adr/0025).
+
+Rules kept here:
+* A computation about few bytes runs at once, on the loop. All others run in one thread, one at a time. Python then switches
+  between that thread and the loop, so that the loop goes on within `SWITCH_SECONDS`.
+* Users take turns: large objects of one user wait behind each other and not behind each other's queue. A full queue is 429.
+* A computation gets values that belong to it and reads no view: the loop changes views meanwhile.
+* A computation whose request was cancelled before it began is dropped. One that runs comes to its end: its work is bounded by
+  the limits of `mooring.wire.codec`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from mooring.errors import TooManyRequestsError
+
+LONG_BYTES = 16 << 10
+"""Bytes of JSON or protobuf that the loop handles itself. The worst 16 KiB take some 30 ms through all stages of a write, and
+nearly all objects are smaller."""
+WAITING_PER_USER = 32
+"""Computations of one user that wait: with bodies of 3 MiB they hold 96 MiB. A controller writes a few at a time."""
+SWITCH_SECONDS = 0.0005
+"""How long the thread keeps the interpreter while the loop waits for it: `sys.setswitchinterval` of a server. With Python's 5 ms a
+round trip that waits for the interpreter several times takes tens of milliseconds; shorter intervals slow the thread."""
+
+T = TypeVar("T")
+_Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
+
+
+class LongWork:
+    """One per registry."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "long-work")
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self._is_busy = False
+
+    async def run(self, size: int, user: str, compute: Callable[[], T]) -> T:
+        """The result of `compute`, which is about `size` bytes. Raises what it raises, and TooManyRequestsError."""
+        if size <= LONG_BYTES:
+            return compute()
+        queue = self._waiting.setdefault(user, deque())
+        if len(queue) >= WAITING_PER_USER:
+            raise TooManyRequestsError("too many requests with large objects are waiting for you; send fewer at a time")
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        queue.append((done, compute))
+        if not self._is_busy:
+            self._start_next()
+        return await done
+
+    def stop(self) -> None:
+        """Start no more computations; requests that wait for one are cancelled."""
+        for queue in self._waiting.values():
+            for done, _ in queue:
+                done.cancel()
+        self._waiting.clear()
+        self._thread.shutdown(wait=False)
+
+    def _start_next(self) -> None:
+        while self._waiting:
+            user, queue = self._waiting.popitem(last=False)
+            done, compute = queue.popleft()
+            if queue:
+                self._waiting[user] = queue  # at the end: users take turns
+            if not done.done():
+                self._is_busy = True
+                running = asyncio.get_running_loop().run_in_executor(self._thread, compute)
+                running.add_done_callback(partial(self._finish, done))
+                return
+
+    def _finish(self, done: asyncio.Future[Any], running: asyncio.Future[Any]) -> None:
+        self._is_busy = False
+        if not done.done():  # the request may have been cancelled meanwhile
+            if (error := running.exception()) is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(running.result())
+        self._start_next()
