@@ -14,7 +14,7 @@ from mooring.errors import ConfigError
 from mooring.kinds import BY_PLURAL
 from mooring.server import auditing
 from mooring.server.audit import AuditLog, read_policy
-from mooring.server.auditing import OMITTED
+from mooring.server.auditbounds import OMITTED
 from mooring.wire import protobuf
 from tests.support.serverroom import Server, open_server
 

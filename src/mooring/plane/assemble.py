@@ -291,7 +291,7 @@ class Plane:
         gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
         openid = self._authentication.openid
         gauge("mooring_oidc_issuers_unready", "Issuers whose keys are not known.", lambda: openid.unready)
-        gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: self._audit.dropped)
+        gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: self._audit.lost)
         gauge("mooring_storage_revision", "Newest revision seen.", lambda: self.registry.revision)
         gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(self._elector.leading))
 

@@ -6,6 +6,10 @@ Rules kept here:
 * Writing never delays a request: lines are gathered and written together by a thread. When the disk cannot keep up the
   oldest waiting lines are counted and dropped, and the operator is told in the log and in the metrics.
 * The file is 0600 and is rotated by size, so that it never fills the disk. Old ones go by number and by age.
+* Refused and anonymous requests cost their sender nothing. Of each file they may take a quarter; more of their records go to
+  `audit-refused.log` beside it, until the file is rotated. So they never push out the records of others, and none is left out.
+  That file is rotated at the same size, once.
+* What is no regular file is never rotated, and takes everything.
 * A file has one writer, who holds a lock on it: two would rotate it twice. The second server of a data directory writes
   `audit-<port>.log`.
 * A line that a killed process left unfinished is ended at the next start: it costs one record, not two.
@@ -25,11 +29,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
+from mooring.server.auditbounds import encode_record
 from mooring.wire.auditpolicy import MAX_BYTES as MAX_POLICY
 from mooring.wire.auditpolicy import AuditPolicy, parse_policy
 
@@ -45,8 +48,10 @@ MAX_BYTES = 100 << 20
 """kube-apiserver users' usual --audit-log-maxsize."""
 KEEP = 5
 """Rotated files kept beside the live one."""
-
-_encode = msgspec.json.Encoder().encode
+KEEP_REFUSED = 1
+"""Rotated files of refused requests: the two hold twice a file's size, so that a flood costs no more disk than that."""
+REFUSED_SHARE = 4
+"""Refused and anonymous requests may take one part in so many of a file."""
 
 
 class AuditLog:
@@ -65,6 +70,7 @@ class AuditLog:
         keep: int = KEEP,
         max_age: int = 0,
         now: Callable[[], datetime] | None = None,
+        lazy: bool = False,
     ) -> None:
         self._path = path
         self._suffix = suffix
@@ -72,6 +78,13 @@ class AuditLog:
         self._keep = keep
         self._max_age = timedelta(days=max_age)
         self._now = now
+        self._lazy = lazy
+        self._rotated = True
+        """Whether the file is a regular one, which is rotated."""
+        self._rotations = 0
+        self._counted_rotations = 0
+        self._refused_bytes = 0
+        self._refused: AuditLog | None = None
         self._lines: deque[bytes] = deque()
         self._waiting = 0
         self._size = 0
@@ -96,19 +109,24 @@ class AuditLog:
         if not self.enabled:
             return
         try:
-            try:
-                self._open()
-            except BlockingIOError:
-                taken, path = self._path, Path(self._path)
-                self._path = str(path.with_name(f"{path.stem}{self._suffix}{path.suffix}"))
-                log.warning("another process writes %s; audit records of this one go to %s", taken, self._path)
-                self._open()
+            if not self._lazy:
+                self._open_free()
         except OSError as error:
             raise ConfigError(
                 f"audit-log-path: {self._path} cannot be written: {(error.strerror or str(error)).lower()}; "
                 "choose another file, or - for standard output"
             ) from error
         self._flusher = asyncio.get_running_loop().create_task(self._run(), name="audit")
+
+    def _open_free(self) -> None:
+        """Open the file, or the one with this process's suffix when another process writes it."""
+        try:
+            self._open()
+        except BlockingIOError:
+            taken, path = self._path, Path(self._path)
+            self._path = str(path.with_name(f"{path.stem}{self._suffix}{path.suffix}"))
+            log.warning("another process writes %s; audit records of this one go to %s", taken, self._path)
+            self._open()
 
     async def stop(self) -> None:
         """Write what is left and close."""
@@ -119,14 +137,58 @@ class AuditLog:
         if self._writing is not None:  # a thread cannot be cancelled: two writers would mix their lines
             await asyncio.wait((self._writing,))
             self._writing = None
-        if self.enabled and self._file is not None:
+        if self._refused is not None:
+            await self._refused.stop()
+        if self.enabled and (self._file is not None or self._lazy):
             self._write(self._take())
         if self._file is not None and self._path != "-":
             self._file.close()
         self._file = None
 
-    def record(self, event: dict[str, Any]) -> None:
-        line = _encode(event)
+    @property
+    def lost(self) -> int:
+        """How many records were lost, of this file and of the one for refused requests."""
+        return self.dropped + (self._refused.dropped if self._refused is not None else 0)
+
+    def record(self, event: dict[str, Any], *, refused: bool = False) -> None:
+        """Keep a record; `refused`: of a request that was refused, or that came without an identity."""
+        line = encode_record(event)
+        if refused and self._rotated and self._is_over_share(len(line)):
+            self._overflow().append(line)
+        else:
+            self.append(line)
+
+    def _is_over_share(self, size: int) -> bool:
+        if self._counted_rotations != self._rotations:
+            self._counted_rotations, self._refused_bytes = self._rotations, 0
+        over = (self._refused_bytes + size) * REFUSED_SHARE > self._max_bytes
+        if not over:
+            self._refused_bytes += size
+        return over
+
+    def _overflow(self) -> AuditLog:
+        if self._refused is None:
+            path = Path(self._path)
+            beside = path.with_name(f"{path.stem}-refused{path.suffix}")
+            log.warning(
+                "records of refused and anonymous requests fill their part of %s; until it is rotated more go to %s",
+                path,
+                beside,
+            )
+            self._refused = AuditLog(
+                str(beside),
+                suffix=self._suffix,
+                max_bytes=self._max_bytes,
+                keep=KEEP_REFUSED,
+                max_age=self._max_age.days,
+                now=self._now,
+                lazy=True,
+            )
+            self._refused.start()
+        return self._refused
+
+    def append(self, line: bytes) -> None:
+        """Queue an encoded record."""
         self._lines.append(line)
         self._waiting += len(line)
         while len(self._lines) > MAX_WAITING or self._waiting > MAX_WAITING_BYTES:
@@ -153,9 +215,10 @@ class AuditLog:
     def _open(self) -> None:
         if self._path == "-":
             self._file = sys.stdout.buffer
+            self._rotated = False
             return
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._rotated = is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         if is_file:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +235,9 @@ class AuditLog:
             return
         left = memoryview(data)
         try:
-            if self._path != "-" and self._size + len(data) > self._max_bytes and self._size:
+            if self._file is None:
+                self._open_free()
+            if self._rotated and self._size + len(data) > self._max_bytes and self._size:
                 self._rotate()
             while left:
                 done = self._file.write(left)
@@ -201,6 +266,7 @@ class AuditLog:
         path.replace(path.with_name(f"{path.name}.1"))
         full = self._file
         self._open()
+        self._rotations += 1
         full.close()
 
 

@@ -9,7 +9,9 @@ Rules kept here (reference/kubernetes.md 5.16):
 * Law 9 comes before the policy: of Secrets, TokenReviews and TokenRequests no body is ever kept, whatever the policy says, and
   their records say level Metadata. Nothing is picked out of these bodies either: `kubectl apply` writes whole Secrets into an
   annotation. Where such an object is sent to the wrong path, it is left out there too.
-* A body that is too large, or that cannot be read, is left out, and an annotation says so.
+* A body that is too large, or that cannot be read, is left out, and an annotation says so. `auditbounds` bounds all the rest.
+* Records of requests that were refused, and of those without an identity, are marked for `AuditLog`, which keeps them from pushing
+  out the others.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from mooring.clock import Clock
 from mooring.errors import MooringError
+from mooring.identity import ANONYMOUS
 from mooring.kinds import by_resource
 from mooring.server.audit import AuditLog, audit_event
+from mooring.server.auditbounds import MAX_OBJECT, OMITTED
 from mooring.server.http import Request, Response
 from mooring.wire.auditpolicy import (
     METADATA,
@@ -41,9 +45,8 @@ from mooring.wire.yamltext import decode_yaml
 if TYPE_CHECKING:
     from mooring.server.pipeline import Context
 
-MAX_OBJECT = 1 << 20
-"""Bytes of a body that a record keeps: every object fits that fits into Kubernetes' store; long lists do not."""
-OMITTED = "audit.mooring.dev/omitted"
+_REFUSED = frozenset((401, 403, 429))
+_NOBODY = frozenset(("", ANONYMOUS))
 _SECRET = frozenset(
     (
         ("", "secrets", ""),
@@ -135,7 +138,8 @@ class Auditor:
                 omitted.append(_keep(event, "responseObject", decision, body, _answered_type(response), info))
             if any(omitted):
                 event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
-        self._log.record(event)
+        user = context.impersonator or context.user
+        self._log.record(event, refused=status in _REFUSED or user.username in _NOBODY)
 
 
 def _reference(info: RequestInfo, created: str) -> dict[str, str]:
