@@ -63,6 +63,7 @@ def test_a_malformed_token_is_refused_before_anything_is_sent() -> None:
 
 
 def no_signature(server: LiveServer, token: BootstrapToken) -> str:
+    """The message where other tokens have signed, which the caller sees to."""
     return (
         f"join failed at step discovery: verifying cluster-info from {server.endpoint} (step 2): cluster-info carries no "
         f'signature for token id "{token.id}": the token is unknown, expired, or lacks the signing usage; '
@@ -71,18 +72,21 @@ def no_signature(server: LiveServer, token: BootstrapToken) -> str:
 
 
 def test_an_unknown_id_has_no_signature(live_server: LiveServer, tmp_path: Path) -> None:
+    live_server.create_token()
     token = parse_token("zzzzzz.0123456789abcdef")
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == no_signature(live_server, token)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_expired_token_has_no_signature(live_server: LiveServer, tmp_path: Path) -> None:
+    live_server.create_token()
     expires = SystemClock().now() - timedelta(seconds=1)
     token = live_server.create_token(expires=expires, signed=False)
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == no_signature(live_server, token)
 
 
 def test_a_token_without_the_signing_usage_has_no_signature(live_server: LiveServer, tmp_path: Path) -> None:
+    live_server.create_token()
     token = live_server.create_token(usages=(USAGE_AUTHENTICATION,), signed=False)
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == no_signature(live_server, token)
 

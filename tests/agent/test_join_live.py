@@ -70,8 +70,9 @@ def test_a_machine_that_knows_an_address_a_token_and_a_pin_becomes_a_member(
     assert state.current.readlink().is_absolute()
     assert not state.pending_key.exists()
     assert not state.bootstrap.exists()
-    for path in (state.ca, state.current.resolve(), state.kubeconfig):
+    for path in (state.current.resolve(), state.kubeconfig):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.ca.stat().st_mode) == 0o644
 
     async def as_the_node() -> Obj:
         async with connect(load(str(state.kubeconfig))) as client:

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from mooring.cli.authexplain import ask, checked, print_explanation
 from mooring.cli.authwhoami import review, rows, user_of
 from mooring.client.cluster import ClusterClient
-from mooring.errors import NotFoundError, PeerError
+from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError
+from mooring.trust.failures import NotKubernetesError
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.testca import ThrowawayCA
@@ -353,6 +354,42 @@ class AnotherServer:
 def test_another_kind_of_server_is_told_apart(audit_id: str) -> None:
     with pytest.raises(PeerError, match="is it a Mooring server"):
         asyncio.run(ask(cast(ClusterClient, AnotherServer()), audit_id, {}))
+
+
+class Kubernetes(AnotherServer):
+    """A kube-apiserver: an administrator gets a plain 404, anybody else a 403."""
+
+    server = "https://a.test:6443"
+
+    def __init__(self, error: MooringError) -> None:
+        self.error = error
+
+    async def get_path(self, path: str) -> Any:
+        if path == "/version":
+            return {"gitVersion": "v1.36.2"}
+        raise self.error
+
+    async def post_path(self, path: str, obj: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("audit_id", ["an-id", ""])
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotKubernetesError("asking", "status 404 without a Kubernetes Status"),
+        ForbiddenError('forbidden: User "jane" cannot get path "/debug/authentication/refusals/an-id"'),
+        NotFoundError("the server could not find the requested resource"),
+    ],
+    ids=["administrator", "anybody", "404"],
+)
+def test_a_kube_apiserver_is_named(audit_id: str, error: MooringError) -> None:
+    with pytest.raises(PeerError) as caught:
+        asyncio.run(ask(cast(ClusterClient, Kubernetes(error)), audit_id, {}))
+    assert str(caught.value) == (
+        "https://a.test:6443 is no Mooring server, it is Kubernetes v1.36.2: only a Mooring server explains refusals; "
+        "elsewhere the log of kube-apiserver tells the reason"
+    )
 
 
 def test_an_address_that_guesses_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:

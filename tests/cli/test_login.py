@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -18,8 +19,10 @@ from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
 from mooring.trust.loginrecord import Asked, Credential, Login, Place, Source
 from mooring.trust.oauth import Tokens
-from tests.support.commandline import CommandLine, mooring
+from tests.support import peer
+from tests.support.commandline import CommandLine, mooring, process
 from tests.support.manualclock import EPOCH, ManualClock
+from tests.support.testca import LOOPBACK, ThrowawayCA
 
 __all__ = ["mooring"]  # a fixture
 
@@ -247,3 +250,28 @@ def test_a_directory_in_which_no_lock_can_be_made_is_told(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
         loginkubeconfig.put(tmp_path / "file" / "config", loginkubeconfig.entries(LOGIN), use=True)
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_a_kube_apiserver_is_named(tmp_path: Path, code: int) -> None:
+    ca = ThrowawayCA()
+    reasons = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound"}
+
+    def answer(asked: peer.Asked) -> peer.Reply:
+        if asked.path == "/version":
+            assert "Authorization" not in asked.headers
+            return peer.Reply(200, b'{"gitVersion": "v1.36.2"}')
+        status = {"kind": "Status", "code": code, "reason": reasons[code], "message": "no"}
+        return peer.Reply(code, json.dumps(status).encode())
+
+    (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
+    with peer.http_peer(answer, ca.server(*LOOPBACK)) as server:
+        done = process(
+            "login", "--server", server.endpoint, "--certificate-authority", str(tmp_path / "ca.crt"),
+            "--username", "jane", "--password-stdin", stdin="secret\n", HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path),
+        )  # fmt: skip
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        f"Error: {server.url} is no Mooring server, it is Kubernetes v1.36.2: only a Mooring server gives credentials for a "
+        "login; kubectl shows yours itself\n"
+    )

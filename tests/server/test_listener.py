@@ -229,9 +229,15 @@ def test_the_protocol_is_agreed_on_by_alpn(
 def test_bytes_that_are_not_tls_end_the_connection_and_are_counted(server: Served) -> None:
     before = server.listener.failed_handshakes
     with server.plain() as peer:
-        peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"HTTP/1.1 2" not in rest(peer)
+        peer.sendall(b"no TLS at all\r\n")
+        assert not rest(peer).startswith(b"HTTP")
     assert server.listener.failed_handshakes == before + 1
+
+
+def test_plain_http_gets_the_answer_of_go(server: Served) -> None:
+    with server.plain() as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert rest(peer) == (b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
 
 
 def test_a_handshake_that_does_not_end_is_ended(ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from mooring.wire.schema import Obj
 from tests.support.discoverypeer import CA, NOW, OTHER_CA, Network, Server, signed_cluster_info, status, token_secret
 
 TOKEN = parse_token("aaaaaa.1111111111111111")
+OTHER_TOKEN = parse_token("bbbbbb.3333333333333333")
 WRONG_SECRET = parse_token("aaaaaa.2222222222222222")
 PINS = pins_of(CA)
 A, B = "a.test:6443", "b.test:6443"
@@ -179,7 +180,8 @@ REPAIR = "; ask the cluster's administrator to repair it"
         pytest.param(
             failing(FetchFailed(TIMEOUT, "10 s")),
             failures.EndpointTimeoutError,
-            FIRST + "no answer in time (10 s); check the address, the firewall, and the load of the server",
+            FIRST + "no answer in time (10 s); check the address, the firewall, and the load of the server, "
+            "and that the port speaks TLS",
             id="no answer in time",
         ),
         pytest.param(
@@ -289,6 +291,15 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             Server(signed_cluster_info()),
+            failures.SignatureMissingError,
+            SECOND
+            + 'cluster-info carries no signature for token id "aaaaaa", nor for any other: the controller that signs '
+            "does not run (bootstrapsigner of kube-controller-manager), or the token is unknown, expired, or lacks the "
+            "signing usage; list tokens",
+            id="no signature at all",
+        ),
+        pytest.param(
+            Server(signed_cluster_info(OTHER_TOKEN)),
             failures.SignatureMissingError,
             SECOND + 'cluster-info carries no signature for token id "aaaaaa": the token is unknown, expired, '
             "or lacks the signing usage",

@@ -117,7 +117,7 @@ def test_the_three_messages_say_why_and_what_to_do() -> None:
         'step: the cluster-info ConfigMap has no key "kubeconfig": the cluster is not set up for token discovery; '
         "ask its administrator, or join with --discovery-file"
     )
-    assert str(SignatureMissingError("step", "07401b")) == (
+    assert str(SignatureMissingError("step", "07401b", others=True)) == (
         'step: cluster-info carries no signature for token id "07401b": the token is unknown, expired, or lacks the '
         "signing usage; list tokens on the server with `token list`, make one with `token create`"
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import is_mooring, read_version
 from mooring.clock import parse_rfc3339
 from mooring.errors import MooringError
 from mooring.wire.schema import Obj
@@ -26,8 +27,6 @@ AGENT = "mooring agent"
 """Begins the message of every Ready condition that is written here."""
 FRESH = timedelta(minutes=5, seconds=40)
 """kubelet's `nodeStatusReportFrequency` of 5 minutes, and the 40 seconds after which Kubernetes takes a node for lost."""
-_BUILD = "+mooring-"
-"""Part of the `gitVersion` of every Mooring server."""
 
 
 class NodeKeptError(MooringError):
@@ -38,8 +37,7 @@ async def choose(client: ClusterClient, wanted: str) -> str:
     """Return `wanted`, or the default for this server when it is empty. Raises ApiError, PeerError."""
     if wanted:
         return wanted
-    version = (await client.get_path("/version")).get("gitVersion")
-    return READY if isinstance(version, str) and _BUILD in version else TAINTED
+    return READY if is_mooring(await read_version(client)) else TAINTED
 
 
 def check_keeper(node: Obj, lease: Obj | None, now: datetime) -> None:

@@ -178,7 +178,9 @@ class _Waiting:
         )
         async with aclosing(changes):
             async for change in changes:
-                self._trouble = None
+                if self._trouble is not None:
+                    self._trouble = None
+                    self._changed.set()
                 self._patience.restore()
                 if isinstance(change, Listed):
                     objects = change.items or ({},)

@@ -8,7 +8,7 @@
     var/lib/kubelet/pki/kubelet-client-current.pem     absolute symlink to the newest of them
 
 Rules kept here (reference/kubernetes.md 2.6, 4.2, 4.3, 4.5):
-* Every file is 0600, written whole or not at all, and durable before the next step relies on it.
+* Every file but ca.crt is 0600. All are written whole or not at all, and are durable before the next step relies on them.
 * The link is swapped by renaming `kubelet-client-updated.pem` over it: there is always a current certificate. A link that a crash
   left behind is renamed when it leads to a usable pair, and removed otherwise.
 * The key outlives a crash until its certificate is on disk, so that a second run goes on with the same request.
@@ -34,7 +34,9 @@ from mooring.trust import kubeconfig, kubeconfigtext
 from mooring.trust.kubeconfig import Cluster
 
 DIRECTORY_MODE = 0o755
-"""kubelet's and kubeadm's: names are no secret, the files are 0600."""
+"""kubelet's and kubeadm's: names are no secret, the files that hold secrets are 0600."""
+CA_MODE = 0o644
+"""kubeadm's: whoever connects to the cluster from this machine may verify it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class NodeState:
         self.check_ca(ca_pem)
         if self.ca.exists() or not ca_pem:
             return False
-        self._write(self.ca, ca_pem)
+        self._write(self.ca, ca_pem, CA_MODE)
         return True
 
     # ── the key of a request ─────────────────────────────────────────────────────────────────────────────────────
@@ -176,9 +178,9 @@ class NodeState:
 
     # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, data: bytes, mode: int = 0o600) -> None:
         make_directory(path.parent, DIRECTORY_MODE)
-        write_atomic(path, data)
+        write_atomic(path, data, mode)
 
     def _remove(self, path: Path) -> None:
         try:

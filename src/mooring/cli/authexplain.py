@@ -30,8 +30,10 @@ from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
+from mooring.client.serverversion import check_is_mooring
 from mooring.clock import SystemClock
-from mooring.errors import ConfigError, NotFoundError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError
+from mooring.trust.failures import NotKubernetesError
 from mooring.wire.schema import Obj
 
 PREFIX = "/debug/authentication"
@@ -109,10 +111,13 @@ async def ask(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
         if audit_id:
             return await client.get_path(f"{PREFIX}/refusals/{quote(audit_id, safe='')}")
         return await client.post_path(f"{PREFIX}/explain", offered)
-    except NotFoundError as error:
-        if "refusal" in error.message:
+    except (NotFoundError, ForbiddenError, NotKubernetesError) as error:
+        if isinstance(error, NotFoundError) and "refusal" in error.message:
             raise
-        raise PeerError(_ANOTHER) from None
+        await check_is_mooring(client, "explains refusals; elsewhere the log of kube-apiserver tells the reason")
+        if isinstance(error, NotFoundError):
+            raise PeerError(_ANOTHER) from None
+        raise
 
 
 def _credential(token_file: str, certificate_file: str, username: str) -> Obj:

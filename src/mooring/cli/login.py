@@ -31,16 +31,17 @@ from mooring.cli.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.logins import Logins, directory
+from mooring.client.serverversion import check_anonymously
 from mooring.client.transport import drive
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.config.authentication import https_url
-from mooring.errors import ConfigError
+from mooring.errors import ApiError, ConfigError, PeerError
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
 from mooring.trust import loginrecord, oauth
 from mooring.trust.joininput import parse_endpoint
-from mooring.trust.kubeconfig import Selected, flatten_cluster
+from mooring.trust.kubeconfig import Cluster, Selected, flatten_cluster
 from mooring.trust.loginrecord import Login, Place, Source
 from mooring.trust.pinneddiscovery import pinned_ca
 from mooring.trust.pins import parse_pin
@@ -153,7 +154,13 @@ def login(
         raise click.UsageError("--password-stdin needs --username")
     found = Login(name or _default_name(place), place, source, kind)
     with logins.locked(found.id):
-        found = renewed(found, clock, logins.write, ask=True, given=given)
+        try:
+            found = renewed(found, clock, logins.write, ask=True, given=given)
+        except (ApiError, PeerError):
+            asyncio.run(
+                check_anonymously(_cluster(place), clock, "gives credentials for a login; kubectl shows yours itself")
+            )
+            raise
         logins.write(found)
     target = kubeconfig_target(kubeconfig_out or kubeconfig)
     put(target, entries(found), use=not keep_context)
@@ -193,6 +200,10 @@ def _place(chosen: Selected) -> Place:
     url = https_url(flat.server, "server of the kubeconfig").rstrip("/")
     ca_pem = _canonical(flat.ca_pem, "the CA of the kubeconfig") if flat.ca_pem else b""
     return Place(url, ca_pem, flat.tls_server_name, flat.proxy_url)
+
+
+def _cluster(place: Place) -> Cluster:
+    return Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
 
 
 def _canonical(ca_pem: bytes, what: str) -> bytes:

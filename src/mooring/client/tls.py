@@ -98,6 +98,9 @@ class Finding:
     hint: str = ""
 
 
+_CLOSED_EARLY = "the port may speak plain HTTP, or a load balancer has no API server behind it"
+
+
 def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
     """What a failed connection means. `timeout` is what the caller allowed, in seconds."""
     if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):
@@ -108,7 +111,7 @@ def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
             return _certificate_finding(cause, now)
     for cause in causes:
         if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return Finding(UNREACHABLE, "the connection was closed during the TLS handshake")
+            return Finding(UNREACHABLE, "the connection was closed during the TLS handshake", _CLOSED_EARLY)
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
             return _tls_finding(cause)
         if isinstance(cause, socket.gaierror):

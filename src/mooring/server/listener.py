@@ -25,6 +25,10 @@ from mooring.server.tls import presented_chain, renew_bios
 
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
+SPEAK_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+"""The answer of Go's net/http, which clients and people know."""
+_HTTP_REQUEST = "http request"
+"""OpenSSL's reason for a handshake that begins with an HTTP method."""
 MAX_CONNECTIONS = 20_000
 """Each costs 45 to 50 kB while a watch runs on it (docs/adr/0017): 1 GB at the most. Fewer where the process may not open as
 many files."""
@@ -187,8 +191,10 @@ class TlsProtocol(asyncio.Protocol):
         except SSL.WantReadError:
             self._send_pending()
             return False
-        except SSL.Error:
+        except SSL.Error as error:
             self._listener.failed_handshakes += 1
+            if _HTTP_REQUEST in str(error):
+                self.tcp.write(SPEAK_TLS)
             self._send_pending()  # the alert that says why
             self.tcp.close()
             return False

@@ -34,7 +34,8 @@ class EndpointTimeoutError(DiscoveryError):
 
     def __init__(self, step: str, why: str) -> None:
         super().__init__(
-            f"{step}: no answer in time ({why}); check the address, the firewall, and the load of the server"
+            f"{step}: no answer in time ({why}); check the address, the firewall, and the load of the server, "
+            "and that the port speaks TLS"
         )
 
 
@@ -91,7 +92,7 @@ class UnauthorizedAnswerError(DiscoveryError):
     def __init__(self, step: str) -> None:
         super().__init__(
             f"{step}: the server answered 401 Unauthorized: it does not accept anonymous requests; "
-            "enable anonymous authentication there, or join with --discovery-file"
+            "enable anonymous authentication there, or join with --discovery-file and --allow-discovery-credentials"
         )
 
 
@@ -136,10 +137,17 @@ class NotSetUpError(DiscoveryError):
 class SignatureMissingError(DiscoveryError):
     code = "signature-missing"
 
-    def __init__(self, step: str, token_id: str) -> None:
+    def __init__(self, step: str, token_id: str, *, others: bool) -> None:
+        """`others`: other tokens have signed."""
+        why = (
+            ": the token is unknown, expired, or lacks the signing usage"
+            if others
+            else ", nor for any other: the controller that signs does not run (bootstrapsigner of kube-controller-manager), "
+            "or the token is unknown, expired, or lacks the signing usage"
+        )
         super().__init__(
-            f'{step}: cluster-info carries no signature for token id "{token_id}": the token is unknown, expired, '
-            "or lacks the signing usage; list tokens on the server with `token list`, make one with `token create`"
+            f'{step}: cluster-info carries no signature for token id "{token_id}"{why}; '
+            "list tokens on the server with `token list`, make one with `token create`"
         )
 
 

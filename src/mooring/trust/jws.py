@@ -49,7 +49,7 @@ def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifyin
         raise NotSetUpError(step)
     found = data.get(SIGNATURE_PREFIX + token.id)
     if found is None:
-        raise SignatureMissingError(step, token.id)
+        raise SignatureMissingError(step, token.id, others=any(key.startswith(SIGNATURE_PREFIX) for key in data))
     wanted = sign(text.encode("utf-8", "surrogatepass"), token.id, token.secret.reveal())
     if not hmac.compare_digest(wanted.encode(), found.encode("utf-8", "replace")):
         raise SignatureWrongError(step, token.id)
