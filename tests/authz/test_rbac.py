@@ -190,19 +190,28 @@ def test_no_opinion(objects: list[Obj], asked: Attributes, reason: str) -> None:
 
 
 class Recorder(FixedView):
-    """Counts how often it is listed; can be given new content."""
+    """Counts how often it is listed; can be given new content, and remembers what changed then, or not."""
 
-    def __init__(self, objects: Iterable[Obj], revision: int = 1) -> None:
+    def __init__(self, objects: Iterable[Obj], revision: int = 1, *, remembers: bool = True) -> None:
         super().__init__(objects, revision)
         self.lists = 0
+        self.remembers = remembers
+        self._changed: dict[int, set[tuple[str, str]]] = {}
 
     def list(self, namespace: str = "") -> Iterable[Obj]:
         self.lists += 1
         return super().list(namespace)
 
     def become(self, objects: Iterable[Obj]) -> None:
-        self._objects = FixedView(objects)._objects
+        before, self._objects = self._objects, FixedView(objects)._objects
         self._revision += 1
+        places = before.keys() | self._objects.keys()
+        self._changed[self._revision] = {place for place in places if before.get(place) != self._objects.get(place)}
+
+    def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+        if not self.remembers:
+            return None
+        return set().union(*(places for revision, places in self._changed.items() if revision > since))
 
 
 def test_views_are_listed_again_only_when_their_revision_grew() -> None:
@@ -215,7 +224,39 @@ def test_views_are_listed_again_only_when_their_revision_grew() -> None:
     assert (roles.lists, bindings.lists) == (1, 1)
     bindings.become([])
     assert not rbac.authorize(ask(), views).allowed
-    assert (roles.lists, bindings.lists) == (1, 2)
+    assert (roles.lists, bindings.lists) == (1, 1), "the view tells what changed"
+
+
+def test_a_view_that_does_not_remember_is_listed_again() -> None:
+    bindings = Recorder([cluster_binding("b", "reader", user("jane"))], remembers=False)
+    views: dict[str, View] = {**rbac_views([READER]), "clusterrolebindings": bindings}
+    rbac = Rbac()
+    assert rbac.authorize(ask(), views).allowed
+    bindings.become([])
+    assert not rbac.authorize(ask(), views).allowed
+    assert bindings.lists == 2
+
+
+def test_of_two_bindings_to_one_subject_the_other_stays_when_one_goes() -> None:
+    both = [cluster_binding("a", "reader", user("jane")), cluster_binding("b", "reader", user("jane"), user("jane"))]
+    bindings = Recorder(both)
+    views: dict[str, View] = {**rbac_views([READER]), "clusterrolebindings": bindings}
+    rbac = Rbac()
+    for present, named in (([both[0]], '"a"'), ([both[1]], '"b"'), (both, '"a"')):
+        bindings.become(present)
+        decision = rbac.authorize(ask(), views)
+        assert (decision.allowed, named in decision.reason) == (True, True)
+    bindings.become([])
+    assert not rbac.authorize(ask(), views).allowed
+
+
+def test_a_role_that_is_deleted_grants_nothing() -> None:
+    roles = Recorder([READER])
+    views: dict[str, View] = {**rbac_views([cluster_binding("b", "reader", user("jane"))]), "clusterroles": roles}
+    rbac = Rbac()
+    assert rbac.authorize(ask(), views).allowed
+    roles.become([])
+    assert not rbac.authorize(ask(), views).allowed
 
 
 def test_every_change_counts_at_once() -> None:

@@ -1,8 +1,7 @@
 """Roles and bindings, compiled and indexed by subject, kept for as long as the views do not change.
 
 Rules kept here:
-1. Compiled parts are kept per object and reused while the view hands out the very same object (view objects are
-   immutable), so one change among thousands of bindings compiles one binding.
+1. A change among thousands of bindings compiles one binding: the view tells which places changed.
 2. A part is refreshed only when the revision of its view has changed: reading it costs a comparison.
 3. Bindings keep the view's order; the first subject of a binding that matches is the one a reason names.
 4. A ServiceAccount subject is its username. In a RoleBinding an omitted namespace means the binding's own
@@ -34,45 +33,54 @@ class Grant:
     """How an allow by this grant is explained, without the leading `RBAC: allowed by `."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    source: Obj
-    grants: tuple[tuple[str, Grant], ...]
+_NONE: dict[Place, Grant] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Role:
-    source: Obj
-    rules: tuple[Rule, ...]
+class _Followed:
+    """Objects of one view that have changed since the last look."""
+
+    __slots__ = ("_revision", "_view")
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._view: View | None = None
+
+    def changes(self, view: View) -> tuple[bool, Iterable[tuple[Place, Obj | None]]] | None:
+        """None when nothing changed; else whether to begin anew, and the objects to take over by their places (None: gone)."""
+        if self._view is view and self._revision == view.revision:
+            return None
+        changed = view.changed(self._revision) if self._view is view else None
+        self._view, self._revision = view, view.revision
+        if changed is None:
+            return True, ((place_of(obj), obj) for obj in view.list())
+        return False, ((place, view.get(place[1], place[0])) for place in changed)
 
 
 class Roles:
     """Compiled rules by role."""
 
     def __init__(self) -> None:
-        self._revision = -1
-        self._view: View | None = None
-        self._roles: dict[Place, _Role] = {}
+        self._followed = _Followed()
+        self._rules: dict[Place, tuple[Rule, ...]] = {}
 
     def refresh(self, view: View) -> bool:
         """Follow the view; True when something may have changed."""
-        if self._view is view and self._revision == view.revision:
+        changes = self._followed.changes(view)
+        if changes is None:
             return False
-        self._view, self._revision = view, view.revision
-        known = self._roles
-        roles: dict[Place, _Role] = {}
-        for obj in view.list():
-            place = place_of(obj)
-            old = known.get(place)
-            same = old is not None and old.source is obj
-            roles[place] = old if old is not None and same else _Role(obj, compile_rules(obj.get("rules")))
-        self._roles = roles
+        anew, objects = changes
+        if anew:
+            self._rules = {}
+        for place, obj in objects:
+            if obj is None:
+                self._rules.pop(place, None)
+            else:
+                self._rules[place] = compile_rules(obj.get("rules"))
         return True
 
     def rules(self, place: Place) -> tuple[Rule, ...] | None:
         """The rules of a role, or None when there is no such role."""
-        role = self._roles.get(place)
-        return None if role is None else role.rules
+        return self._rules.get(place)
 
 
 class Bindings:
@@ -80,34 +88,38 @@ class Bindings:
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._revision = -1
-        self._view: View | None = None
-        self._compiled: dict[Place, _Compiled] = {}
-        self._by_subject: dict[tuple[str, str], list[Grant]] = {}
+        self._followed = _Followed()
+        self._subjects: dict[Place, tuple[str, ...]] = {}
+        self._grants: dict[tuple[str, str], dict[Place, Grant]] = {}
 
     def refresh(self, view: View) -> bool:
         """Follow the view; True when something may have changed."""
-        if self._view is view and self._revision == view.revision:
+        changes = self._followed.changes(view)
+        if changes is None:
             return False
-        self._view, self._revision = view, view.revision
-        known = self._compiled
-        compiled: dict[Place, _Compiled] = {}
-        by_subject: dict[tuple[str, str], list[Grant]] = {}
-        for obj in view.list():
-            place = place_of(obj)
-            old = known.get(place)
-            part = old if old is not None and old.source is obj else _Compiled(obj, tuple(_grants(obj, self._kind)))
-            compiled[place] = part
-            for subject, grant in part.grants:
-                by_subject.setdefault((place[0], subject), []).append(grant)
-        self._compiled, self._by_subject = compiled, by_subject
+        anew, objects = changes
+        if anew:
+            self._subjects, self._grants = {}, {}
+        for place, obj in objects:
+            for subject in self._subjects.pop(place, ()):
+                held = self._grants[place[0], subject]
+                del held[place]
+                if not held:
+                    del self._grants[place[0], subject]
+            if obj is not None:
+                first: dict[str, Grant] = {}
+                for subject, grant in _grants(obj, self._kind):
+                    first.setdefault(subject, grant)
+                self._subjects[place] = tuple(first)
+                for subject, grant in first.items():
+                    self._grants.setdefault((place[0], subject), {})[place] = grant
         return True
 
     def of(self, user: UserInfo, namespace: str) -> list[Grant]:
         """Grants that concern `user` in `namespace` ("": cluster bindings), in order, one per binding."""
-        found = list(self._by_subject.get((namespace, "u:" + user.username), ()))
+        found = [*self._grants.get((namespace, "u:" + user.username), _NONE).values()]
         for group in user.groups:
-            found += self._by_subject.get((namespace, "g:" + group), ())
+            found += self._grants.get((namespace, "g:" + group), _NONE).values()
         if len(found) < 2:
             return found
         first: dict[Place, Grant] = {}
