@@ -1,4 +1,4 @@
-"""Long lists: made in slices, with the bytes that a list made in one go has (docs/adr/0032)."""
+"""Long lists: made in slices, with the bytes that a list made in one go has (docs/adr/0024)."""
 
 from __future__ import annotations
 

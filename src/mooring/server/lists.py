@@ -1,4 +1,4 @@
-"""Lists in each representation, made in slices so that a long one does not hold the event loop (docs/adr/0032).
+"""Lists in each representation, made in slices so that a long one does not hold the event loop (docs/adr/0024).
 
 Rules kept here:
 * The bytes are those of the same list made in one go. Only the turns of the loop differ in which they are made.
