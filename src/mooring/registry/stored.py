@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
+from threading import Lock
 from typing import Literal, cast
 
 import msgspec
@@ -79,6 +80,7 @@ class Decoded:
         self._limit = limit
         self._size = 0
         self._objects: deque[Stored] = deque()
+        self._lock = Lock()  # large objects are computed in a thread (`mooring.registry.longwork`)
 
     @property
     def size(self) -> int:
@@ -87,12 +89,13 @@ class Decoded:
 
     def add(self, stored: Stored) -> None:
         """Count an object that was just decoded."""
-        self._objects.append(stored)
-        self._size += len(stored.raw)
-        while self._size > self._limit:
-            first = self._objects.popleft()
-            self._size -= len(first.raw)
-            first.forget()
+        with self._lock:
+            self._objects.append(stored)
+            self._size += len(stored.raw)
+            while self._size > self._limit:
+                first = self._objects.popleft()
+                self._size -= len(first.raw)
+                first.forget()
 
 
 SLICE_ITEMS = 500
@@ -151,15 +154,15 @@ class Stored:
     @property
     def obj(self) -> Obj:
         """The object with metadata.resourceVersion. Shared by everybody: copy it before changing anything."""
-        if self._obj is None:
+        obj = self._obj  # read once: a thread of `longwork` may forget it at any moment
+        if obj is None:
             try:
                 obj = cast("Obj", _decode(self.raw))
             except msgspec.DecodeError as error:
                 raise _unreadable(self.kind.resource) from error
             self._obj = obj
             DECODED.add(self)
-            return obj  # an object larger than the bound has been forgotten again
-        return self._obj
+        return obj
 
     def forget(self) -> None:
         """Give up whatever can be made again from the bytes."""
