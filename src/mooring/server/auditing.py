@@ -24,7 +24,7 @@ from mooring.identity import ANONYMOUS
 from mooring.kinds import by_resource
 from mooring.server.audit import AuditLog, audit_event
 from mooring.server.auditbounds import MAX_OBJECT, OMITTED
-from mooring.server.http import Request, Response
+from mooring.server.http import Body, Request, Response, in_pieces
 from mooring.wire.auditpolicy import (
     METADATA,
     PANIC,
@@ -134,8 +134,8 @@ class Auditor:
         if not plain and stage != REQUEST_RECEIVED:
             omitted = [_keep(event, "requestObject", decision, context.body, _sent_type(request), info)]
             if level is Level.REQUEST_RESPONSE and response is not None:
-                body = response.body if isinstance(response.body, bytes) else b"".join(response.body)
-                omitted.append(_keep(event, "responseObject", decision, body, _answered_type(response), info))
+                answered = _answered_type(response)
+                omitted.append(_keep(event, "responseObject", decision, response.body, answered, info))
             if any(omitted):
                 event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
         user = context.impersonator or context.user
@@ -165,14 +165,15 @@ def _answered_type(response: Response) -> str:
     return next((value.decode("latin-1") for name, value in response.headers if name == b"content-type"), "")
 
 
-def _keep(event: Obj, key: str, decision: Decision, body: bytes, content_type: str, info: RequestInfo) -> str:
+def _keep(event: Obj, key: str, decision: Decision, body: bytes | Body, content_type: str, info: RequestInfo) -> str:
     """Put a body into the record; otherwise say why not."""
-    if not body or not info.is_resource:
+    pieces, size = in_pieces(body)
+    if not size or not info.is_resource:
         return ""
-    if len(body) > MAX_OBJECT:
+    if size > MAX_OBJECT:
         return f"{key} is too large"
     try:
-        found = _object(body, content_type, info)
+        found = _object(b"".join(pieces), content_type, info)
     except (MooringError, UnicodeDecodeError):
         return f"{key} cannot be read"
     if isinstance(found, dict) and found.get("kind") in _SECRET_KINDS:
