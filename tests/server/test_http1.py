@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
@@ -11,9 +12,9 @@ import pytest
 
 from mooring.server import http1
 from mooring.server.frames import Frames
-from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, Application, Header, Pieces, Request, Response
+from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, SHARED, Application, Header, Pieces, Request, Response
 from mooring.server.http1 import Protocol
-from mooring.server.http1exchange import Exchange, reply_head
+from mooring.server.http1exchange import OCTETS_A_TURN, Exchange, reply_head
 from mooring.server.listener import Connection
 from tests.support.manualclock import settle
 
@@ -31,10 +32,15 @@ class Plain:
         self.sent = b""
         self.ended = ""
         self.reading = True
+        self.held = 0
         self.choke: Callable[[], None] = lambda: None
 
     def is_reading(self) -> bool:
         return self.reading
+
+    def hold(self, octets: int) -> bool:
+        self.held += octets
+        return True
 
     def write(self, data: bytes) -> None:
         self.sent += data
@@ -278,21 +284,104 @@ async def test_a_reply_waits_until_the_client_has_taken_what_was_sent_before() -
 
 
 @runs
-async def test_a_reply_in_pieces_waits_between_them_and_ends_when_the_client_goes() -> None:
+async def test_a_reply_in_pieces_waits_between_turns_and_ends_when_the_client_goes() -> None:
+    first, second, third = (letter * OCTETS_A_TURN for letter in (b"a", b"b", b"c"))
+
     async def pieces(request: Request) -> Response:
-        return Response(200, Pieces([b"a", b"b", b"c"]), ())
+        return Response(200, Pieces([first, second, third]), ())
 
     talk = Talk(pieces)
     talk.plain.choke = talk.protocol.pause_writing
-    head = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
-    assert await talk.say(GET) == head
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (3 * OCTETS_A_TURN)
+    assert await talk.say(GET) == head + first
+    assert talk.plain.held == 3 * OCTETS_A_TURN // SHARED, "counted until the reply is sent"
     talk.protocol.resume_writing()
     await settle()
-    assert talk.plain.sent == head + b"a"
+    assert talk.plain.sent == head + first + second
     talk.protocol.connection_lost(None)
     await settle()
     assert not talk.application.tasks
-    assert talk.plain.sent == head + b"a"
+    assert talk.plain.sent == head + first + second
+    assert talk.plain.held == 0
+
+
+@pytest.mark.parametrize("as_pieces", [False, True], ids=["one body", "pieces"])
+def test_a_large_reply_leaves_in_turns_of_the_loop(as_pieces: bool) -> None:
+    size = 3 * OCTETS_A_TURN + 5
+
+    async def large(request: Request) -> Response:
+        return Response(
+            200, Pieces([b"x" * 99] * (size // 99) + [b"x" * (size % 99)]) if as_pieces else b"x" * size, ()
+        )
+
+    async def story() -> None:
+        talk = Talk(large)
+        talk.protocol.data_received(GET)
+        seen: list[int] = []
+        for _ in range(20):
+            await asyncio.sleep(0)
+            seen.append(len(talk.plain.sent))
+        steps = [after - before for before, after in itertools.pairwise([0, *seen]) if after != before]
+        assert talk.plain.sent.endswith(b"x" * size)
+        assert (len(steps), max(steps) < OCTETS_A_TURN + 100) == (4, True)
+        assert talk.plain.held == 0
+
+    asyncio.run(story())
+
+
+@runs
+async def test_a_reply_behind_an_unread_one_is_counted_before_its_headers_can_leave() -> None:
+    async def answer(request: Request) -> Response:
+        talk.protocol.pause_writing()
+        return Response(200, b"x" * 1000, ())
+
+    talk = Talk(answer)
+    assert await talk.say(GET) == b""
+    assert talk.plain.held == 1000
+    talk.protocol.resume_writing()
+    await settle()
+    assert talk.plain.sent.endswith(b"x" * 1000)
+    assert talk.plain.held == 0
+
+
+@runs
+async def test_requests_that_wait_for_another_are_counted_while_they_do() -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await gate.wait()
+        return Response(200)
+
+    talk = Talk(slow)
+    await talk.say(GET * 5)
+    assert talk.plain.held == 4 * (http1.PIPELINED_REQUEST + len("hostx"))
+    assert not talk.plain.reading
+    gate.set()
+    await settle(100)
+    assert talk.plain.held == 0
+
+
+@runs
+async def test_a_body_is_counted_until_its_request_has_ended() -> None:
+    held: list[int] = []
+
+    async def take(request: Request) -> Response:
+        await request.body()
+        held.append(talk.plain.held)
+        return Response(200)
+
+    talk = Talk(take)
+    await talk.say(POST + b"Content-Length: 5000\r\n\r\n" + b"x" * 5000)
+    assert (held, talk.plain.held) == ([5000], 0)
+
+
+@runs
+async def test_headers_that_are_not_whole_are_counted() -> None:
+    talk = Talk(echo)
+    await talk.say(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 6000)
+    assert talk.plain.held > 6000
+    await talk.say(b"\r\n\r\n")
+    assert talk.plain.held == 0
 
 
 @runs

@@ -541,7 +541,7 @@ def test_one_source_holds_at_most_half_of_the_connections() -> None:
 
     def connected(source: str) -> tuple[TlsProtocol, bool]:
         protocol = TlsProtocol.__new__(TlsProtocol)
-        protocol.connection, protocol.waiting = Connection(source), 0
+        protocol.connection, protocol.held = Connection(source), 0
         return protocol, listening.admit(protocol)
 
     first, _ = connected("192.0.2.1")
@@ -550,19 +550,6 @@ def test_one_source_holds_at_most_half_of_the_connections() -> None:
     assert connected("192.0.2.1")[1]
     assert [connected("192.0.2.3")[1], connected("192.0.2.4")[1]] == [True, False]
     assert listening.refused == 2
-
-
-def test_all_slow_readers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "MAX_UNSENT_IN_ALL", 100)
-    listening = Listener(cast(Any, None), cast(Any, None))
-    protocol = TlsProtocol.__new__(TlsProtocol)
-    protocol.connection, protocol.waiting, protocol._above = Connection("192.0.2.1"), 0, 0
-    protocol.tcp = cast(Any, SimpleNamespace(get_write_buffer_size=lambda: 101))
-    listening.admit(protocol)
-    listening.unsent = 101
-    assert listening.is_overfull()
-    protocol.tcp = cast(Any, SimpleNamespace(get_write_buffer_size=lambda: 3))
-    assert (listening.is_overfull(), listening.unsent) == (False, 3)
 
 
 def test_no_more_connections_than_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,14 +129,15 @@ def reply(peer: socket.socket) -> tuple[int, dict[str, str], bytes]:
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(peer)
-    head, _, body = data.partition(b"\r\n\r\n")
+    head, _, rest_of_data = data.partition(b"\r\n\r\n")
+    body = bytearray(rest_of_data)
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     length = int(headers.get("content-length", "0"))
     while len(body) < length:
         body += _some(peer)
     assert len(body) == length, "more than one reply: read them with `replies`"
-    return int(first.split()[1]), headers, body
+    return int(first.split()[1]), headers, bytes(body)
 
 
 def rest(peer: socket.socket) -> bytes:

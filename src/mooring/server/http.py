@@ -227,6 +227,16 @@ def in_pieces(body: bytes | Body) -> tuple[Iterable[bytes], int]:
     return ((body,), len(body)) if isinstance(body, bytes) else (body, body.size)
 
 
+SHARED = 4
+"""One in so many octets of a long body counts for whoever reads it slowly. Its pieces are made of objects that the server keeps
+anyway; only those that are replaced meanwhile stay for this reader alone."""
+
+
+def weight(body: bytes | Body) -> int:
+    """Octets that count as held while a body waits for its client."""
+    return len(body) if isinstance(body, bytes) else body.size // SHARED
+
+
 @dataclass(slots=True)
 class Response:
     """A reply: `body` whole, or in pieces, or `stream` for replies that go on.

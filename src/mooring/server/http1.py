@@ -6,6 +6,7 @@ Rules kept here:
 * What follows a request that asks for another protocol is kept until that is decided: after a 101 it belongs to the new
   protocol, after any other answer it is the next request. Such a request has no body: httptools would take the body for what
   follows, and so for a request.
+* Requests that wait for others, and headers that are not whole, count as what the client makes us hold (`holdings`).
 * A request costs no timer: the one for idle time runs on while requests come and is looked at when it is due, the one for
   headers is set when they did not come in one piece.
 
@@ -31,7 +32,7 @@ from mooring.server.http import (
     read_target,
 )
 from mooring.server.http1exchange import Exchange
-from mooring.server.listener import TlsTransport
+from mooring.server.listener import Inner, TlsTransport
 from mooring.wire.codec import MAX_BODY
 
 MAX_DISCARDED = MAX_BODY
@@ -42,16 +43,21 @@ MAX_UNREAD = 64 << 10
 OWS = b" \t"
 """Optional white space around a field value is no part of it (RFC 9112 5); httptools leaves what stands behind."""
 
+SMALL_HEADERS = 4096
+"""Bytes of headers that are not whole yet and are not counted: nearly all requests come in one piece."""
+PIPELINED_REQUEST = 2048
+"""Bytes that a request of few headers takes while it waits for the one before it."""
+
 _VERSIONS = ("1.0", "1.1")
 """httptools reads others too, and would serve them as if they were these."""
 
 
-class Protocol(asyncio.Protocol):
+class Protocol(Inner):
     """One connection."""
 
     __slots__ = (
-        "_application", "_discarded", "_drained", "_exchanges", "_headers", "_idle", "_in_headers", "_is_held", "_parser",
-        "_quiet_since", "_target", "_timer", "_undecided", "_without_progress", "frames", "loop", "transport",
+        "_application", "_counted", "_discarded", "_drained", "_exchanges", "_headers", "_idle", "_in_headers", "_is_held",
+        "_parser", "_quiet_since", "_target", "_timer", "_undecided", "_without_progress", "frames", "loop", "transport",
     )  # fmt: skip
 
     def __init__(self, application: Application) -> None:
@@ -62,6 +68,7 @@ class Protocol(asyncio.Protocol):
         self._target = b""
         self._in_headers = False
         self._without_progress = 0
+        self._counted = 0
         self._discarded = 0
         self._undecided: bytearray | None = None
         self._is_held = False
@@ -89,6 +96,9 @@ class Protocol(asyncio.Protocol):
             self._parse(data)
         else:
             self._undecided += data
+        if self._counted or self._without_progress > SMALL_HEADERS:
+            counted, self._counted = self._counted, self._without_progress
+            self.transport.hold(self._counted - counted)
         if self._without_progress > MAX_HEADER_BYTES:
             self._refuse_headers()
         elif self._in_headers and self._timer is None:
@@ -139,6 +149,7 @@ class Protocol(asyncio.Protocol):
         if len(self._exchanges) == 1:
             self._start(exchange)
         else:
+            exchange.hold(PIPELINED_REQUEST + sum(len(name) + len(value) for name, value in headers))
             self.regulate()
 
     def _start(self, exchange: Exchange) -> None:

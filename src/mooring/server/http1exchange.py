@@ -3,7 +3,9 @@
 Rules kept here:
 * An exception that reaches this file is a bug of ours: the operator gets the traceback, the client a 500, or the end in the
   middle of a reply. So is a header that would split the reply.
-* Nothing is added to what waits for a client that is behind: a reply, and each piece of it, waits until it has caught up.
+* Nothing is added to what waits for a client that is behind: a reply, and each turn of it, waits until it has caught up.
+  What waits so, and the body that was received, count as what the client makes us hold (`mooring.server.holdings`).
+* A large reply leaves in several turns of the loop.
 * Who asks whether to send a body (RFC 9110 10.1.1) is told when somebody reads it. Answered before, it may send it or not, and
   nobody can know: the connection ends.
 """
@@ -12,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from mooring.server.frames import Frames, Streamer, Switched
-from mooring.server.http import Application, Header, Request, Response, Target, in_pieces
+from mooring.server.http import Application, Header, Request, Response, Target, in_pieces, weight
 
 if TYPE_CHECKING:
     from mooring.server.http1 import Protocol
@@ -25,6 +28,9 @@ log = logging.getLogger("mooring.server")
 
 END_SECONDS = 5.0
 """A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
+
+OCTETS_A_TURN = 256 << 10
+"""Body bytes sent to one client in one turn, as over HTTP/2: 0.3 ms of encryption."""
 
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
 _NO_BODY = (204, 304)
@@ -50,7 +56,8 @@ class Exchange:
     """One request and its reply."""
 
     __slots__ = (
-        "_is_told", "_pieces", "_protocol", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request", "task", "unread",
+        "_held", "_is_told", "_pieces", "_protocol", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request", "task",
+        "unread",
     )  # fmt: skip
 
     def __init__(self, protocol: Protocol, method: str, target: Target, headers: list[Header], is_last: bool) -> None:
@@ -68,6 +75,7 @@ class Exchange:
         """Bytes of the body that nobody has read."""
         self.task: asyncio.Task[None]
         """What finds the reply; there is one from when it is this request's turn."""
+        self._held = 0
         self._is_told = False  # to send the body
         self._pieces: list[bytes] = []
         self._wake: asyncio.Future[None] | None = None
@@ -76,7 +84,13 @@ class Exchange:
         """A piece of the body."""
         self._pieces.append(data)
         self.unread += len(data)
+        self.hold(len(data))
         self._woken()
+
+    def hold(self, octets: int) -> None:
+        """Count bytes that are kept until the exchange has ended."""
+        self._held += octets
+        self._protocol.transport.hold(octets)
 
     def ended(self) -> None:
         """The request is whole."""
@@ -131,6 +145,8 @@ class Exchange:
         finally:
             self.request.close()
             del self.request  # it holds this object: no work for the garbage collector
+            if self._held:
+                protocol.transport.hold(-self._held)
             application.tasks.discard(self.task)
             protocol.answered(self)
 
@@ -138,19 +154,34 @@ class Exchange:
         pieces, size = in_pieces(response.body)
         is_mute = self.request.method == "HEAD"
         length = () if response.status in _NO_BODY else ((b"content-length", b"%d" % size),)
+        if self._protocol.is_choked:
+            self.hold(weight(response.body))
         if await self._begin(response, *length):
-            transport = self._protocol.transport
-            for number, piece in enumerate(() if is_mute else pieces):
-                if (
-                    number
-                ):  # a long reply: others have their turn, and the client takes what there is before more is made
-                    transport.flush()
-                    await asyncio.sleep(0)
-                if self._protocol.is_choked and not await self._has_room():
-                    return
-                transport.write(piece)
+            if not is_mute:
+                await self._send(pieces, weight(response.body))
             if response.at_once:
-                transport.flush()
+                self._protocol.transport.flush()
+
+    async def _send(self, pieces: Iterable[bytes], held: int) -> None:
+        """Send a body as the client takes it; `held`: what is counted when it has to wait."""
+        transport = self._protocol.transport
+        left = OCTETS_A_TURN
+        is_counted = False
+        for piece in pieces:
+            for start in range(0, len(piece), OCTETS_A_TURN):
+                part = piece if len(piece) <= OCTETS_A_TURN else memoryview(piece)[start : start + OCTETS_A_TURN]
+                left -= len(part)
+                if left < 0:
+                    left = OCTETS_A_TURN - len(part)
+                    transport.flush()
+                    if not self._protocol.is_choked:
+                        await asyncio.sleep(0)
+                    elif not is_counted:
+                        is_counted = True
+                        self.hold(held)
+                    if not await self._has_room():
+                        return
+                transport.write(part)
 
     async def _begin(self, response: Response, *more: Header) -> bool:
         """Send the head; False when nobody is there any more."""

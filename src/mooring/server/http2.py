@@ -5,8 +5,8 @@ Rules kept here:
   A client that resets a stream, or goes, ends its watch; a handler that runs comes to its end, and holds the stream's place until
   then, so that resetting streams buys nobody more work than keeping them (CVE-2023-44487).
 * Nobody waits for a slow stream: replies are sent in turns of one frame, as far as the client's windows and the kernel take
-  them. What waits is counted with what waits in TCP, for the client and for all of them (`mooring.server.listener`); a watch too
-  far behind is reset alone.
+  them. What waits is counted with what waits in TCP, for the client, its source and all of them (`mooring.server.holdings`); a
+  watch too far behind is reset alone, and so is a stream whose window the client has shut for too long.
 * One turn of the loop takes a few frames from one client and sends it a bounded piece.
 * Bodies are taken as handlers read them: an unread one fills its window and no more. What comes after the reply is refused.
 * After a reply to nobody in particular the connection takes no more requests, as kube-apiserver's
@@ -34,6 +34,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from hyperframe.frame import GoAwayFrame
 
+from mooring.server.holdings import Progress
 from mooring.server.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
@@ -41,10 +42,11 @@ from mooring.server.http import (
     Application,
     Request,
     Response,
+    weight,
 )
 from mooring.server.http2guard import DATA, HEADERS, MAX_FRAME, Guard, Misbehaviour
 from mooring.server.http2stream import H2, MAX_STREAMS, DataFrames, Stream, reply_headers, request_of
-from mooring.server.listener import MAX_CONNECTIONS, TlsTransport
+from mooring.server.listener import MAX_CONNECTIONS, Inner, TlsTransport
 
 log = logging.getLogger("mooring.server")
 
@@ -58,8 +60,8 @@ OCTETS_A_TURN = 256 << 10
 """Body bytes sent to one client in one turn."""
 LOOK_SECONDS = 10.0
 """How often a connection is looked at for what takes too long."""
-STALLED_SECONDS = 120.0
-"""A client that has taken nothing of what waits for it for this long is gone, whatever its kernel acknowledges."""
+SMALL_FRAMES = 4096
+"""Bytes of frames and header blocks that are not whole yet and are not counted."""
 CLOSE_SECONDS = 5.0
 """A client that was told to go may take so long to read it."""
 
@@ -93,12 +95,12 @@ class Http2:
             del self._by_source[source]
 
 
-class Protocol(asyncio.Protocol):
+class Protocol(Inner):
     """One connection."""
 
     __slots__ = (
-        "_buffered", "_guard", "_h2", "_held", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled", "_is_turning",
-        "_last_progress", "_loop", "_quiet_since", "_ready", "_shared", "_streams", "_timer", "transport",
+        "_buffered", "_counted", "_guard", "_h2", "_held", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
+        "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer", "transport",
     )  # fmt: skip
 
     def __init__(self, shared: Http2) -> None:
@@ -106,6 +108,9 @@ class Protocol(asyncio.Protocol):
         self._streams: dict[int, Stream] = {}
         self._ready: dict[int, Stream] = {}  # those that may send something, in the order of their turns
         self._held = 0
+        self._counted = 0
+        self._taken = 0  # octets of bodies that went out when they had waited
+        self._progress: Progress | None = None
         self._buffered = 0
         self._is_choked = False
         self._is_leaving = False
@@ -118,7 +123,6 @@ class Protocol(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
         self._quiet_since = now + HEADER_SECONDS - IDLE_SECONDS  # the first request must come as soon as over HTTP/1.1
-        self._last_progress = now
         self._guard = Guard(now)
         self._h2 = H2()
         self._h2.initiate_connection()
@@ -152,6 +156,10 @@ class Protocol(asyncio.Protocol):
                 self._is_turning = True
                 self.transport.pause_reading()
                 self._loop.call_soon(self._turn)
+            held = self._guard.held
+            if self._counted or held > SMALL_FRAMES:
+                counted, self._counted = self._counted, held
+                self.transport.hold(held - counted)
             self._schedule()
         except Misbehaviour as misbehaviour:
             self._h2.close_connection(misbehaviour.code)
@@ -210,6 +218,7 @@ class Protocol(asyncio.Protocol):
         octets = event.flow_controlled_length or 0
         stream = self._streams.get(event.stream_id)
         if stream is not None and event.data and not stream.is_over:
+            self.transport.hold(octets)
             stream.arrived(event.data, octets)
         else:
             self.read(event.stream_id, octets)
@@ -251,6 +260,8 @@ class Protocol(asyncio.Protocol):
             if self._begin(stream, request, response, len(body)):
                 stream.finish(body)
         elif self._begin(stream, request, response, body.size):
+            stream.held += weight(body)
+            self.transport.hold(weight(body))
             for piece in body:
                 stream.write(piece)
                 await stream.drained()
@@ -277,6 +288,7 @@ class Protocol(asyncio.Protocol):
         self._shared.dismiss(self.transport.connection.network)
         if self._is_over:
             return
+        self.transport.hold(-stream.held)
         if stream.unread:
             self.read(stream.number, stream.unread)
         if not stream.is_whole:  # the rest of the body is not wanted (RFC 9113 8.1)
@@ -334,8 +346,6 @@ class Protocol(asyncio.Protocol):
     def hold(self, octets: int) -> bool:
         """Count what waits for this client; False when that is too much, and the client is cut off."""
         if octets and not self._is_over:
-            if not self._held:
-                self._last_progress = self._loop.time()
             self._held += octets
             self._is_over = not self.transport.hold(octets)
         return not self._is_over
@@ -368,7 +378,7 @@ class Protocol(asyncio.Protocol):
             piece = stream.next_piece(min(max(window, 0), MAX_FRAME))
             self._sent(stream, piece, len(piece))
             self.hold(-len(piece))
-            self._last_progress = self._loop.time()
+            self._taken += len(piece)
             if stream.waiting:
                 self._ready[number] = stream
             elif stream.is_over:
@@ -412,12 +422,11 @@ class Protocol(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Close soon: the client does it itself when it has read the GOAWAY; closing first could lose it the last reply."""
-        self._last_progress = self._loop.time()
         self._timer.cancel()
         self._timer = self._loop.call_later(LINGER_SECONDS, self._depart)
 
     def _depart(self) -> None:
-        if not self.transport.waiting or self._loop.time() - self._last_progress > STALLED_SECONDS:
+        if not self.transport.waiting:  # the listener ends a client that reads nothing
             self._end()
         else:
             self._timer = self._loop.call_later(LINGER_SECONDS, self._depart)
@@ -438,12 +447,29 @@ class Protocol(asyncio.Protocol):
         """End what takes too long."""
         now = self._loop.time()
         since = self._guard.block_since
-        if (since and now - since > HEADER_SECONDS) or (self._held and now - self._last_progress > STALLED_SECONDS):
+        if since and now - since > HEADER_SECONDS:
             self.transport.abort()
             return
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
         if not self._streams and now - self._quiet_since > IDLE_SECONDS:
             self._leave()
+
+    def has_stalled_readers(self, now: float) -> bool:
+        """Whether the window of the connection stays shut. Streams whose own window stays shut are reset."""
+        if self._is_over or self._is_choked or not self._held:
+            self._progress = None  # nothing waits for windows
+            return False
+        if self._h2.outbound_flow_control_window <= 0:
+            if self._progress is None:
+                self._progress = Progress(self._taken, self._held, now)
+            return self._progress.is_stalled(self._taken, self._held, now)
+        self._progress = None
+        for stream in tuple(self._streams.values()):
+            if not stream.waiting or self._h2.local_flow_control_window(stream.number) > 0:
+                stream.progress = None
+            elif stream.is_stalled(now):
+                self.cut(stream)
+        return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_over = True

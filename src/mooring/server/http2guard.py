@@ -90,6 +90,11 @@ class Guard:
         """Bytes of the client."""
         self._held += data
 
+    @property
+    def held(self) -> int:
+        """Bytes of a frame that is not whole, and of a header block that is not."""
+        return len(self._held) + max(self._block, 0)
+
     def sent(self, octets: int) -> None:
         """That much of bodies went to the client, which may update its windows for it."""
         self._updates = min(MAX_UPDATES, self._updates + octets / OCTETS_PER_UPDATE)

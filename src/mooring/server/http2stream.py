@@ -19,6 +19,7 @@ from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hpack.hpack import encode_integer
 
 from mooring.server.frames import Frames
+from mooring.server.holdings import Progress
 from mooring.server.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response, read_target
 from mooring.server.listener import Connection
 
@@ -147,10 +148,13 @@ class Stream:
         "_unsent",
         "_wake",
         "frames",
+        "held",
         "is_mute",
         "is_served",
         "link",
         "number",
+        "progress",
+        "taken",
         "waiting",
     )
 
@@ -162,6 +166,12 @@ class Stream:
         """Bytes of the reply that are not sent."""
         self.is_mute = False
         """The client is not there, or wants no body."""
+        self.held = 0
+        """Octets that are counted until the stream has ended: of the body that came, and of a reply that waits."""
+        self.taken = 0
+        """Octets of the reply that were sent after they had waited."""
+        self.progress: Progress | None = None
+        """Since the client has shut this stream's window while something waits."""
         self._unsent: deque[memoryview] | None = None
         self._is_over = False  # nothing is added to the reply
         self._pieces: list[tuple[bytes, int]] | None = None
@@ -177,6 +187,7 @@ class Stream:
         if self._pieces is None:
             self._pieces = []
         self._pieces.append((data, octets))
+        self.held += octets
         self._woken()
 
     def ended(self) -> None:
@@ -237,6 +248,12 @@ class Stream:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
 
+    def is_stalled(self, now: float) -> bool:
+        """Whether the client has taken too little of what waits for too long, by its own choice."""
+        if self.progress is None:
+            self.progress = Progress(self.taken, self.waiting, now)
+        return self.progress.is_stalled(self.taken, self.waiting, now)
+
     def finish(self, data: bytes = b"", *, said: bool = False) -> None:
         """The rest of the body, and its end; `said`: the client knows that there is none."""
         self._is_over = True
@@ -272,6 +289,7 @@ class Stream:
             self._unsent[0] = piece[size:]
             piece = piece[:size]
         self.waiting -= len(piece)
+        self.taken += len(piece)
         return piece
 
     def abort(self) -> None:

@@ -4,7 +4,8 @@ Why our own layer instead of asyncio's: asyncio speaks TLS only through `ssl`, w
 certificate does not verify (see `mooring.server.tls`, docs/adr/0003).
 
 Rules kept here:
-* Bounded: connections, the time a handshake may take, what may wait unsent for one client.
+* Bounded: connections, the time a handshake may take, what a client and its source may make us hold (`holdings`).
+* A client that takes nothing of what waits for it is cut off within 30 s; what its kernel acknowledges counts.
 * All plain bytes written during one turn of the loop leave as one TLS record run and one system call.
 * Drain: stop accepting, let the inner protocols finish, let the clients take what was answered, then close what is left.
 """
@@ -12,16 +13,23 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import logging
 import resource
 import socket
+import sys
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from OpenSSL import SSL
 
+from mooring.server.holdings import LOOK_SECONDS, Holdings, Progress, Source
 from mooring.server.sources import network_of
 from mooring.server.tls import presented_chain, renew_bios
+
+log = logging.getLogger("mooring.server")
 
 HANDSHAKE_SECONDS = 10.0
 """Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
@@ -44,8 +52,6 @@ WRITE_PIECE = 32_768
 KEPT_BUFFER = 4096
 """A memory BIO never shrinks. One through which more than this went at once, or a handshake, is replaced when it is empty: a
 list of objects must not make each watch that follows it 45 kB heavier (docs/adr/0017). Small replies keep theirs."""
-MAX_UNSENT_IN_ALL = 512 << 20
-"""What all slow readers together may hold; beyond it whoever is written to next is cut off, until there is room again."""
 MAX_UNSENT = 64 << 20
 """A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
 FLUSH_LOOK_SECONDS = 0.01
@@ -83,16 +89,17 @@ class TlsTransport(asyncio.Transport):
         return self._outer.connection
 
     @property
+    def is_cut(self) -> bool:
+        return self._outer.is_cut
+
+    @property
     def waiting(self) -> int:
         """Bytes accepted for this client that the kernel has not taken yet."""
         return self._outer.tcp.get_write_buffer_size()
 
     def hold(self, octets: int) -> bool:
-        """Count bytes that wait above this (negative: that do no more). False when it is too much: the client is cut off."""
-        if self._outer.hold(octets):
-            return True
-        self.abort()
-        return False
+        """Count bytes that are kept above this (negative: no more). False when that was too much, and the client is cut off."""
+        return self._outer.hold(octets)
 
     def is_closing(self) -> bool:
         return self._closing
@@ -143,6 +150,16 @@ class TlsTransport(asyncio.Transport):
         return protocol
 
 
+class Inner(asyncio.Protocol):
+    """The protocol that reads and writes the plain bytes of one connection: HTTP/1.1 or HTTP/2."""
+
+    __slots__ = ()
+
+    def has_stalled_readers(self, now: float) -> bool:
+        """Whether the client has shut its windows for too long, where the protocol has windows."""
+        return False
+
+
 class TlsProtocol(asyncio.Protocol):
     """The cipher-text side of one connection."""
 
@@ -154,10 +171,17 @@ class TlsProtocol(asyncio.Protocol):
         self.inner: Any = None
         self._transport: TlsTransport | None = None
         self._paused = False
-        self._held: list[bytes] = []
-        self.waiting = 0
-        """Bytes the client had not taken at the last write."""
+        self._deferred: list[bytes] = []
+        self._undecrypted = 0
+        """Octets of the client that OpenSSL may not have been asked for, at most."""
+        self._undecrypted_counted = 0
+        self.held = 0
+        """Octets, as of the last write: encrypted ones that the kernel has not taken, and those kept above."""
         self._above = 0
+        self._encrypted = 0
+        """Octets handed to the kernel's side, ever."""
+        self._progress: Progress | None = None
+        self.is_cut = False
         self._swollen = True  # by the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -174,10 +198,11 @@ class TlsProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.tcp.is_closing():
             return
-        if self._paused or self._held:  # in order: what is held goes first
-            self._held.append(data)
+        if self._paused or self._deferred:  # in order: what was deferred goes first
+            self._deferred.append(data)
             return
         self._tls.bio_write(data)
+        self._undecrypted = len(data)
         if self._transport is None and not self._shake_hands():
             return
         self._swollen = self._swollen or len(data) > KEPT_BUFFER
@@ -213,6 +238,7 @@ class TlsProtocol(asyncio.Protocol):
             try:
                 data = self._tls.recv(RECORD)
             except SSL.WantReadError:
+                self._undecrypted = 0
                 break
             except SSL.ZeroReturnError:
                 self.tcp.close()
@@ -224,42 +250,84 @@ class TlsProtocol(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Encrypt `data` and pass it to the kernel, in pieces."""
-        if self.tcp.is_closing():
+        tcp = self.tcp
+        if tcp.is_closing():
             return
-        if self._is_too_much(self.tcp.get_write_buffer_size()):
-            self.tcp.abort()
+        if tcp.get_write_buffer_size() > MAX_UNSENT:
+            self._listener.holdings.cut(self)
             return
         try:
             if len(data) <= WRITE_PIECE:
                 self._tls.sendall(data)
-                self.tcp.write(self._tls.bio_read(len(data) + RECORD_OVERHEAD))
+                encrypted = self._tls.bio_read(len(data) + RECORD_OVERHEAD)
+                self._encrypted += len(encrypted)
+                tcp.write(encrypted)
             else:
                 view = memoryview(data)
                 for start in range(0, len(data), WRITE_PIECE):
                     self._tls.sendall(view[start : start + WRITE_PIECE])
-                    self.tcp.write(self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD))
+                    encrypted = self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD)
+                    self._encrypted += len(encrypted)
+                    tcp.write(encrypted)
             if len(data) > KEPT_BUFFER:
                 self._swollen = not renew_bios(self._tls)
         except SSL.Error:
-            self.tcp.abort()
-        waiting = self.unsent
-        self._listener.unsent += waiting - self.waiting
-        self.waiting = waiting
-
-    def _is_too_much(self, waiting: int) -> bool:
-        if waiting <= MAX_UNSENT and not self._listener.is_overfull():
-            return False
-        self._listener.cut_off += 1
-        return True
+            tcp.abort()
+        self._listener.count(self, tcp.get_write_buffer_size() + self._above)
 
     def hold(self, octets: int) -> bool:
         """See `TlsTransport.hold`."""
-        if octets > 0 and self._is_too_much(self._above):
+        if octets > 0 and self._above > MAX_UNSENT:
+            self._listener.holdings.cut(self)
+        elif not self.is_cut:
+            self._above += octets
+            self._listener.count(self, self.held + octets)
+        return not self.is_cut
+
+    def recount(self) -> int:
+        """Octets held as of now."""
+        return 0 if self.is_cut else self.unsent
+
+    def cut(self) -> None:
+        """End the connection at once: it holds too much, or for too long."""
+        self.is_cut = True
+        if self._transport is not None:
+            self._transport.abort()
+        self.tcp.abort()
+
+    @property
+    def unsent(self) -> int:
+        """Octets that the kernel has not taken: those encrypted, and those kept above."""
+        return self.tcp.get_write_buffer_size() + self._above
+
+    def is_behind(self, now: float) -> bool:
+        """Whether something waits for the client. A client that does not move is cut off."""
+        waiting = self.tcp.get_write_buffer_size()
+        self._listener.count(self, waiting + self._above)
+        if self.is_cut or not (waiting or self._above):
+            self._progress = None
             return False
-        self._above += octets
-        self.waiting += octets
-        self._listener.unsent += octets
-        return True
+        is_stalled = self.inner is not None and self.inner.has_stalled_readers(now)
+        if not waiting:
+            self._progress = None
+        else:
+            taken = self._encrypted - waiting - self._unacknowledged()
+            if self._progress is None:
+                self._progress = Progress(taken, waiting, now)
+            is_stalled = self._progress.is_stalled(taken, waiting, now) or is_stalled
+        if is_stalled:
+            log.info("%s takes nothing of %d octets that wait for it: cut off", self.connection.source, self.held)
+            self._listener.holdings.cut(self)
+        return not is_stalled
+
+    def _unacknowledged(self) -> int:
+        """Octets in the kernel's send queue (tcp(7) SIOCOUTQ). It wakes writers only when a third of it is free: with megabytes
+        of buffers, that is minutes of a slow reader who moves all the time."""
+        try:
+            number = self.tcp.get_extra_info("socket").fileno()
+            return int.from_bytes(fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:  # the platform does not know it for sockets
+            return 0
 
     def _send_pending(self) -> None:
         try:
@@ -278,33 +346,27 @@ class TlsProtocol(asyncio.Protocol):
                 pass  # the peer is gone already; there is nobody to say goodbye to
             self.tcp.close()
 
-    def settle(self) -> int:
-        """The same as of now."""
-        self.waiting = self.unsent
-        return self.waiting
-
-    @property
-    def unsent(self) -> int:
-        """Bytes for this client that the kernel has not taken: those encrypted, and those that wait above."""
-        return self.tcp.get_write_buffer_size() + self._above
-
     def pause_reading(self) -> None:
         if not self._paused:
             self._paused = True
             self.tcp.pause_reading()
+            self._undecrypted_counted = self._undecrypted
+            self.hold(self._undecrypted_counted)
 
     def resume_reading(self) -> None:
         if self._paused:
             self._paused = False
             self.tcp.resume_reading()
+            self.hold(-self._undecrypted_counted)
             self.loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
         if self._paused or self.tcp.is_closing():
             return
-        held, self._held = self._held, []
-        for data in held:
+        deferred, self._deferred = self._deferred, []
+        for data in deferred:
             self._tls.bio_write(data)
+            self._undecrypted += len(data)
         self._read()
 
     def pause_writing(self) -> None:
@@ -320,6 +382,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.dismiss(self)
+        self.is_cut = True  # nothing is counted any more
         if getattr(self, "_deadline", None) is not None:
             assert self._deadline is not None
             self._deadline.cancel()
@@ -347,22 +410,22 @@ class Listener:
     def __init__(
         self,
         context: SSL.Context,
-        make_protocol: Callable[[], asyncio.BaseProtocol],
+        make_protocol: Callable[[], Inner],
         *,
-        make_http2: Callable[[], asyncio.BaseProtocol] | None = None,
+        make_http2: Callable[[], Inner] | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.context = context
         self._make_protocol = make_protocol
         self._make_http2 = make_http2
         self.max_connections = max_connections
-        self.connections: set[TlsProtocol] = set()
+        self.connections: dict[TlsProtocol, Source] = {}
         self.refused = 0
         self.failed_handshakes = 0
-        self.cut_off = 0
-        self.unsent = 0
-        """Bytes that wait for slow readers, as of each connection's last write: never less than the truth by much."""
-        self._by_source: dict[str, int] = {}
+        self.holdings = Holdings()
+        self._behind: set[TlsProtocol] = set()
+        """Connections for which something waited at their last write."""
+        self._looking: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -374,7 +437,7 @@ class Listener:
         bound = self._server.sockets[0].getsockname()
         return int(bound[1])
 
-    def protocol_for(self, tls: SSL.Connection) -> asyncio.BaseProtocol:
+    def protocol_for(self, tls: SSL.Connection) -> Inner:
         """The protocol that the handshake agreed on."""
         if self._make_http2 is not None and tls.get_alpn_proto_negotiated() == b"h2":
             return self._make_http2()
@@ -382,32 +445,41 @@ class Listener:
 
     def admit(self, protocol: TlsProtocol) -> bool:
         """Whether one more connection fits: in all, and of its source, which may hold half of them."""
-        source = protocol.connection.network
-        held = self._by_source.get(source, 0)
-        if len(self.connections) >= self.max_connections or held >= max(1, self.max_connections // 2):
+        network = protocol.connection.network
+        source = self.holdings.source(network)
+        of_source = 0 if source is None else len(source.holders)
+        if len(self.connections) >= self.max_connections or of_source >= max(1, self.max_connections // 2):
             self.refused += 1
             return False
-        self._by_source[source] = held + 1
-        self.connections.add(protocol)
+        self.connections[protocol] = self.holdings.admit(network, protocol)
         return True
 
     def dismiss(self, protocol: TlsProtocol) -> None:
-        """Forget a connection that ended."""
-        if protocol not in self.connections:
-            return
-        self.connections.remove(protocol)
-        self.unsent -= protocol.waiting
-        source = protocol.connection.network
-        self._by_source[source] -= 1
-        if not self._by_source[source]:
-            del self._by_source[source]
+        """Forget a connection that ended. Idempotent."""
+        source = self.connections.pop(protocol, None)
+        if source is not None:
+            self.holdings.dismiss(source, protocol)
+            self._behind.discard(protocol)
 
-    def is_overfull(self) -> bool:
-        """Whether slow readers together hold more than the server gives them; looked at exactly only when it seems so."""
-        if self.unsent <= MAX_UNSENT_IN_ALL:
-            return False
-        self.unsent = sum(protocol.settle() for protocol in self.connections)
-        return self.unsent > MAX_UNSENT_IN_ALL
+    def count(self, protocol: TlsProtocol, octets: int) -> None:
+        """Note what a connection holds."""
+        source = self.connections.get(protocol)
+        if source is None or octets == protocol.held:
+            return
+        self.holdings.change(source, protocol, octets)
+        if octets:
+            self._behind.add(protocol)
+            if self._looking is None:
+                self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """End readers that do not move; forget those for whom nothing waits."""
+        now = self.loop.time()
+        self.holdings.look()
+        for protocol in tuple(self._behind):
+            if not protocol.is_behind(now):
+                self._behind.discard(protocol)
+        self._looking = self.loop.call_later(LOOK_SECONDS, self._look) if self._behind else None
 
     def stop_accepting(self) -> None:
         if self._server is not None:
