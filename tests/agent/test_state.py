@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from mooring.agent.state import NodeState, Pair
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
 from mooring.trust import kubeconfig, kubeconfigtext
-from mooring.trust.kubeconfig import Cluster
+from mooring.trust.kubeconfig import Cluster, User
+from mooring.trust.membership import BASE, Base, digest
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -137,7 +139,7 @@ def test_ca_crt_that_cannot_be_read_is_told(state: NodeState) -> None:
 
 
 def test_kubelet_conf_is_kubelets_own(state: NodeState) -> None:
-    state.write_kubeconfig(Cluster("c", "https://api.test:6443", CA.certificate_pem, tls_server_name="api"))
+    state.write_kubeconfig([Cluster("c", "https://api.test:6443", CA.certificate_pem, tls_server_name="api")])
     config = kubeconfigtext.parse(state.kubeconfig.read_bytes())
     selected = kubeconfig.select(config)
     assert (config.current_context, selected.namespace) == ("default-context", "default")
@@ -145,6 +147,67 @@ def test_kubelet_conf_is_kubelets_own(state: NodeState) -> None:
     assert state.read_cluster() == selected.cluster
     assert selected.cluster.tls_server_name == "api"
     assert stat.S_IMODE(state.kubeconfig.stat().st_mode) == 0o600
+
+
+BOTH = CA.certificate_pem + OTHER.certificate_pem
+FIRST = Cluster("a.test:6443", "https://a.test:6443", CA.certificate_pem)
+SECOND = Cluster("b.test:6443", "https://b.test:6443", CA.certificate_pem)
+PUBLISHED = Base((FIRST.server, SECOND.server), digest(CA.certificate_pem), digest(CA.certificate_pem))
+
+
+def test_every_address_is_kept_and_the_first_is_the_one_of_the_context(state: NodeState) -> None:
+    assert state.write_kubeconfig([FIRST, SECOND], PUBLISHED)
+    found = state.read_clusters()
+    assert [(one.server, one.ca_pem) for one in found] == [(one.server, one.ca_pem) for one in (FIRST, SECOND)]
+    assert state.read_base() == PUBLISHED
+    config = kubeconfigtext.parse(state.kubeconfig.read_bytes())
+    assert kubeconfig.select(config).cluster.server == FIRST.server
+
+
+def test_kubelet_conf_is_written_only_when_it_changes(state: NodeState) -> None:
+    state.write_kubeconfig([FIRST, SECOND], PUBLISHED)
+    inode = state.kubeconfig.stat().st_ino
+    assert not state.write_kubeconfig([FIRST, SECOND], PUBLISHED)
+    assert state.kubeconfig.stat().st_ino == inode
+    assert state.write_kubeconfig([SECOND], PUBLISHED)
+    assert [one.server for one in state.read_clusters()] == [SECOND.server]
+
+
+def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
+    config = kubeconfig.for_user(
+        FIRST.server, CA.certificate_pem, User("system:node:m1", certificate_file="/x", key_file="/x")
+    )
+    state.write_ca(CA.certificate_pem)
+    theirs = {"name": "theirs", "extension": {"note": "kept"}}
+    first = replace(config.clusters[0], extensions=(theirs,), ca_pem=b"", ca_file=str(state.ca))
+    config = replace(config, clusters=(first, Cluster("another", "https://other.test", CA.certificate_pem)))
+    state.kubeconfig.write_text(kubeconfigtext.dump(config))
+
+    assert state.write_kubeconfig([SECOND, FIRST], PUBLISHED)
+    after = kubeconfigtext.parse(state.kubeconfig.read_bytes())
+    assert (after.users, after.contexts) == (config.users, config.contexts)
+    assert [one.name for one in after.clusters] == ["kubernetes", FIRST.name, "another"]
+    assert [one["name"] for one in after.clusters[0].extensions] == ["theirs", BASE]
+    assert state.write_kubeconfig([SECOND], anew=True)
+    assert kubeconfigtext.parse(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.current)
+
+
+@pytest.mark.parametrize(
+    ("kept", "base", "found", "after"),
+    [
+        pytest.param(CA.certificate_pem, PUBLISHED, BOTH, BOTH, id="a CA was added"),
+        pytest.param(CA.certificate_pem, PUBLISHED, OTHER.certificate_pem, OTHER.certificate_pem, id="it was replaced"),
+        pytest.param(BOTH, PUBLISHED, CA.certificate_pem, BOTH, id="somebody else added one here"),
+        pytest.param(CA.certificate_pem, None, BOTH, CA.certificate_pem, id="nothing is known of what was published"),
+        pytest.param(CA.certificate_pem, PUBLISHED, b"", CA.certificate_pem, id="none is published any more"),
+    ],
+)
+def test_ca_crt_follows_from_what_was_published_before(
+    state: NodeState, kept: bytes, base: Base | None, found: bytes, after: bytes
+) -> None:
+    state.write_ca(kept)
+    assert state.write_ca(found, base) is (kept != after)
+    assert state.read_ca() == after
 
 
 def test_the_bootstrap_kubeconfig_holds_the_token_until_it_is_dropped(state: NodeState) -> None:

@@ -172,9 +172,9 @@ class LiveServer:
             return self.process.wait()
 
 
-def start_server(data_dir: Path, *flags: str) -> LiveServer:
-    """A server on a free port, ready. `flags`: more of those of `mooring server`."""
-    port = free_port()
+def start_server(data_dir: Path, *flags: str, port: int = 0) -> LiveServer:
+    """A server on a free port unless one is given, ready. `flags`: more of those of `mooring server`."""
+    port = port or free_port()
     server = LiveServer(data_dir, port, _launched(data_dir, port, flags), flags)
     try:
         _await_ready(server)

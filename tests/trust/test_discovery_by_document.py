@@ -36,7 +36,9 @@ def discover(net: Network, text: str | bytes, **options: Any) -> TrustedCluster:
 
 def test_a_plain_document_is_checked_once_with_its_own_ca_and_without_credentials() -> None:
     net = network()
-    assert discover(net, PLAIN) == TrustedCluster(SERVER, CA, "", None, (), "file", client_ca_pem=CA)
+    assert discover(net, PLAIN) == TrustedCluster(
+        SERVER, CA, "", None, (), "file", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
+    )
     assert net.servers[HOST].requests == [Fetch(SERVER + PATH, CA)]
 
 
@@ -263,7 +265,9 @@ def with_page(reply: Fetched | FetchFailed) -> Network:
 def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None:
     net = with_page(Fetched(200, PLAIN.encode()))
     found = net.drive(discover_by_url(URL, polling=ONCE))
-    assert found == TrustedCluster(SERVER, CA, "", None, (), "url", client_ca_pem=CA)
+    assert found == TrustedCluster(
+        SERVER, CA, "", None, (), "url", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
+    )
     assert net.servers["www.test"].requests == [Fetch(URL, roots="system")]
 
 

@@ -64,8 +64,9 @@ def test_with_pins_the_second_fetch_is_verified_and_the_server_is_the_one_cluste
     found = discover(network)
     typed = Cluster(A, f"https://{A}", CA)
     assert found == TrustedCluster(
-        "https://cluster.test:6443", CA, "", None, (), "token+pins", others=(typed,), client_ca_pem=CA
-    )
+        "https://cluster.test:6443", CA, "", None, (), "token+pins", others=(typed,), client_ca_pem=CA,
+        published_servers=("https://cluster.test:6443",), published_ca_pem=CA,
+    )  # fmt: skip
     url = f"https://{A}/api/v1/namespaces/kube-public/configmaps/cluster-info"
     first, second = server.requests
     assert first == Fetch(url, None)

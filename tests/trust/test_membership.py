@@ -111,11 +111,17 @@ def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:
 
 def test_the_base_is_kept_as_an_extension() -> None:
     found = TrustedCluster(
-        f"https://{A}", CA, "", None, (), "member", others=known(B), client_ca_pem=OTHER_CA, client_ca_named=True
-    )
+        f"https://{C}", CA, "", None, (), "file", client_ca_pem=OTHER_CA,
+        published_servers=(f"https://{A}", f"https://{B}"), published_ca_pem=BOTH,
+    )  # fmt: skip
     written = Base.of(found)
-    assert written == base(A, B, client_ca=OTHER_CA)
+    assert written is not None
+    assert written == base(A, B, ca=BOTH, client_ca=OTHER_CA)
     assert base_of(Cluster("c", extensions=({"name": "other"}, written.extension()))) == written
+
+
+def test_without_a_cluster_info_there_is_no_base() -> None:
+    assert Base.of(TrustedCluster(f"https://{A}", CA, "", None, (), "file", client_ca_pem=CA)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """`mooring agent`: join if this machine is no member yet, then beat until told to stop.
 
 Rules kept here: SIGTERM and SIGINT end it cleanly, a join that is under way included (what it wrote is taken up next time); with a
-certificate on disk no token is needed.
+certificate on disk no token is needed. Meanwhile the files follow the addresses and CAs that the cluster publishes
+(`mooring.agent.refresh`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable
 from mooring.agent import registration
 from mooring.agent.heartbeat import Heartbeat, beat_until
 from mooring.agent.join import Joined, JoinOptions, join, machine_of, node_client
+from mooring.agent.refresh import follow
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Report
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
 from mooring.pki import names
-from mooring.trust.joininput import JoinPlan
+from mooring.trust.joininput import ByToken, JoinPlan
 
 log = logging.getLogger("mooring.agent")
 
@@ -28,10 +30,11 @@ log = logging.getLogger("mooring.agent")
 def member(options: JoinOptions, clock: Clock) -> Joined | None:
     """What this machine is a member of, as far as its disk tells; None when it is none, or its certificate has expired."""
     state = NodeState(options.root)
-    cluster, pair = state.read_cluster(), state.read_pair()
-    if cluster is None or pair is None or not pair.valid_at(clock.now()):
+    clusters, pair = state.read_clusters(), state.read_pair()
+    if not clusters or pair is None or not pair.valid_at(clock.now()):
         return None
-    return Joined(names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX), cluster, state, pair)
+    name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX)
+    return Joined(name, clusters[0], state, pair, others=clusters[1:])
 
 
 async def run(
@@ -53,12 +56,18 @@ async def run(
             return
         on_member(joined)
         log.info("member %s of %s", joined.node_name, joined.cluster.server)
-        if options.register_node == registration.NONE:
-            log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
-            await stopping.wait()
-            return
+        endpoints = plan.discovery.endpoints if plan and isinstance(plan.discovery, ByToken) else ()
         async with node_client(joined, clock) as client:
-            await beat_until(stopping, Heartbeat(client, machine_of(joined), options.register_node))
+            following = asyncio.create_task(follow(joined.state, clock, client, endpoints))
+            try:
+                if options.register_node == registration.NONE:
+                    log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
+                    await stopping.wait()
+                else:
+                    await beat_until(stopping, Heartbeat(client, machine_of(joined), options.register_node))
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -1,16 +1,20 @@
 """Joining: from an address, a token and a pin to a member with its own certificate.
 
 Rules kept here (reference/kubernetes.md 2.2-2.6, 4.2-4.5; the steps in prose and in `steps.STEPS`):
-1. existing: a valid certificate of the pinned cluster makes this a member already; nothing is asked then but the Node refreshed.
+1. existing: a valid certificate of the pinned cluster makes this a member already. Its addresses and CAs are refreshed, and its
+   Node; the token is not needed.
 2. discovery: find the cluster and trust it (`mooring.trust.discovery`), else nothing else happens.
 3. name: a Node of our name that is Ready or fresh is another machine's; the join ends before anything is written.
 4. bootstrap, key: the token's kubeconfig is written; the key is taken up from a former run, or made; on disk before it is used.
 5. request: with the token, or the discovery document's credentials where that was allowed.
 6. wait: until it is approved and signed. Denied or Failed gives the key up, so that joining again asks anew.
    401 and 403 are final after a minute: an API server that restarts refuses good credentials until its caches are filled.
-7. certificate: it must be for our key, name and group, valid now, and issued by the cluster's CA.
-8. files: certificate, ca.crt, kubelet.conf; then the token's kubeconfig and the pending key go.
+7. certificate: it must be for our key, name and group, valid now, and issued by the CA that signs client certificates. Where the
+   cluster does not name that CA and its one CA did not issue it, the server has to accept it.
+8. files: certificate, ca.crt (the CA that signs clients), kubelet.conf (the CA that verifies the server); then the token's
+   kubeconfig and the pending key go.
 9. node: the Node object, by the node itself, as `mooring.agent.registration` decides. Another program's Node is left alone.
+Every step tries the other addresses of the cluster when one does not answer.
 A join that was denied or refused removes the token's kubeconfig. Any other goes on where it stopped, when it runs again.
 A dry run performs discovery and tells the rest.
 """
@@ -22,14 +26,11 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from cryptography.hazmat.primitives.serialization import Encoding
-
-from mooring.agent import node, registration, request, steps
+from mooring.agent import node, refresh, registration, request, steps
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Report, Steps, patiently
 from mooring.client.cluster import ClusterClient
@@ -43,10 +44,10 @@ from mooring.pki.errors import PeerCertificateError, PkiError
 from mooring.pki.issued import check_answers
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.requests import parse_request
-from mooring.pki.verify import ClientTrust
 from mooring.secret import Secret
 from mooring.trust import kubeconfig
 from mooring.trust.discovery import (
+    SIGNATURE_ALONE,
     Discovery,
     Polling,
     TrustedCluster,
@@ -54,6 +55,7 @@ from mooring.trust.discovery import (
     discover_by_token,
     discover_by_url,
 )
+from mooring.trust.exchange import Told
 from mooring.trust.failures import DiscoveryError
 from mooring.trust.joininput import STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.kubeconfig import Cluster, User
@@ -66,6 +68,7 @@ NAME_REFUSED_SECONDS = 2.0
 """How long a 403 to the look at the name is taken for a server that restarts. Discovery has just shown that it answers."""
 _NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
 _NAME_PASSING = tuple(error for error in steps.PASSING if error is not ForbiddenError)
+_ACCEPTED_PASSING = tuple(error for error in steps.PASSING if error not in steps.REFUSALS)
 
 T = TypeVar("T")
 
@@ -98,6 +101,8 @@ class Joined:
     request_name: str = ""
     warnings: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
+    others: tuple[Cluster, ...] = ()
+    """Further addresses of the cluster, in the order in which they are tried."""
 
     @property
     def already_member(self) -> bool:
@@ -126,31 +131,32 @@ class _Join:
     async def run(self) -> Joined:
         known = self._existing()
         if known is not None:
-            if self.options.dry_run:
-                return known
-            self._write_cluster(known.cluster)
-            return await self._register(known)
+            return known if self.options.dry_run else await self._register(await self._refreshed(known))
         trusted = await self._discovered()
-        cluster = Cluster(
-            trusted.cluster_name, trusted.server, trusted.ca_pem,
-            tls_server_name=trusted.tls_server_name, proxy_url=trusted.proxy_url,
-        )  # fmt: skip
-        member = self._member_of(cluster)
+        member = self._member_of(trusted)
         if member is not None:
-            joined = Joined(self.plan.node_name, cluster, self.state, member, warnings=trusted.warnings)
+            joined = self._joined(trusted.clusters, member, trusted)
             if self.options.dry_run:
                 return joined
-            self._write_cluster(cluster)
+            self._write_membership(trusted, member)
             return await self._register(joined)
         if self.options.dry_run:
-            return self._planned(cluster, trusted)
-        async with ClusterClient(cluster, self._bootstrap_user(trusted), self.clock) as client:
+            return self._planned(trusted)
+        user = self._bootstrap_user(trusted)
+        async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
             with self._dropping_bootstrap():
                 await self._check_name(client)
-                self._write_bootstrap(cluster)
-                pair, name = await self._certificate(client, cluster)
-        self._write(cluster, pair)
-        return await self._register(Joined(self.plan.node_name, cluster, self.state, pair, name, trusted.warnings))
+                self._write_bootstrap(client.clusters[0])
+                pair, name = await self._certificate(client, trusted)
+            clusters = client.clusters
+        self._write(clusters, trusted, pair)
+        return await self._register(self._joined(clusters, pair, trusted, name))
+
+    def _joined(
+        self, clusters: tuple[Cluster, ...], pair: Pair, trusted: TrustedCluster, request_name: str = ""
+    ) -> Joined:
+        name, warnings = self.plan.node_name, trusted.warnings
+        return Joined(name, clusters[0], self.state, pair, request_name, warnings, others=clusters[1:])
 
     # ── 1, 2: membership and trust ───────────────────────────────────────────────────────────────────────────────
 
@@ -158,19 +164,20 @@ class _Join:
         """A member of the cluster whose CA is pinned needs no token any more."""
         discovery = self.plan.discovery
         with self.steps.step(steps.EXISTING) as said:
-            cluster = self.state.read_cluster()
+            clusters = self.state.read_clusters()
             pair = self._valid_pair()
-            if cluster is None or pair is None or not isinstance(discovery, ByToken) or not discovery.pins:
+            if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.pins:
                 said.append("no certificate yet" if pair is None else "a certificate is there; its cluster is asked")
                 return None
+            cluster = clusters[0]
             try:
                 check_pins(cluster.ca_pem, discovery.pins)
             except (DiscoveryError, PinError):
                 said.append("the certificate here is of a cluster whose CA is not pinned")
                 return None
-            self._check_issuer(pair, cluster)
+            self._check_issuer(pair, self.state.read_ca())
             said.append(f"already a member of {cluster.server} until {rfc3339(pair.leaf.not_valid_after_utc)}")
-            return Joined(self.plan.node_name, cluster, self.state, pair)
+            return Joined(self.plan.node_name, cluster, self.state, pair, others=clusters[1:])
 
     def _valid_pair(self) -> Pair | None:
         """The certificate here if it is valid and ours. Raises ConfigError when this machine is another member."""
@@ -185,26 +192,44 @@ class _Join:
             )
         return pair
 
-    def _check_issuer(self, pair: Pair, cluster: Cluster) -> None:
-        """Raise ConfigError when the certificate is not of this cluster."""
-        if not cluster.ca_pem:
-            return
+    def _check_issuer(self, pair: Pair, client_ca_pem: bytes) -> None:
+        """Raise ConfigError when the certificate is not of this cluster. Empty CAs are not known, and tell nothing."""
         try:
-            _verify(pair, cluster.ca_pem, self.clock.now())
-        except PeerCertificateError:
+            foreign = bool(client_ca_pem) and not refresh.signed_by(pair, client_ca_pem, self.clock.now())
+        except PkiError as error:
+            raise ConfigError(f"{self.state.ca} cannot be used: {error}; move it away and join again") from None
+        if foreign:
             raise ConfigError(
                 f"{self.state.current} is a valid certificate of another cluster; if this machine shall leave that "
                 f"cluster, remove {self.state.ca}, {self.state.kubeconfig} and {self.state.certificates}, then join again"
-            ) from None
+            )
+
+    async def _refreshed(self, known: Joined) -> Joined:
+        """Follow what the cluster publishes now, and finish what a crash left undone."""
+        assert known.pair is not None  # it is what makes a member
+        assert isinstance(self.plan.discovery, ByToken)  # the only way in which no document is brought along
+        with self.steps.step(steps.FILES) as said:
+            self.state.drop_bootstrap()
+            self.state.drop_pending_key()
+            try:
+                found = await refresh.refresh(
+                    self.state, known.pair, self.clock, self.plan.discovery.endpoints, self._tell
+                )
+            except DiscoveryError as error:
+                said.append(f"left as they are, as cluster-info could not be read again: {error}")
+                return known
+            said.append(_written(found.written))
+        return replace(known, cluster=found.clusters[0], others=found.clusters[1:])
+
+    def _tell(self, told: Told) -> None:
+        self.steps.say(told.message, kept=told.kept)
 
     async def _discovered(self) -> TrustedCluster:
         with self.steps.step(steps.DISCOVERY) as said:
-            trusted = await drive(
-                self._discovery(), self.clock, lambda told: self.steps.say(told.message, kept=told.kept)
-            )
+            trusted = await drive(self._discovery(), self.clock, self._tell)
             for warning in trusted.warnings:
                 self.steps.say(f"warning: {warning}", kept=True)
-            self.state.check_ca(trusted.ca_pem)
+            self.state.check_ca(trusted.client_ca_pem)
             said.append(f"{trusted.server} is trusted, by {trusted.via}")
             return trusted
 
@@ -231,13 +256,21 @@ class _Join:
     def _document(self, path: str) -> bytes:
         return self.options.read_stdin() if path == STDIN else read_limited(Path(path))
 
-    def _member_of(self, cluster: Cluster) -> Pair | None:
+    def _member_of(self, trusted: TrustedCluster) -> Pair | None:
         with self.steps.step(steps.EXISTING) as said:
             pair = self._valid_pair()
             if pair is None:
                 said.append("not a member yet")
                 return None
-            self._check_issuer(pair, cluster)
+            known = self.state.read_cluster()
+            same = known is not None and _share(known.ca_pem, trusted.ca_pem)
+            if trusted.client_ca_named or not same:
+                self._check_issuer(pair, trusted.client_ca_pem)
+            if known is not None and not same and trusted.via == SIGNATURE_ALONE:
+                raise ConfigError(
+                    f"the CA of the cluster is not the one in {self.state.kubeconfig}, and a token alone does not vouch for "
+                    "another; join again with --discovery-token-ca-cert-hash"
+                )
             said.append(f"already a member until {rfc3339(pair.leaf.not_valid_after_utc)}")
             return pair
 
@@ -297,7 +330,7 @@ class _Join:
                 self.state.drop_bootstrap()
             raise
 
-    async def _certificate(self, client: ClusterClient, cluster: Cluster) -> tuple[Pair, str]:
+    async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
         key = self._key(fresh=False)
         with self.steps.step(steps.REQUEST) as said, _asking_as(self.plan):
             made = request.node_request(key, self.plan.node_name)
@@ -329,7 +362,7 @@ class _Join:
                 raise
             said.append("approved and signed")
         with self.steps.step(steps.CERTIFICATE) as said:
-            pair = self._checked(issued, key, made, cluster)
+            pair = await self._checked(issued, key, made, trusted, client.clusters)
             said.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
         return pair, made.name
 
@@ -352,18 +385,47 @@ class _Join:
             said.append("made")
             return key
 
-    def _checked(self, issued: bytes, key: PrivateKey, made: request.NodeRequest, cluster: Cluster) -> Pair:
+    async def _checked(
+        self,
+        issued: bytes,
+        key: PrivateKey,
+        made: request.NodeRequest,
+        trusted: TrustedCluster,
+        clusters: tuple[Cluster, ...],
+    ) -> Pair:
         now = self.clock.now()
         try:
             pair = Pair(pem.certificates(issued), key)
             check_answers(pair.leaf, parse_request(made.pem), now)
-            if cluster.ca_pem:
-                _verify(pair, cluster.ca_pem, now)
+            if trusted.client_ca_pem:
+                refresh.verify(pair, trusted.client_ca_pem, now)
+                return pair
         except PeerCertificateError as error:
-            raise PeerError(f"the issued certificate does not verify under the CA of the cluster: {error}") from None
+            why = f"the issued certificate does not verify under the CA of the cluster: {error}"
+            if trusted.client_ca_named:
+                raise PeerError(why) from None
         except PkiError as error:
             raise PeerError(f"{error}; see the server's signer") from None
+        else:
+            why = "the cluster names no CA of client certificates"
+        await self._check_accepted(pair, clusters, why)
         return pair
+
+    async def _check_accepted(self, pair: Pair, clusters: tuple[Cluster, ...], why: str) -> None:
+        """Let the server judge a certificate of a CA that it does not publish. Raises PeerError."""
+        user = User("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+        async with ClusterClient(clusters[0], user, self.clock, others=clusters[1:]) as client:
+            try:
+                await self._patiently(lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_PASSING)
+            except NotFoundError:
+                pass  # a node may look at its own Node, and it is not there yet
+            except (UnauthorizedError, ForbiddenError) as error:
+                raise PeerError(f"{why}; the server does not accept it either: {error}") from None
+        self.steps.say(
+            f"warning: {why}; the server accepts it, so the CA that signs client certificates is one that the cluster does "
+            f"not publish. {self.state.ca} is not written: a kubelet needs it there",
+            kept=True,
+        )
 
     # ── 8, 9: files and the Node ─────────────────────────────────────────────────────────────────────────────────
 
@@ -373,24 +435,22 @@ class _Join:
                 self.state.write_bootstrap(cluster.server, cluster.ca_pem, self.plan.tls_token.reveal())
                 said.append(f"{self.state.bootstrap}, until the certificate is there")
 
-    def _write(self, cluster: Cluster, pair: Pair) -> None:
+    def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as said:
-            self.state.write_ca(cluster.ca_pem)
-            path = self.state.write_pair(pair, self.clock.now())
-            self.state.write_kubeconfig(cluster)
+            now = self.clock.now()
+            path = self.state.write_pair(pair, now)
+            written = refresh.write(self.state, pair, clusters, trusted, now, anew=True)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
-            said.append(f"{path}, {self.state.current}, {self.state.kubeconfig}, {self.state.ca}")
+            said.append(_written((path, self.state.current, *written)))
 
-    def _write_cluster(self, cluster: Cluster) -> None:
-        """A member whose kubelet.conf or ca.crt is missing gets them back; what a crash left undone after them is done."""
+    def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
+        """Bring the files of a member up to date, and finish what a crash left undone."""
         with self.steps.step(steps.FILES) as said:
-            self.state.write_ca(cluster.ca_pem)
-            if self.state.read_cluster() is None:
-                self.state.write_kubeconfig(cluster)
+            written = refresh.write(self.state, pair, trusted.clusters, trusted, self.clock.now())
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
-            said.append(f"{self.state.current}, {self.state.kubeconfig}, {self.state.ca}")
+            said.append(_written(written))
 
     async def _register(self, joined: Joined) -> Joined:
         with self.steps.step(steps.NODE) as said, _registering(self.user):
@@ -413,11 +473,11 @@ class _Join:
             return ()
         return ((steps.NODE, f"register the node {self.plan.node_name}"),)
 
-    def _planned(self, cluster: Cluster, trusted: TrustedCluster) -> Joined:
-        state = self.state
+    def _planned(self, trusted: TrustedCluster) -> Joined:
+        state, cluster = self.state, trusted.cluster
         planned = (
             (steps.REQUEST, f"ask {cluster.server} for a certificate of {self.user}"),
-            *(() if state.ca.exists() or not cluster.ca_pem else ((steps.FILES, f"write {state.ca}"),)),
+            *(() if state.ca.exists() or not trusted.client_ca_pem else ((steps.FILES, f"write {state.ca}"),)),
             (steps.FILES, f"write {state.certificates}/kubelet-client-<time>.pem"),
             (steps.FILES, f"link {state.current}"),
             (steps.FILES, f"write {state.kubeconfig}"),
@@ -455,12 +515,19 @@ def machine_of(joined: Joined, *, ready: bool = True) -> node.Machine:
 def node_client(joined: Joined, clock: Clock) -> ClusterClient:
     """A client that shows the member's certificate from disk, so that a renewed one is used as soon as it is there."""
     current = str(joined.state.current)
-    return ClusterClient(joined.cluster, User("default-auth", certificate_file=current, key_file=current), clock)
+    user = User("default-auth", certificate_file=current, key_file=current)
+    return ClusterClient(joined.cluster, user, clock, others=joined.others)
 
 
-def _verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
-    trust = ClientTrust(pem.certificates_among(ca_pem))
-    trust.verify([one.public_bytes(Encoding.DER) for one in pair.chain], now)
+def _written(paths: tuple[Path, ...]) -> str:
+    return f"wrote {refresh.listed(paths)}" if paths else "nothing to write: the files are up to date"
+
+
+def _share(kept: bytes, found: bytes) -> bool:
+    """Whether two bundles have a certificate in common; two empty ones mean the machine's roots."""
+    if not kept or not found:
+        return kept == found
+    return not set(pem.certificates_among(kept)).isdisjoint(pem.certificates_among(found))
 
 
 def _files_named_by(document: str) -> kubeconfig.Read:

@@ -1,8 +1,8 @@
 """What a member keeps on disk, under a chosen root: kubeadm's and kubelet's own files, so that either finds what it expects.
 
-    etc/kubernetes/pki/ca.crt                          the cluster's CA
+    etc/kubernetes/pki/ca.crt                          the CAs that sign client certificates
     etc/kubernetes/bootstrap-kubelet.conf              the token, only while the certificate is being asked for
-    etc/kubernetes/kubelet.conf                        server, CA, and the path of the certificate
+    etc/kubernetes/kubelet.conf                        addresses, CAs of the server, and the path of the certificate
     var/lib/kubelet/pki/kubelet-client.key.tmp         the key of a request that is not answered yet
     var/lib/kubelet/pki/kubelet-client-<time>.pem      certificate blocks, then the key
     var/lib/kubelet/pki/kubelet-client-current.pem     absolute symlink to the newest of them
@@ -12,11 +12,13 @@ Rules kept here (reference/kubernetes.md 2.6, 4.2, 4.3, 4.5):
 * The link is swapped by renaming `kubelet-client-updated.pem` over it: there is always a current certificate. A link that a crash
   left behind is renamed when it leads to a usable pair, and removed otherwise.
 * The key outlives a crash until its certificate is on disk, so that a second run goes on with the same request.
-* ca.crt is never replaced by another cluster's.
+* ca.crt is never replaced by another cluster's. It changes only from what was written before (`mooring.trust.membership`).
+* kubelet.conf keeps what others wrote into it: only the cluster's addresses and CAs are changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,8 +32,9 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
 from mooring.secret import Secret
-from mooring.trust import kubeconfig, kubeconfigtext
-from mooring.trust.kubeconfig import Cluster
+from mooring.trust import kubeconfig, kubeconfigtext, membership
+from mooring.trust.kubeconfig import Cluster, Kubeconfig
+from mooring.trust.membership import Base
 
 DIRECTORY_MODE = 0o755
 """kubelet's and kubeadm's: names are no secret, the files that hold secrets are 0600."""
@@ -98,10 +101,16 @@ class NodeState:
                 f"remove {self.ca}, {self.kubeconfig} and {self.certificates}, then join again"
             )
 
-    def write_ca(self, ca_pem: bytes) -> bool:
-        """Write ca.crt if it is absent; whether it was."""
-        self.check_ca(ca_pem)
-        if self.ca.exists() or not ca_pem:
+    def write_ca(self, ca_pem: bytes, base: Base | None = None) -> bool:
+        """Write ca.crt if it is absent or still what was published with `base`; whether it was written.
+
+        Raises ConfigError when it holds the CA of another cluster.
+        """
+        kept = self.read_ca()
+        if kept and (base is None or membership.digest(kept) != base.client_ca):
+            self.check_ca(ca_pem)
+            return False
+        if not ca_pem or kept == ca_pem:
             return False
         self._write(self.ca, ca_pem, CA_MODE)
         return True
@@ -160,21 +169,55 @@ class NodeState:
         """The token has done its work."""
         self._remove(self.bootstrap)
 
-    def write_kubeconfig(self, cluster: Cluster) -> None:
-        """kubelet.conf, naming the link to the current certificate."""
-        config = kubeconfig.for_kubelet(cluster.server, str(self.current), ca_pem=cluster.ca_pem)
-        reached = replace(config.clusters[0], tls_server_name=cluster.tls_server_name, proxy_url=cluster.proxy_url)
-        config = replace(config, clusters=(reached,))
-        self._write(self.kubeconfig, kubeconfigtext.dump(config).encode())
+    def write_kubeconfig(self, clusters: Sequence[Cluster], base: Base | None = None, *, anew: bool = False) -> bool:
+        """Write the addresses of the cluster, first the one to use, and what was published; whether that changed the file.
+
+        A file that is there keeps its users and contexts unless it is written `anew`, naming the current certificate.
+        """
+        config = None if anew else self._read_kubeconfig()
+        config = config or kubeconfig.for_kubelet(clusters[0].server, str(self.current))
+        present = kubeconfig.select(config).cluster
+        dropped = {present.name, *(one.name for one in kubeconfig.other_addresses(config, self._flat(present)))}
+        extensions = tuple(one for one in present.extensions if one.get("name") != membership.BASE)
+        if base is not None:
+            extensions = (*extensions, base.extension())
+        first = replace(clusters[0], name=present.name, ca_file="", extensions=extensions)
+        others = (replace(one, name=kubeconfig.address_of(one.server), extensions=()) for one in clusters[1:])
+        rest = (one for one in config.clusters if one.name not in dropped)
+        text = kubeconfigtext.dump(replace(config, clusters=(first, *others, *rest))).encode()
+        with suppress(ConfigError):
+            if read_limited(self.kubeconfig) == text:
+                return False
+        self._write(self.kubeconfig, text)
+        return True
 
     def read_cluster(self) -> Cluster | None:
         """The cluster of kubelet.conf, with its CA inline; None when there is no such file that can be used."""
+        return next(iter(self.read_clusters()), None)
+
+    def read_clusters(self) -> tuple[Cluster, ...]:
+        """Every address in kubelet.conf, first the one in use, with their CA inline; none when there is no such file."""
+        config = self._read_kubeconfig()
+        if config is None:
+            return ()
+        first = self._flat(kubeconfig.select(config).cluster)
+        return (first, *kubeconfig.other_addresses(config, first))
+
+    def read_base(self) -> Base | None:
+        """What was published when kubelet.conf was written; None when that is not known."""
+        config = self._read_kubeconfig()
+        return membership.base_of(kubeconfig.select(config).cluster) if config else None
+
+    def _read_kubeconfig(self) -> Kubeconfig | None:
         try:
             config = kubeconfigtext.parse(read_limited(self.kubeconfig))
-            cluster = kubeconfig.select(config).cluster
-            return kubeconfig.flatten_cluster(cluster, lambda path: read_limited(Path(path)))
+            self._flat(kubeconfig.select(config).cluster)
         except MooringError:
             return None
+        return config
+
+    def _flat(self, cluster: Cluster) -> Cluster:
+        return kubeconfig.flatten_cluster(cluster, lambda path: read_limited(Path(path)))
 
     # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -138,6 +138,19 @@ class ClusterClient:
         """The URL that is asked next."""
         return self.clusters[0].server.rstrip("/")
 
+    async def use(self, clusters: Sequence[Cluster]) -> None:
+        """Ask these addresses from now on. The one in use stays first as long as it is among them, under the same CAs."""
+        same = next((one for one in clusters if (one.server, one.ca_pem) == self._reached), None)
+        if same is None:
+            self.clusters = tuple(clusters)
+            await self.close()
+        else:
+            self.clusters = (same, *(one for one in clusters if one is not same))
+
+    @property
+    def _reached(self) -> tuple[str, bytes]:
+        return self.clusters[0].server, self.clusters[0].ca_pem
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -59,6 +59,8 @@ from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigError, User
 from mooring.trust.pins import Pin, check_pins
 from mooring.trust.token import BootstrapToken
 
+SIGNATURE_ALONE = "token"
+"""`TrustedCluster.via` without pins."""
 _HTTPS_SERVER = re.compile(r"https://[^\s/?#@]+(/[^\s?#]*)?")
 
 
@@ -92,6 +94,10 @@ class TrustedCluster:
     """Further addresses of the cluster, in the order in which they are to be tried."""
     client_ca_pem: bytes = b""
     """CAs that sign client certificates, as far as they are known; empty: they are not."""
+    published_servers: tuple[str, ...] = ()
+    """The addresses that cluster-info names; empty when it was not read."""
+    published_ca_pem: bytes = b""
+    """What verifies those servers, as cluster-info says."""
     client_ca_named: bool = False
     """Whether the cluster published them as such. Otherwise they are what cluster-info has for its servers, as kubeadm assumes."""
 
@@ -199,7 +205,7 @@ def _try_endpoint(endpoint: str, token: BootstrapToken, pins: Collection[Pin], b
     step = f"reading the kubeconfig of cluster-info from {endpoint} (step 3)"
     config, cluster = _signed_cluster(step, text)
     warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
-    found = _answering(_published(step, config, cluster, None, warnings, "token"), endpoint)
+    found = _answering(_published(step, config, cluster, None, warnings, SIGNATURE_ALONE), endpoint)
     if pins and not cluster.ca_pem:
         raise UnusableClusterInfoError(
             step, "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin",
@@ -234,10 +240,22 @@ def _published(
             pem.certificates(named)
     except (KubeconfigError, PkiError) as error:
         raise UnusableClusterInfoError(step, f"its CA of client certificates cannot be read: {error}") from None
+    others = kubeconfig.other_addresses(config, cluster)
     return TrustedCluster(
-        cluster.server, cluster.ca_pem, cluster.name, user, warnings, via, cluster.tls_server_name, cluster.proxy_url,
-        kubeconfig.other_addresses(config, cluster), named or cluster.ca_pem, bool(named),
-    )  # fmt: skip
+        cluster.server,
+        cluster.ca_pem,
+        cluster.name,
+        user,
+        warnings,
+        via,
+        cluster.tls_server_name,
+        cluster.proxy_url,
+        others,
+        named or cluster.ca_pem,
+        published_servers=tuple(one.server for one in (cluster, *others)),
+        published_ca_pem=cluster.ca_pem,
+        client_ca_named=bool(named),
+    )
 
 
 def _answering(found: TrustedCluster, endpoint: str) -> TrustedCluster:
@@ -309,7 +327,7 @@ def discover_by_file(
         cluster, user = _document(step, config, allow_credentials, read or _no_files)
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
-    found = _published(step, config, cluster, user, (), via)
+    found = replace(_published(step, config, cluster, user, (), via), published_servers=(), published_ca_pem=b"")
     budget = _Budget(polling)
     told: set[str] = set()
     while True:
@@ -377,7 +395,12 @@ def _completed(found: TrustedCluster, published: str | None) -> Discovery:
         found = replace(found, warnings=(warning,))
     known = {one.server for one in found.clusters}
     more = (replace(one, ca_pem=found.ca_pem) for one in now.clusters if one.server not in known)
-    found = replace(found, others=(*found.others, *more))
+    found = replace(
+        found,
+        others=(*found.others, *more),
+        published_servers=now.published_servers,
+        published_ca_pem=now.published_ca_pem,
+    )
     if now.client_ca_pem and not found.client_ca_named:
         found = replace(found, client_ca_pem=now.client_ca_pem, client_ca_named=now.client_ca_named)
     if found.ca_pem or not cluster.ca_pem:

@@ -34,8 +34,11 @@ class Base:
     client_ca: str
 
     @classmethod
-    def of(cls, found: TrustedCluster) -> Base:
-        return cls(tuple(one.server for one in found.clusters), digest(found.ca_pem), digest(found.client_ca_pem))
+    def of(cls, found: TrustedCluster) -> Base | None:
+        """None when cluster-info was not read."""
+        if not found.published_servers:
+            return None
+        return cls(found.published_servers, digest(found.published_ca_pem), digest(found.client_ca_pem))
 
     def extension(self) -> Obj:
         """As kubelet.conf keeps it."""

@@ -1,0 +1,124 @@
+"""The files of a member follow the addresses and CAs that the cluster publishes.
+
+Rules kept here:
+* `mooring.trust.membership` decides what changes, and authenticates it by the CAs that the member knows. No credential is sent.
+* A file is written only when it changes, and what was written is returned, so that messages name no other file.
+* ca.crt holds the CAs that sign client certificates: those that the cluster names, else its one CA, where that signed the
+  member's certificate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.agent.state import NodeState, Pair
+from mooring.client.cluster import ClusterClient
+from mooring.client.transport import drive
+from mooring.clock import Clock
+from mooring.errors import MooringError
+from mooring.pki import pem
+from mooring.pki.errors import PeerCertificateError
+from mooring.pki.verify import ClientTrust
+from mooring.trust.discovery import TrustedCluster
+from mooring.trust.exchange import Told
+from mooring.trust.kubeconfig import Cluster
+from mooring.trust.membership import Base, refreshed
+
+log = logging.getLogger("mooring.agent")
+
+REFRESH_SECONDS = 300.0
+"""As often as the agent reports the Node's status: an administrator who changes a CA waits this long for every machine."""
+
+FIRST_SECONDS = 1.0
+"""The heartbeat goes first: in most starts nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """The addresses of the cluster, first the one to use, and the files that were written."""
+
+    clusters: tuple[Cluster, ...]
+    written: tuple[Path, ...]
+
+
+async def refresh(
+    state: NodeState,
+    pair: Pair,
+    clock: Clock,
+    endpoints: Sequence[str] = (),
+    on_told: Callable[[Told], None] = lambda told: None,
+) -> Refresh:
+    """Read cluster-info again and bring the files of a member up to date. Raises DiscoveryError, ConfigError."""
+    found = await drive(refreshed(state.read_clusters(), state.read_base(), endpoints), clock, on_told)
+    return Refresh(found.clusters, write(state, pair, found.clusters, found.published, clock.now()))
+
+
+def write(
+    state: NodeState,
+    pair: Pair,
+    clusters: Sequence[Cluster],
+    published: TrustedCluster,
+    now: datetime,
+    *,
+    anew: bool = False,
+) -> tuple[Path, ...]:
+    """Write ca.crt and kubelet.conf where they change: the files written. Raises ConfigError."""
+    before = state.read_base()
+    written = [state.ca] if state.write_ca(client_cas(published, pair, now), before) else []
+    if state.write_kubeconfig(clusters, Base.of(published) or (None if anew else before), anew=anew):
+        written.append(state.kubeconfig)
+    return tuple(written)
+
+
+def client_cas(published: TrustedCluster, pair: Pair, now: datetime) -> bytes:
+    """The CAs that sign client certificates, as PEM; empty when the one that signed `pair` is not published."""
+    known = published.client_ca_pem
+    return known if known and (published.client_ca_named or signed_by(pair, known, now)) else b""
+
+
+def signed_by(pair: Pair, ca_pem: bytes, now: datetime) -> bool:
+    """Whether the certificate verifies under these CAs."""
+    try:
+        verify(pair, ca_pem, now)
+    except PeerCertificateError:
+        return False
+    return True
+
+
+def verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
+    """Verify a client certificate. Raises PeerCertificateError."""
+    trust = ClientTrust(pem.certificates_among(ca_pem))
+    trust.verify([one.public_bytes(Encoding.DER) for one in pair.chain], now)
+
+
+async def follow(state: NodeState, clock: Clock, client: ClusterClient | None, endpoints: Sequence[str]) -> NoReturn:
+    """Refresh the files of a member until cancelled, and let `client` use what they say."""
+    trouble = ""
+    await clock.sleep(FIRST_SECONDS)
+    while True:
+        pair = state.read_pair()
+        try:
+            if pair is not None:
+                found = await refresh(state, pair, clock, endpoints)
+                if found.written:
+                    log.info("the cluster published other addresses or CAs; wrote %s", listed(found.written))
+                if client is not None:
+                    await client.use(found.clusters)
+                trouble = ""
+        except MooringError as error:
+            if str(error) != trouble:
+                log.warning("cluster-info could not be read again, addresses and CAs stay as they are: %s", error)
+            trouble = str(error)
+        await clock.sleep(REFRESH_SECONDS)
+
+
+def listed(paths: Sequence[Path]) -> str:
+    """Paths for a message."""
+    return ", ".join(str(path) for path in paths)
