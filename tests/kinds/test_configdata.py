@@ -245,8 +245,8 @@ def test_a_tls_secret_that_is_no_pair_is_stored_with_a_warning(
     data = {"tls.crt": b64(certificate), "tls.key": b64(key)}
     made = {"metadata": {"name": "a"}, "type": kind, "data": data}
     assert SECRET.validate(made) == []
-    assert SECRET.warnings(made) == warnings
+    assert SECRET.warnings(made, None) == SECRET.warnings(made, made) == warnings
 
 
 def test_most_kinds_have_nothing_to_warn_about() -> None:
-    assert CONFIG_MAP.warnings({"metadata": {"name": "a"}}) == []
+    assert CONFIG_MAP.warnings({"metadata": {"name": "a"}}, None) == []

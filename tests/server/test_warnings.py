@@ -30,3 +30,22 @@ async def test_every_way_to_write_an_object_warns(server: Server) -> None:
     assert [answer.status for answer in answers] == [201, 200, 200, 200]
     assert [answer.warnings for answer in answers] == [NO_PAIR] * 4
     assert (await server.get(f"{SECRETS}/a")).warnings == []
+
+
+@in_server
+async def test_every_answer_about_a_deprecated_kind_says_so_once(server: Server) -> None:
+    path = "/api/v1/namespaces/default/endpoints"
+    body = {"metadata": {"name": "a"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "unknown": 1}]}
+    deprecated = '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"'
+    unknown = '299 - "unknown field \\"subsets[0].unknown\\""'
+    assert (await server.post(path, body)).warnings == [deprecated, unknown]
+    for method, where in (("GET", path), ("GET", f"{path}/a"), ("DELETE", f"{path}/a"), ("GET", f"{path}/a")):
+        assert (await server.call(method, where)).warnings == [deprecated]
+
+
+@in_server
+async def test_an_update_is_judged_beside_what_it_replaces(server: Server) -> None:
+    path = "/api/v1/namespaces/default/serviceaccounts"
+    meta = {"name": "a", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}
+    assert len((await server.post(path, {"metadata": meta})).warnings) == 1
+    assert (await server.call("PUT", f"{path}/a", body={"metadata": meta})).warnings == []

@@ -34,6 +34,33 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
+def address_warnings(path: str, text: str) -> list[str]:
+    """Return the warning about an address that is written in another than its canonical form."""
+    address = parse_address(text)
+    if not isinstance(address, IPv6Address):
+        return []
+    if address.ipv4_mapped is not None:
+        return [f'{path}: non-standard IP address "{text}" is invalid: use "{address.ipv4_mapped}"']
+    if str(address) != text:
+        return [f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")']
+    return []
+
+
+def range_warnings(path: str, text: str) -> list[str]:
+    """Return the warnings about a range that has bits behind its prefix, or is not in canonical form."""
+    try:
+        whole = ipaddress.ip_interface(text)
+    except ValueError:
+        return []
+    network = whole.network
+    if whole.ip != network.network_address:
+        single = f"{whole.ip}/{network.max_prefixlen}"
+        return [f'{path}: CIDR value "{text}" is ambiguous in this context (should be "{network}" or "{single}"?)']
+    if network.version == 6 and str(network) != text:
+        return [f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{network}")']
+    return []
+
+
 def special_address_errors(address: IPv4Address | IPv6Address, path: str) -> list[FieldError]:
     """Why traffic cannot go there."""
     if address.is_unspecified:

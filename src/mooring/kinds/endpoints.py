@@ -13,6 +13,7 @@ from datetime import datetime
 from mooring.errors import FieldError, invalid, required
 from mooring.kinds.addresses import (
     NOT_AN_ADDRESS,
+    address_warnings,
     endpoint_port_errors,
     parse_address,
     port_names_errors,
@@ -28,6 +29,9 @@ from mooring.wire.schema import Field, ListOf, Message, Obj, Scalar
 
 SHOWN = 3
 """Addresses that a Table row shows before it counts the rest."""
+
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+"""Label that names the controller that writes these Endpoints."""
 
 ENDPOINT_ADDRESS = Message(
     CORE + "EndpointAddress",
@@ -136,6 +140,18 @@ def _endpoints(obj: Obj, now: datetime) -> str:
     return shown(list(_places(obj)), NONE if not obj.get("subsets") else "")
 
 
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    if (new["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
+        return []  # it writes canonical addresses
+    return [
+        warning
+        for index, subset in enumerate(new.get("subsets") or ())
+        for name in ("addresses", "notReadyAddresses")
+        for place, address in enumerate(subset.get(name) or ())
+        for warning in address_warnings(f"subsets[{index}].{name}[{place}].ip", address.get("ip", ""))
+    ]
+
+
 KIND = Kind(
     resource=Resource(
         group="",
@@ -152,5 +168,7 @@ KIND = Kind(
     name_errors=dns1123_subdomain_errors,
     default=_default,
     validate=_validate,
+    warnings=_warnings,
+    deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     create_on_update=True,
 )

@@ -13,7 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from mooring.errors import FieldError, invalid, not_supported, required
-from mooring.kinds.addresses import endpoint_port_errors, parse_address, port_names_errors, special_address_errors
+from mooring.kinds.addresses import (
+    address_warnings,
+    endpoint_port_errors,
+    parse_address,
+    port_names_errors,
+    special_address_errors,
+)
 from mooring.kinds.columns import AGE, NAME
 from mooring.kinds.endpoints import shown
 from mooring.kinds.kind import Kind
@@ -23,6 +29,9 @@ from mooring.wire.names import dns1123_label_errors, dns1123_subdomain_errors, l
 from mooring.wire.resource import Column, Resource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+"""Label that names the controller that writes this slice."""
+CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
 DISCOVERY = "io.k8s.api.discovery.v1."
 MAX_ENDPOINTS = 1000
 MAX_ADDRESSES = 100
@@ -204,6 +213,18 @@ def _endpoints(obj: Obj, now: datetime) -> str:
     return shown([address for endpoint in endpoints for address in endpoint.get("addresses") or ()], UNSET)
 
 
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    told = []
+    if old is None and new.get("addressType") == "FQDN":
+        told.append("spec.addressType: FQDN endpoints are deprecated")
+    if (new["metadata"].get("labels") or {}).get(MANAGED_BY) in CONTROLLERS:
+        return told  # they write canonical addresses
+    for index, endpoint in enumerate(new.get("endpoints") or ()):
+        for place, address in enumerate(endpoint.get("addresses") or ()):
+            told += address_warnings(f"endpoints[{index}].addresses[{place}]", address)
+    return told
+
+
 KIND = Kind(
     resource=Resource(
         group="discovery.k8s.io",
@@ -226,5 +247,6 @@ KIND = Kind(
     default=_default,
     validate=_validate,
     validate_update=_validate_update,
+    warnings=_warnings,
     has_generation=True,
 )

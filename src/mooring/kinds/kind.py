@@ -7,7 +7,7 @@ says so. A new kind is one file that builds one `Kind`, and one row in `mooring.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring.errors import FieldError
@@ -22,6 +22,8 @@ class Change:
 
     user: UserInfo
     now: datetime
+    warnings: list[str] = field(default_factory=list)
+    """Filled in by the registry: what the client should know about what it wrote, though it is allowed."""
 
 
 def _nothing(obj: Obj) -> None:
@@ -44,7 +46,11 @@ def _no_update_errors(new: Obj, old: Obj) -> list[FieldError]:
     return []
 
 
-def _no_warnings(obj: Obj) -> list[str]:
+def _no_warnings(new: Obj, old: Obj | None) -> list[str]:
+    return []
+
+
+def _no_update_warnings(new: Obj, old: Obj) -> list[str]:
     return []
 
 
@@ -81,6 +87,7 @@ class SubresourcePolicy:
 
     prepare_update: Callable[[Obj, Obj, Change], None]
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
+    warnings: Callable[[Obj, Obj], list[str]] = _no_update_warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +128,11 @@ class Kind:
     validate_create: Callable[[Obj], list[FieldError]] = _no_errors
     """What is asked of new objects beyond `validate`, and forgiven those that are there already."""
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
-    warnings: Callable[[Obj], list[str]] = _no_warnings
-    """What whoever wrote the object should know, though it is allowed; each goes into a Warning header."""
+    warnings: Callable[[Obj, Obj | None], list[str]] = _no_warnings
+    """What the client should know about an object that it created (the second is None) or updated, though it is allowed; each
+    goes into a Warning header."""
+    deprecation: str = ""
+    """A warning about the kind itself, sent with the answer to every request for it."""
     fields: Callable[[Obj], Mapping[str, str]] = _no_fields
     """Selectable fields besides metadata.name and metadata.namespace: every supported label present, "" when unset."""
     selectable: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ import ipaddress
 from collections.abc import Hashable, Iterable, Mapping
 
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from mooring.kinds.addresses import range_warnings
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.nodecolumns import COLUMNS
 from mooring.kinds.nodeschema import NODE
@@ -133,6 +134,18 @@ def _address_errors(new: Obj) -> list[FieldError]:
     return [duplicate(f"status.addresses[{index}]", addresses[index]) for index in _repeats(told)]
 
 
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    spec = new["spec"]
+    told = []
+    if "configSource" in spec:
+        told.append("spec.configSource: the feature is removed")
+    if spec.get("externalID"):
+        told.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+    for index, cidr in enumerate(spec.get("podCIDRs") or ()):
+        told += range_warnings(f"spec.podCIDRs[{index}]", cidr)
+    return told
+
+
 KIND = Kind(
     resource=Resource(
         group="",
@@ -152,6 +165,7 @@ KIND = Kind(
     prepare_update=_prepare_update,
     validate=_validate,
     validate_update=_validate_update,
+    warnings=_warnings,
     fields=lambda obj: {
         "spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false",
     },

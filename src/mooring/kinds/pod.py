@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.errors import InvalidError, forbidden
-from mooring.kinds import poddefaults, podstatus, podvalidation
+from mooring.kinds import poddefaults, podstatus, podvalidation, podwarnings
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.parts import restore
 from mooring.kinds.podcolumns import COLUMNS, ENDED
@@ -101,6 +101,7 @@ KIND = Kind(
     prepare_update=_prepare_update,
     validate=podvalidation.validate,
     validate_update=podvalidation.validate_update,
+    warnings=podwarnings.pod_warnings,
     fields=_fields,
     selectable=(
         "spec.nodeName",
@@ -114,7 +115,11 @@ KIND = Kind(
         "status.nominatedNodeName",
     ),
     subresources={
-        "status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=podstatus.validate_update)
+        "status": SubresourcePolicy(
+            prepare_update=_prepare_status,
+            validate_update=podstatus.validate_update,
+            warnings=podwarnings.status_warnings,
+        )
     },
     has_generation=True,
     grace_seconds=_grace_seconds,

@@ -17,6 +17,7 @@ from mooring.kinds.columns import NAME, NONE
 from mooring.kinds.kind import Kind
 from mooring.kinds.meta import OBJECT_META, label_errors
 from mooring.kinds.podschema import POD_SPEC
+from mooring.kinds.podwarnings import template_warnings
 from mooring.kinds.references import CORE
 from mooring.wire.names import dns1123_subdomain_errors
 from mooring.wire.resource import Column, Resource
@@ -100,4 +101,5 @@ KIND = Kind(
     default=_default,
     validate=_validate,
     has_generation=True,
+    warnings=template_warnings,
 )

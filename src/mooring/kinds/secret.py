@@ -121,7 +121,7 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     return errors
 
 
-def _warnings(obj: Obj) -> list[str]:
+def _warnings(obj: Obj, old: Obj | None) -> list[str]:
     if obj["type"] != TLS:
         return []
     try:

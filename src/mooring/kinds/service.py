@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.kinds import servicevalidation
+from mooring.kinds import servicevalidation, servicewarnings
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.parts import restore
 from mooring.kinds.serviceclaims import claims
@@ -173,9 +173,12 @@ KIND = Kind(
     prepare_update=_prepare_update,
     validate=servicevalidation.validate,
     validate_update=servicevalidation.validate_update,
+    warnings=servicewarnings.warnings,
     fields=_fields,
     selectable=("spec.clusterIP", "spec.type"),
-    subresources={"status": SubresourcePolicy(prepare_update=_prepare_status)},
+    subresources={
+        "status": SubresourcePolicy(prepare_update=_prepare_status, warnings=servicewarnings.status_warnings)
+    },
     create_on_update=True,
     claims=claims,
     takes_along=("endpoints",),

@@ -15,6 +15,8 @@ from mooring.wire.names import dns1123_subdomain_errors
 from mooring.wire.resource import Resource, Subresource
 from mooring.wire.schema import Field, ListOf, Message, Obj, Scalar
 
+ENFORCE_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
+
 SERVICE_ACCOUNT = Message(
     CORE + "ServiceAccount",
     (
@@ -59,6 +61,15 @@ def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
     _only_names(new)
 
 
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    if old is not None and ENFORCE_MOUNTABLE in (old["metadata"].get("annotations") or {}):
+        return []
+    if ENFORCE_MOUNTABLE not in (new["metadata"].get("annotations") or {}):
+        return []
+    why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    return [f"metadata.annotations[{ENFORCE_MOUNTABLE}]: {why}"]
+
+
 KIND = Kind(
     resource=Resource(
         group="",
@@ -86,4 +97,5 @@ KIND = Kind(
     name_errors=dns1123_subdomain_errors,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
+    warnings=_warnings,
 )

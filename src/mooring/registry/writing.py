@@ -198,8 +198,9 @@ class Writer:
         def validate_and_encode() -> bytes:
             errors = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
             if errors:
-                raise InvalidError.of(resource.group, resource.kind, name, errors)
+                raise InvalidError.of(at_rest.resource.group, resource.kind, name, errors)
             complete(obj, at_rest.resource.schema)  # what hooks and admission added
+            change.warnings.extend(kind.warnings(obj, None))
             if managed:
                 obj["metadata"]["managedFields"] = managed
             return refusals.bounded(encoded(at_rest.resource, obj))
@@ -385,8 +386,9 @@ class Writer:
             errors = validate_meta(new, kind) + validate_meta_update(new, before, kind)
             errors += kind.validate(new) + (policy or kind).validate_update(new, before)
             if errors:
-                raise InvalidError.of(kind.resource.group, kind.resource.kind, name, errors)
+                raise InvalidError.of(kind.at_rest.resource.group, kind.resource.kind, name, errors)
             complete(new, kind.at_rest.resource.schema)
+            change.warnings.extend((policy or kind).warnings(new, before))
             gone = lifecycle.finished(kind, new)
             if entries or sent or kept:
                 ownership.track(new, old.obj, sent, entries, ownership.author(kind, change, options, subresource))

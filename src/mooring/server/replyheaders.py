@@ -41,6 +41,7 @@ def reply_headers(
 
 def _bounded(warnings: Sequence[str]) -> Iterator[str]:
     """As many as clients' header limits bear; when they are too long together, each is cut, as kube-apiserver does."""
+    warnings = tuple(dict.fromkeys(warnings))  # a write that was tried again says the same again
     cut = sum(map(len, warnings)) > MAX_WARNINGS
     left = MAX_WARNINGS
     for warning in warnings:

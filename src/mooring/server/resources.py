@@ -95,6 +95,8 @@ class Resources:
     async def handle(self, context: Context, kind: Kind) -> Response:
         """One request for `kind` or one of its stored subresources."""
         info = context.info
+        if kind.deprecation:
+            context.warnings.append(kind.deprecation)
         allowed = kind.resource.verbs
         if info.subresource:
             allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
@@ -139,7 +141,7 @@ class Resources:
         context.created = (obj.get("metadata") or {}).get("name", "")
         stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
         context.created = stored.name
-        return await self._written(context, kind, stored, created=True)
+        return await self._response(context, stored, 201)
 
     async def _update(self, context: Context, kind: Kind) -> Response:
         info = context.info
@@ -149,7 +151,7 @@ class Resources:
         stored, created = await self._registry.update(
             kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
         )
-        return await self._written(context, kind, stored, created)
+        return await self._response(context, stored, 201 if created else 200)
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -178,7 +180,7 @@ class Resources:
         stored = await self._registry.patch(
             kind, info.namespace, info.name, apply, self._change(context), options, info.subresource, len(body)
         )
-        return await self._written(context, kind, stored, created=False)
+        return await self._response(context, stored)
 
     async def _apply(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -199,7 +201,7 @@ class Resources:
             self._may_create(context),
             len(body),
         )
-        return await self._written(context, kind, stored, created)
+        return await self._response(context, stored, 201 if created else 200)
 
     def _may_create(self, context: Context) -> bool:
         info = context.info
@@ -262,15 +264,8 @@ class Resources:
             len(stored.raw), context.user.username, partial(stored_response, request, stored, context.received, status)
         )
 
-    async def _written(self, context: Context, kind: Kind, stored: Stored, created: bool) -> Response:
-        """The answer to a write: the object, and what its writer should know about it."""
-        context.warnings += await self._registry.long_work.run(
-            len(stored.raw), context.user.username, lambda: kind.warnings(stored.obj)
-        )
-        return await self._response(context, stored, 201 if created else 200)
-
     def _change(self, context: Context) -> Change:
-        return Change(context.user, context.received)
+        return Change(context.user, context.received, context.warnings)
 
 
 @lru_cache(maxsize=1024)
