@@ -89,8 +89,8 @@ def items(*names: str) -> list[dict[str, Any]]:
         pytest.param(
             {"atomic": items("a")},
             {"atomic": [{"name": "b", "value": None}, {"$patch": "delete", "name": "x"}, {"$patch": "replace"}]},
-            {"atomic": items("b")},
-            id="directives in an atomic list vanish",
+            {"atomic": [{"name": "b"}, {"name": "x"}, {}]},
+            id="directives in an atomic list are elements without members",
         ),
         pytest.param(
             {"items": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]},

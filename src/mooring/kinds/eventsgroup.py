@@ -82,7 +82,11 @@ def to_core(obj: Obj) -> Obj:
 
 def from_core(obj: Obj) -> Obj:
     """An Event of the core group in the form of this one."""
-    return _renamed(obj, _SHOWN_NAMES) | {"apiVersion": f"{GROUP}/v1"}
+    shown = _renamed(obj, _SHOWN_NAMES) | {"apiVersion": f"{GROUP}/v1"}
+    for name in ("reportingController", "reportingInstance"):  # always written there, and here only when they are set
+        if shown.get(name) == "":
+            del shown[name]
+    return shown
 
 
 def _renamed(obj: Obj, names: Mapping[str, str]) -> Obj:

@@ -158,6 +158,11 @@ class Kind:
     """Set when this is another form of a kind that is stored; `storage` is then that kind's."""
 
     @property
+    def graceful(self) -> bool:
+        """Objects may stay for some time after their delete; what a delete answers then shows that it came."""
+        return self.grace_seconds is not _no_grace
+
+    @property
     def virtual(self) -> bool:
         """Answered at once and never stored (reviews, TokenRequest)."""
         return not self.storage

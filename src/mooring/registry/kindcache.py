@@ -121,7 +121,7 @@ class Watch:
             for run in slices(due.state):
                 for stored in run:
                     if not self.closed and self._scope.matches(stored):
-                        self.send(Event("ADDED", self._scope.kind.resource, stored.revision, stored))
+                        self.send(Event("ADDED", stored.kind.resource, stored.revision, stored))
                 await pause()
             if due.bookmark and not self.closed:
                 self.send(Event("BOOKMARK", self._scope.kind.resource, self._since, None, True))

@@ -442,9 +442,10 @@ class Writer:
         gone = not lifecycle.held(kind, new)
         if not gone and new == old.obj:
             return Deleted(old, False)
-        if gone and options.dry_run:
-            return Deleted(old, True)
         value = encoded(old.kind.resource, new)
+        last = Stored.of(old.kind, old.namespace, old.name, old.revision, value) if kind.graceful else old
+        if gone and options.dry_run:
+            return Deleted(last, True)
         if options.dry_run:
             return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value), False)
         try:
@@ -453,7 +454,7 @@ class Writer:
                 await self._claims.settle(kind, old.obj, None)
                 await self._cache.reach(revision)
                 await self._take_along(kind, old, change)
-                return Deleted(old.at(revision), True)
+                return Deleted(last.at(revision), True)
             entry = await self._storage.update(old.key, value, expected=old.revision)
         except RevisionMismatchError:
             return None

@@ -3,7 +3,8 @@
 Rules kept here:
 * Objects merge member by member, null removes, and what the schema does not know merges as plain JSON (lists replace).
 * A list whose field says `patch="merge"` merges: elements with the same `patch_key` merge in place, others are added; without
-  a key it is a set of primitives. Every other list is replaced. Merging twice changes nothing more.
+  a key it is a set of primitives. Every other list is replaced, and an element that is a directive is one without members there.
+  Merging twice changes nothing more.
 * The order of a merged list: elements named by the patch (or by `$setElementOrder/<field>`) stand in the order given there,
   the others keep theirs, and the two are woven as kube-apiserver weaves them: an unnamed element goes before a named one only
   if it stood before it already. So an element that is new comes before the unnamed ones that are left.
@@ -124,11 +125,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not None and not _is_directive(key)}
     if isinstance(value, list):
-        return [
-            _plain(item)
-            for item in value
-            if not (isinstance(item, dict) and item.get(DIRECTIVE) in (_DELETE, _REPLACE))
-        ]
+        return [_plain(item) for item in value]
     return value
 
 
