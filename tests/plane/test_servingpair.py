@@ -31,6 +31,7 @@ class Room:
 
     def __init__(self, directory: Path, pair: Pair = FIRST, chain: bytes = b"", root: bytes = b"") -> None:
         self.certificate, self.key = pair.write(directory, "tls")
+        self.key.chmod(0o600)
         self.certificate.write_bytes(pair.certificate_pem + chain)
         self.root = directory / "root.crt"
         if root:

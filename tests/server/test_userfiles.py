@@ -246,7 +246,7 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
     assert told == [
         *(f"{where}: line {line}: the token is empty, the line is skipped" for line in range(1, MAX_WARNINGS + 1)),
         f"{where}: 2 more warnings",
-        f"{where} can be read by every user of this machine: chmod 600 {files.tokens}",
+        f"{files.tokens} can be read by other users of this machine: run chmod 600 {files.tokens}",
     ]
 
 

@@ -15,6 +15,7 @@ import ipaddress
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mooring.cli import output
 from mooring.cli.flags import DURATION, listed, usage
 from mooring.cli.output import echo
-from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.client.files import exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
 from mooring.config import parse_host
 from mooring.errors import ConfigError
@@ -276,6 +277,8 @@ def _said(flag: str, text: str) -> None:
 def _issuer(certificate_file: str, key_file: str) -> Issuer:
     """The CA in these files. Raises ConfigError."""
     chain_pem, key_pem = read_limited(Path(certificate_file)), read_limited(Path(key_file))
+    if found := exposure(Path(key_file), stat.S_IROTH):
+        echo(f"Warning: {found}", err=True)
     try:
         chain = certificates(chain_pem)
     except PkiError as error:

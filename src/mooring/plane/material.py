@@ -49,6 +49,7 @@ from mooring.pki.keys import (
     public_key_pem,
 )
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.plane.exposed import refuse_exposed, warn_if_exposed
 from mooring.plane.servingpair import read_pair
 from mooring.plane.servingtrust import serving_cas
 from mooring.secret import Secret
@@ -98,7 +99,8 @@ def exclusive(data_dir: Path) -> Iterator[None]:
     """Hold the data directory's lock; wait for whoever has it."""
     make_directory(data_dir)
     _refuse_strangers(data_dir)
-    descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(data_dir / ".lock", flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -133,6 +135,9 @@ class _Preparation:
 
     def run(self) -> Prepared:
         make_directory(self.pki)
+        refuse_exposed(self.pki)
+        for kubeconfig in sorted(self.root.glob("*.conf")):
+            warn_if_exposed(kubeconfig)
         authority = self._authority()
         serving_chain, serving_key = self._serving(authority)
         serving_ca_pem = (
@@ -201,6 +206,8 @@ class _Preparation:
     def _named(self, flag: str, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
         """What a file holds that a flag names."""
         data = read_limited(path)
+        if load is load_private_key:
+            warn_if_exposed(path)
         try:
             return load(data)
         except MooringError as error:

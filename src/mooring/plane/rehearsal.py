@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from mooring.pki.authority import Authority
 from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
 from mooring.plane.authentication import Authentication
+from mooring.plane.exposed import refuse_exposed
 from mooring.plane.material import Material, prepare
 from mooring.plane.servingpair import ServingPair
 from mooring.server.audit import read_policy
@@ -41,7 +43,10 @@ def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]
 
 
 def _with_the_real_authority(material: Material, data_dir: Path) -> Material:
-    """The CA that is there, if this user may read it: whether it is among other bundles matters."""
+    """Return `material` with the CA that is there, if this user may read it. Raises ConfigError for one that others may read."""
+    if (data_dir / "pki").is_dir():
+        with suppress(OSError):  # another user's data directory
+            refuse_exposed(data_dir / "pki")
     try:
         chain, key = (read_limited(data_dir / "pki" / name) for name in ("ca.crt", "ca.key"))
     except ConfigError:

@@ -25,6 +25,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
 from mooring.pki.names import told
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
 from mooring.plane.servingtrust import KEY, from_file, serving_cas
 
@@ -36,7 +37,10 @@ Pair = tuple[tuple[x509.Certificate, ...], PrivateKey]
 
 def read_pair(config: ServerConfig) -> Pair:
     """The pair that the flags name. Raises ConfigError."""
-    return _matching(read_limited(Path(config.tls_cert_file)), read_limited(Path(config.tls_private_key_file)))
+    key_file = Path(config.tls_private_key_file)
+    pair = _matching(read_limited(Path(config.tls_cert_file)), read_limited(key_file))
+    warn_if_exposed(key_file)
+    return pair
 
 
 class ServingPair:

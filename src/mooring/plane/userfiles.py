@@ -3,14 +3,13 @@
 Rules kept here (reference/kubernetes.md 5.6, 5.14; better than kube-apiserver, which reads them once):
 * A file that is wrong stops the start, and is not used when it becomes wrong later: the error names the flag, the file and the
   line, never what is in it.
-* What its owner should know is said each time the file is read: lines that do not count, and secrets that every user of this
-  machine can read.
+* What its owner should know is said each time the file is read: lines that do not count, and secrets that other users of this
+  machine can read or change.
 """
 
 from __future__ import annotations
 
 import logging
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
 from mooring.authn.verdictcache import VerdictCache
 from mooring.config.authentication import AuthenticationOptions
 from mooring.errors import ConfigError
+from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
 
 log = logging.getLogger("mooring.authentication")
@@ -73,14 +73,6 @@ def _follow(
             log.warning("%s: %s: %s", key, path, warning)
         if len(table.warnings) > MAX_WARNINGS:
             log.warning("%s: %s: %d more warnings", key, path, len(table.warnings) - MAX_WARNINGS)
-        if _readable_by_all(Path(path)):
-            log.warning("%s: %s can be read by every user of this machine: chmod 600 %s", key, path, path)
+        warn_if_exposed(Path(path))
 
     reloading.add_long(path, prepare)
-
-
-def _readable_by_all(path: Path) -> bool:
-    try:
-        return bool(path.stat().st_mode & stat.S_IROTH)
-    except OSError:
-        return False  # replaced at this moment: the next look reads it again

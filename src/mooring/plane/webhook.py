@@ -22,6 +22,7 @@ from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.config.authentication import Webhook
 from mooring.errors import ConfigError
+from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Apply, Reloading
 from mooring.server.kubeconfigtarget import KubeconfigTarget, inlined, named_files
 from mooring.server.secondstage import FAILED, TIMED_OUT, Target
@@ -101,6 +102,8 @@ class TokenWebhook:
             target = KubeconfigTarget(inlined(selected, lambda path: read_limited(Path(path))), self._clock)
         except ConfigError as error:
             raise ConfigError(f"{KEY}: {self._path}: {error}") from None
+        if selected.user.key or selected.user.token or selected.user.password:
+            warn_if_exposed(Path(self._path))
         old, self._target = self._target, target
         self._targets[TARGET] = target
         if old is not None:

@@ -29,6 +29,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from mooring.client.files import check_placed, read_limited
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
@@ -217,14 +218,18 @@ class AuditLog:
             self._file = sys.stdout.buffer
             self._rotated = False
             return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._rotated = is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        if is_file:
-            try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)  # a named pipe that nobody reads is an error, not a wait
+        try:
+            found = os.fstat(descriptor)
+            self._rotated = is_file = stat.S_ISREG(found.st_mode)
+            if is_file:
+                check_placed(Path(self._path), found)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(descriptor)
-                raise
+            os.set_blocking(descriptor, True)
+        except (OSError, ConfigError):
+            os.close(descriptor)
+            raise
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = os.fstat(descriptor).st_size
         if self._size and is_file and not _ends_a_line(self._path):
@@ -244,11 +249,12 @@ class AuditLog:
                 self._size += done
                 left = left[done:]
             self._file.flush()
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             lost = bytes(left).count(b"\n")
             self.dropped += lost
             self._told += lost
-            log.error("%d audit records could not be written to %s: %s", lost, self._path, error.strerror)
+            why = error.strerror if isinstance(error, OSError) else error
+            log.error("%d audit records could not be written to %s: %s", lost, self._path, why)
         self.written += data.count(b"\n") - bytes(left).count(b"\n")
 
     def _rotate(self) -> None:
@@ -343,10 +349,7 @@ def read_policy(path: str) -> AuditPolicy | None:
     if not path:
         return None
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_POLICY + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"audit-policy-file: {path} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from error
+        data = read_limited(Path(path), MAX_POLICY)
+    except ConfigError as error:
+        raise ConfigError(f"audit-policy-file: {error}") from error
     return parse_policy(data, f"audit-policy-file: {path}")
