@@ -20,7 +20,7 @@ def code(refusal: login.Refusal | None) -> str:
     [
         *(
             pytest.param(JANE, name, False, "", id=f"a user whom {name} accepted may")
-            for name in ("request-header", "token-file", "oidc", "webhook", "password-file", "keystone", "ldap")
+            for name in ("token-file", "oidc", "webhook", "password-file", "keystone", "ldap")
         ),
         *(
             pytest.param(JANE, name, False, login.RENEWED, id=f"what {name} accepted is the cluster's own already")
@@ -49,7 +49,16 @@ def code(refusal: login.Refusal | None) -> str:
     ],
 )
 def test_who_may_log_in(user: UserInfo, authenticator: str, impersonating: bool, expected: str) -> None:
-    assert code(login.refusal(user, authenticator, impersonating=impersonating)) == expected
+    for allowed in (False, True):
+        refusal = login.refusal(user, authenticator, impersonating=impersonating, proxied_allowed=allowed)
+        assert code(refusal) == expected
+
+
+def test_whom_a_proxy_names_logs_in_only_where_that_is_allowed() -> None:
+    refused = login.refusal(JANE, login.REQUEST_HEADER, impersonating=False, proxied_allowed=False)
+    assert code(refused) == login.PROXIED
+    assert login.refusal(JANE, login.REQUEST_HEADER, impersonating=False, proxied_allowed=True) is None
+    assert login.REQUEST_HEADER in {name for name, _ in AUTHENTICATORS}
 
 
 def test_the_authenticators_of_credentials_that_a_cluster_gives_out_are_named_as_the_table_names_them() -> None:

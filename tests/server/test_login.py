@@ -69,7 +69,7 @@ def in_room(test: Callable[[Room], Awaitable[None]], **options: Any) -> Callable
                 requestheader_group_headers=("X-Remote-Group",),
                 requestheader_uid_headers=("X-Remote-Uid",),
                 requestheader_extra_headers_prefix=("X-Remote-Extra-",),
-                **options,
+                **{"login_from_request_header": True, **options},
             )
             log = tmp_path / "audit.log"
             async with open_server(authentication=authentication, audit_log_path=str(log)) as server:
@@ -346,3 +346,10 @@ def test_the_operator_can_learn_why_a_login_was_refused(tmp_path: Path) -> None:
         assert kept.obj["why"] == "system-name"
 
     in_room(test)(tmp_path)
+
+
+@in_room_with(login_from_request_header=False)
+async def test_whom_a_proxy_names_gets_nothing_that_goes_past_it(room: Room) -> None:
+    for answer in (await room.certificate(), await room.login({})):
+        assert answer.status == 403
+        assert "login-from-request-header is false" in answer.message

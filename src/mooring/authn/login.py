@@ -4,10 +4,12 @@ Rules kept here (docs/adr/0020):
 1. A login begins at the provider each time. Who came with something that a cluster gave out (a client certificate, the token of
    a service account, a bootstrap token, an earlier login) or with nothing is refused: else a stolen hour renews itself for ever.
 2. Who acts as somebody else is refused: impersonation is allowed for a request, not for the hour after it.
-3. A user name, or a group, that begins with `system:` is refused, but for `system:authenticated`, which the chain adds and which
+3. Whom an authenticating proxy names (`request-header`) is refused unless the operator allows it: the proxy judges every request,
+   and may ask for a second factor or end a session. A credential of the cluster goes past it.
+4. A user name, or a group, that begins with `system:` is refused, but for `system:authenticated`, which the chain adds and which
    is left out. Those names are components of the cluster; a certificate in `system:masters` could not be taken back.
-4. The credential id of what was shown is left out: what is issued has one of its own.
-5. What a certificate or a token cannot say word for word is not put into one. A certificate says no extra.
+5. The credential id of what was shown is left out: what is issued has one of its own.
+6. What a certificate or a token cannot say word for word is not put into one. A certificate says no extra.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from types import MappingProxyType
 from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
 
 RENEWED = "not-from-a-provider"
+PROXIED = "behind-a-proxy"
 IMPERSONATED = "impersonated"
 SYSTEM_NAME = "system-name"
 UNFIT = "does-not-fit"
@@ -27,6 +30,7 @@ ISSUED_BY_A_CLUSTER = frozenset(
 )
 """Authenticators whose credentials do not come from a provider outside (rule 1)."""
 
+REQUEST_HEADER = "request-header"
 MAX_NAMES = 16 * 1024
 """Bytes of all names together in a certificate: with more, a TLS handshake is no longer one that clients and servers like."""
 
@@ -41,8 +45,8 @@ class Refusal:
     message: str
 
 
-def refusal(user: UserInfo, authenticator: str, *, impersonating: bool) -> Refusal | None:
-    """Why `user`, accepted by `authenticator`, gets no credential of the cluster; None when it does."""
+def refusal(user: UserInfo, authenticator: str, *, impersonating: bool, proxied_allowed: bool) -> Refusal | None:
+    """Return why `user`, accepted by `authenticator`, gets no credential of the cluster; None when it does."""
     if impersonating:
         return Refusal(IMPERSONATED, "a login is for oneself: leave out impersonation")
     if authenticator in ISSUED_BY_A_CLUSTER:
@@ -50,6 +54,12 @@ def refusal(user: UserInfo, authenticator: str, *, impersonating: bool) -> Refus
             RENEWED,
             f"what was shown ({authenticator}) is a credential of a cluster already: a login begins with a password or a token "
             "of an identity provider",
+        )
+    if authenticator == REQUEST_HEADER and not proxied_allowed:
+        return Refusal(
+            PROXIED,
+            "an authenticating proxy named you, and this server gives nobody a credential that goes past it "
+            "(login-from-request-header is false): go on through the proxy",
         )
     for what, name in (("user", user.username), *(("group", group) for group in traded(user).groups)):
         if name.startswith(_SYSTEM):

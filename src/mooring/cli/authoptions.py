@@ -135,6 +135,16 @@ AUTHENTICATION_FLAGS: tuple[Decorator[..., Any], ...] = (
         default="1h0m0s",
         show_default=True,
     ),
+    flag(
+        "--login-from-request-header",
+        "Whether users whom an authenticating proxy names may log in: their credential goes past the proxy.",
+        type=bool,
+        is_flag=False,
+        flag_value="true",
+        default=False,
+        show_default=True,
+        metavar="BOOL",
+    ),
 )
 
 _LISTS = (

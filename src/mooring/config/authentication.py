@@ -115,6 +115,8 @@ class AuthenticationOptions:
     cache_ttl: timedelta = CACHE_TTL
     login_ttl: timedelta = LOGIN_TTL
     """The life of what `mooring login` gets; zero offers no login."""
+    login_from_request_header: bool = False
+    """Whether whom an authenticating proxy names may log in, and go past the proxy then."""
 
     @property
     def passwords(self) -> bool:
@@ -156,6 +158,7 @@ def authentication_options(
     authenticators: Sequence[Any] = (),
     authentication_cache_ttl: timedelta = CACHE_TTL,
     login_ttl: timedelta = LOGIN_TTL,
+    login_from_request_header: bool = False,
 ) -> AuthenticationOptions:
     """Checked options from flag values. Raises ConfigError."""
     oidc = _oidc(
@@ -210,6 +213,7 @@ def authentication_options(
         own=own_authenticators(authenticators),
         cache_ttl=_within("authentication-cache-ttl", authentication_cache_ttl, timedelta(0), MAX_CACHE_TTL),
         login_ttl=login_ttl,
+        login_from_request_header=login_from_request_header,
     )
 
 

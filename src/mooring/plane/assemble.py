@@ -194,6 +194,7 @@ class Plane:
             max_token_seconds=int(config.service_accounts.max_token.total_seconds()),
             extend_tokens=config.service_accounts.extend,
             login_ttl=config.authentication.login_ttl,
+            login_from_request_header=config.authentication.login_from_request_header,
             authority=material.authority,
             own_ca_believed=lambda: material.authority.certificate in authentication.bundles.clients,
             health=self.health,

@@ -43,6 +43,8 @@ class Services:
     extend_tokens: bool
     login_ttl: timedelta
     """The life of what a login gets; zero: there is none."""
+    login_from_request_header: bool
+    """Whether whom an authenticating proxy names may get one."""
     authority: Authority
     own_ca_believed: Callable[[], bool]
     """Whether a certificate of `authority` is one that clients may show here, now."""

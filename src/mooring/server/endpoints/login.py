@@ -46,7 +46,7 @@ async def login(context: Context, services: Services) -> Response:
         return not_found()
     count = services.metrics.login
     try:
-        user = _trader(context)
+        user = _trader(context, services)
         request_pem = _certificate_request(await context.request.body())
         answer = _certificate(context, services, user, request_pem) if request_pem else _token(context, services, user)
     except ApiError:
@@ -57,11 +57,13 @@ async def login(context: Context, services: Services) -> Response:
     return Response(201, body, (content_type("application/json"),))
 
 
-def _trader(context: Context) -> UserInfo:
+def _trader(context: Context, services: Services) -> UserInfo:
     """Who the credential is for. Raises ForbiddenError."""
     accepted_by = context.outcome.authenticator
     impersonating = context.impersonator is not None
-    _refuse(context, rules.refusal(context.user, accepted_by, impersonating=impersonating))
+    allowed = services.login_from_request_header
+    refusal = rules.refusal(context.user, accepted_by, impersonating=impersonating, proxied_allowed=allowed)
+    _refuse(context, refusal)
     return rules.traded(context.user)
 
 
