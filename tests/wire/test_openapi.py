@@ -11,6 +11,7 @@ import pytest
 from mooring.wire.discovery import digest
 from mooring.wire.metav1 import META
 from mooring.wire.openapi import PATCH_TYPES, index_of, openapi_v3_document, openapi_v3_documents
+from mooring.wire.openapischema import REF
 from mooring.wire.schema import Obj
 from tests.support.shapes import GADGETS, RESOURCES, REVIEWS, WIDGETS
 
@@ -186,7 +187,11 @@ def test_one_schema_may_serve_several_kinds() -> None:
         pytest.param("text", {"type": "string", "description": "Some text."}, id="text with its documentation"),
         pytest.param("small", {"type": "integer", "format": "int32", "description": ""}, id="a number with its format"),
         pytest.param("blob", {"type": "string", "format": "byte", "description": ""}, id="bytes"),
-        pytest.param("at", {"type": "string", "format": "date-time", "description": ""}, id="a time"),
+        pytest.param(
+            "at",
+            {"allOf": [{"$ref": REF + "io.k8s.apimachinery.pkg.apis.meta.v1.Time"}], "description": ""},
+            id="a time is a definition of its own",
+        ),
         pytest.param(
             "data",
             {"type": "object", "additionalProperties": {"type": "string", "format": "byte"}, "description": ""},
@@ -285,3 +290,18 @@ def test_a_map_that_is_one_value_for_apply() -> None:
     schemas = Schemas()
     schemas.add_object(Message("x.v1.Y", (Field("a", 1, MapOf(Scalar.STRING), map_atomic=True),)), ("x", "v1", "Y"))
     assert schemas.components["x.v1.Y"]["properties"]["a"]["x-kubernetes-map-type"] == "atomic"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("apis.meta.v1.Time", {"type": "string", "format": "date-time"}),
+        ("api.resource.Quantity", {"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        ("util.intstr.IntOrString", {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+        ("apis.meta.v1.FieldsV1", {"type": "object"}),
+    ],
+)
+def test_scalars_with_a_form_of_their_own_are_definitions(name: str, wanted: Obj) -> None:
+    found = SCHEMAS["io.k8s.apimachinery.pkg." + name]
+    assert {key: value for key, value in found.items() if key != "description"} == wanted
+    assert found["description"]

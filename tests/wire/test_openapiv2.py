@@ -23,6 +23,8 @@ DOCUMENT = openapi_v2_document(RESOURCES)
 SERVED = openapi_v2_document([kind.resource for kind in KINDS])
 ONE = DOCUMENT["paths"]["/api/v1/namespaces/{namespace}/widgets/{name}"]
 MANY = DOCUMENT["paths"]["/api/v1/namespaces/{namespace}/widgets"]
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 EXAMPLE = DOCUMENT["definitions"]["io.example.v1.Example"]["properties"]
 
 
@@ -130,8 +132,8 @@ def test_parameters_of_the_path() -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        pytest.param("memory", {"type": "string"}, id="a quantity is text"),
-        pytest.param("port", {"type": "string", "format": "int-or-string"}, id="int-or-string is told by its format"),
+        pytest.param("memory", {"$ref": DEFINITIONS + QUANTITY}, id="a quantity"),
+        pytest.param("port", {"$ref": DEFINITIONS + INT_OR_STRING}, id="int-or-string"),
         pytest.param("part", {"$ref": DEFINITIONS + "io.example.v1.Part", "description": "One part."}, id="a message"),
         pytest.param(
             "named",
@@ -373,3 +375,9 @@ def test_both_spellings_of_the_media_type_are_known() -> None:
 def test_a_key_that_has_no_number_is_not_dropped() -> None:
     with pytest.raises(KeyError, match="nullable"):
         encode_document({"definitions": {"x": {"nullable": True}}})
+
+
+def test_values_of_several_types_are_text_that_is_told_by_its_format() -> None:
+    definitions = DOCUMENT["definitions"]
+    assert definitions[QUANTITY]["type"] == "string"
+    assert (definitions[INT_OR_STRING]["type"], definitions[INT_OR_STRING]["format"]) == ("string", "int-or-string")

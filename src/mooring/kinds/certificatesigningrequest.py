@@ -20,6 +20,7 @@ from mooring.kinds.csrspec import spec_errors
 from mooring.kinds.kind import Change, Kind, SubresourcePolicy
 from mooring.kinds.meta import OBJECT_META
 from mooring.kinds.parts import restore
+from mooring.pki.usages import USAGES
 from mooring.wire.names import path_segment_errors
 from mooring.wire.resource import Column, Resource, Subresource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
@@ -33,7 +34,13 @@ SPEC = Message(
         Field("username", 2, Scalar.STRING, "Who asked; set by the server."),
         Field("uid", 3, Scalar.STRING, "UID of who asked; set by the server."),
         Field("groups", 4, ListOf(Scalar.STRING), "Groups of who asked; set by the server."),
-        Field("usages", 5, ListOf(Scalar.STRING), "What the key is to be used for, such as client auth. At least one."),
+        Field(
+            "usages",
+            5,
+            ListOf(Scalar.STRING),
+            "What the key is to be used for, such as client auth. At least one.",
+            enum=USAGES,
+        ),
         Field("extra", 6, MapOf(Scalar.STRING_LIST), "Extra attributes of who asked; set by the server."),
         Field("signerName", 7, Scalar.STRING, "Who is to sign, such as kubernetes.io/kubelet-serving.", required=True),
         Field(

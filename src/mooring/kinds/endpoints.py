@@ -50,7 +50,7 @@ ENDPOINT_PORT = Message(
     (
         Field("name", 1, Scalar.STRING, "Name of the Service's port that it belongs to."),
         Field("port", 2, Scalar.INT32, "The port.", required=True, pointer=True),
-        Field("protocol", 3, Scalar.STRING, "TCP, UDP or SCTP; TCP when not given."),
+        Field("protocol", 3, Scalar.STRING, "TCP, UDP or SCTP; TCP when not given.", enum=("SCTP", "TCP", "UDP")),
         Field("appProtocol", 4, Scalar.STRING, "What is spoken on it, such as kubernetes.io/h2c.", pointer=True),
     ),
     "One port of every address of a subset.",

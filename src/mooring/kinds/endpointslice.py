@@ -94,7 +94,14 @@ ENDPOINT_PORT = Message(
     DISCOVERY + "EndpointPort",
     (
         Field("name", 1, Scalar.STRING, "Name of the Service's port that it belongs to.", pointer=True),
-        Field("protocol", 2, Scalar.STRING, "TCP, UDP or SCTP; TCP when not given.", pointer=True),
+        Field(
+            "protocol",
+            2,
+            Scalar.STRING,
+            "TCP, UDP or SCTP; TCP when not given.",
+            pointer=True,
+            enum=("SCTP", "TCP", "UDP"),
+        ),
         Field("port", 3, Scalar.INT32, "The port; every port when not given.", pointer=True),
         Field("appProtocol", 4, Scalar.STRING, "What is spoken on it, such as kubernetes.io/h2c.", pointer=True),
     ),

@@ -63,7 +63,13 @@ NAMESPACE = Message(
             Message(
                 CORE + "NamespaceStatus",
                 (
-                    Field("phase", 1, Scalar.STRING, "Active, or Terminating once deletion was asked for."),
+                    Field(
+                        "phase",
+                        1,
+                        Scalar.STRING,
+                        "Active, or Terminating once deletion was asked for.",
+                        enum=("Active", "Terminating"),
+                    ),
                     Field(
                         "conditions",
                         2,

@@ -1,7 +1,7 @@
 """How a Node prints (reference/kubernetes.md 7.8): readiness, roles, version; wide also addresses and software.
 
 Rules kept here: Ready, NotReady, or Unknown without a Ready condition; roles are read from labels, sorted; what is missing
-prints `<none>` (roles, addresses) or `<unknown>` (software).
+prints `<none>` (roles, addresses) or `<unknown>` (software). The architecture stands behind the kernel, since Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ def _software(name: str, missing: str) -> Callable[[Obj, datetime], str]:
     return cell
 
 
+def _kernel(obj: Obj, now: datetime) -> str:
+    architecture = ((obj.get("status") or {}).get("nodeInfo") or {}).get("architecture")
+    version = _software("kernelVersion", UNKNOWN)(obj, now)
+    return f"{version} ({architecture})" if architecture else version
+
+
 COLUMNS = (
     NAME,
     Column("Status", _status, description="Whether the node is ready, and whether it takes new Pods."),
@@ -62,7 +68,7 @@ COLUMNS = (
     Column("Internal-IP", _address("InternalIP"), description="First address inside the cluster.", priority=1),
     Column("External-IP", _address("ExternalIP"), description="First address outside the cluster.", priority=1),
     Column("OS-Image", _software("osImage", UNKNOWN), description="The operating system.", priority=1),
-    Column("Kernel-Version", _software("kernelVersion", UNKNOWN), description="The kernel.", priority=1),
+    Column("Kernel-Version", _kernel, description="The kernel and the architecture.", priority=1),
     Column(
         "Container-Runtime",
         _software("containerRuntimeVersion", UNKNOWN),

@@ -15,7 +15,14 @@ TAINT = Message(
     (
         Field("key", 1, Scalar.STRING, "Key of the taint.", required=True),
         Field("value", 2, Scalar.STRING, "Value that goes with the key."),
-        Field("effect", 3, Scalar.STRING, "NoSchedule, PreferNoSchedule or NoExecute.", required=True),
+        Field(
+            "effect",
+            3,
+            Scalar.STRING,
+            "NoSchedule, PreferNoSchedule or NoExecute.",
+            required=True,
+            enum=("NoExecute", "NoSchedule", "PreferNoSchedule"),
+        ),
         Field("timeAdded", 4, Scalar.TIME, "When the taint was added.", pointer=True),
     ),
     "Keeps away Pods that do not tolerate it.",
@@ -197,7 +204,9 @@ NODE_STATUS = Message(
     (
         Field("capacity", 1, MapOf(Scalar.QUANTITY), "All resources of the node."),
         Field("allocatable", 2, MapOf(Scalar.QUANTITY), "Resources that Pods may use; capacity when not given."),
-        Field("phase", 3, Scalar.STRING, "Legacy field that nothing fills in."),
+        Field(
+            "phase", 3, Scalar.STRING, "Legacy field that nothing fills in.", enum=("Pending", "Running", "Terminated")
+        ),
         Field(
             "conditions",
             4,

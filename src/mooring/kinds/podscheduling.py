@@ -14,7 +14,14 @@ NODE_SELECTOR_REQUIREMENT = Message(
     CORE + "NodeSelectorRequirement",
     (
         Field("key", 1, Scalar.STRING, "The label or field.", required=True),
-        Field("operator", 2, Scalar.STRING, "In, NotIn, Exists, DoesNotExist, Gt or Lt.", required=True),
+        Field(
+            "operator",
+            2,
+            Scalar.STRING,
+            "In, NotIn, Exists, DoesNotExist, Gt or Lt.",
+            required=True,
+            enum=("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"),
+        ),
         Field("values", 3, ListOf(Scalar.STRING), "What it is compared with."),
     ),
     "A requirement on one label or field of a node.",
@@ -124,9 +131,21 @@ TOLERATION = Message(
     CORE + "Toleration",
     (
         Field("key", 1, Scalar.STRING, "Key of the taint; all keys when empty."),
-        Field("operator", 2, Scalar.STRING, "Exists, Equal, Lt or Gt; Equal when not given."),
+        Field(
+            "operator",
+            2,
+            Scalar.STRING,
+            "Exists, Equal, Lt or Gt; Equal when not given.",
+            enum=("Equal", "Exists", "Gt", "Lt"),
+        ),
         Field("value", 3, Scalar.STRING, "Value of the taint."),
-        Field("effect", 4, Scalar.STRING, "Effect of the taint; all effects when empty."),
+        Field(
+            "effect",
+            4,
+            Scalar.STRING,
+            "Effect of the taint; all effects when empty.",
+            enum=("NoExecute", "NoSchedule", "PreferNoSchedule"),
+        ),
         Field(
             "tolerationSeconds",
             5,
@@ -143,7 +162,14 @@ TOPOLOGY_SPREAD_CONSTRAINT = Message(
     (
         Field("maxSkew", 1, Scalar.INT32, "How uneven it may be.", required=True),
         Field("topologyKey", 2, Scalar.STRING, "Label of nodes over whose values Pods are spread.", required=True),
-        Field("whenUnsatisfiable", 3, Scalar.STRING, "DoNotSchedule or ScheduleAnyway.", required=True),
+        Field(
+            "whenUnsatisfiable",
+            3,
+            Scalar.STRING,
+            "DoNotSchedule or ScheduleAnyway.",
+            required=True,
+            enum=("DoNotSchedule", "ScheduleAnyway"),
+        ),
         Field("labelSelector", 4, LABEL_SELECTOR, "Which Pods are counted.", pointer=True),
         Field("minDomains", 5, Scalar.INT32, "How many values there must be.", pointer=True),
         Field(
@@ -152,8 +178,16 @@ TOPOLOGY_SPREAD_CONSTRAINT = Message(
             Scalar.STRING,
             "Honor or Ignore: whether nodes that are not right count.",
             pointer=True,
+            enum=("Honor", "Ignore"),
         ),
-        Field("nodeTaintsPolicy", 7, Scalar.STRING, "Honor or Ignore: whether tainted nodes count.", pointer=True),
+        Field(
+            "nodeTaintsPolicy",
+            7,
+            Scalar.STRING,
+            "Honor or Ignore: whether tainted nodes count.",
+            pointer=True,
+            enum=("Honor", "Ignore"),
+        ),
         Field("matchLabelKeys", 8, ListOf(Scalar.STRING), "Labels in which counted Pods are like this one."),
     ),
     "How evenly Pods are spread.",

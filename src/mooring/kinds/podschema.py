@@ -105,7 +105,13 @@ POD_SPEC = Message(
             patch_key="name",
             list_keys=("name",),
         ),
-        Field("restartPolicy", 3, Scalar.STRING, "Always, OnFailure or Never; Always when not given."),
+        Field(
+            "restartPolicy",
+            3,
+            Scalar.STRING,
+            "Always, OnFailure or Never; Always when not given.",
+            enum=("Always", "Never", "OnFailure"),
+        ),
         Field(
             "terminationGracePeriodSeconds", 4, Scalar.INT64, "Time to stop; 30 seconds when not given.", pointer=True
         ),
@@ -115,6 +121,7 @@ POD_SPEC = Message(
             6,
             Scalar.STRING,
             "ClusterFirst, ClusterFirstWithHostNet, Default or None; ClusterFirst when not given.",
+            enum=("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
         ),
         Field("nodeSelector", 7, MapOf(Scalar.STRING), "Labels that the node must have.", map_atomic=True),
         Field("serviceAccountName", 8, Scalar.STRING, "Service account that the Pod runs as."),
@@ -163,7 +170,14 @@ POD_SPEC = Message(
             "Whether services become variables; true when not given.",
             pointer=True,
         ),
-        Field("preemptionPolicy", 31, Scalar.STRING, "Never, or PreemptLowerPriority.", pointer=True),
+        Field(
+            "preemptionPolicy",
+            31,
+            Scalar.STRING,
+            "Never, or PreemptLowerPriority.",
+            pointer=True,
+            enum=("Never", "PreemptLowerPriority"),
+        ),
         Field("overhead", 32, MapOf(Scalar.QUANTITY), "Resources that running a Pod takes besides its containers."),
         Field(
             "topologySpreadConstraints",

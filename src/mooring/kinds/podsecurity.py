@@ -34,7 +34,14 @@ WINDOWS_SECURITY_CONTEXT_OPTIONS = Message(
 SECCOMP_PROFILE = Message(
     CORE + "SeccompProfile",
     (
-        Field("type", 1, Scalar.STRING, "Localhost, RuntimeDefault or Unconfined.", required=True),
+        Field(
+            "type",
+            1,
+            Scalar.STRING,
+            "Localhost, RuntimeDefault or Unconfined.",
+            required=True,
+            enum=("Localhost", "RuntimeDefault", "Unconfined"),
+        ),
         Field("localhostProfile", 2, Scalar.STRING, "File of the profile on the node, for Localhost.", pointer=True),
     ),
     "Which system calls are allowed.",
@@ -43,7 +50,14 @@ SECCOMP_PROFILE = Message(
 APP_ARMOR_PROFILE = Message(
     CORE + "AppArmorProfile",
     (
-        Field("type", 1, Scalar.STRING, "Localhost, RuntimeDefault or Unconfined.", required=True),
+        Field(
+            "type",
+            1,
+            Scalar.STRING,
+            "Localhost, RuntimeDefault or Unconfined.",
+            required=True,
+            enum=("Localhost", "RuntimeDefault", "Unconfined"),
+        ),
         Field(
             "localhostProfile", 2, Scalar.STRING, "Name of a profile loaded on the node, for Localhost.", pointer=True
         ),
@@ -69,10 +83,24 @@ POD_SECURITY_CONTEXT = Message(
         Field("runAsGroup", 6, Scalar.INT64, "Group id of the entrypoint.", pointer=True),
         Field("runAsNonRoot", 3, Scalar.BOOL, "Whether running as root is refused.", pointer=True),
         Field("supplementalGroups", 4, ListOf(Scalar.INT64), "More groups of the first process."),
-        Field("supplementalGroupsPolicy", 12, Scalar.STRING, "Merge with the image's groups, or Strict.", pointer=True),
+        Field(
+            "supplementalGroupsPolicy",
+            12,
+            Scalar.STRING,
+            "Merge with the image's groups, or Strict.",
+            pointer=True,
+            enum=("Merge", "Strict"),
+        ),
         Field("fsGroup", 5, Scalar.INT64, "Group that owns volumes.", pointer=True),
         Field("sysctls", 7, ListOf(SYSCTL), "Kernel parameters."),
-        Field("fsGroupChangePolicy", 9, Scalar.STRING, "Always, or OnRootMismatch.", pointer=True),
+        Field(
+            "fsGroupChangePolicy",
+            9,
+            Scalar.STRING,
+            "Always, or OnRootMismatch.",
+            pointer=True,
+            enum=("Always", "OnRootMismatch"),
+        ),
         Field("seccompProfile", 10, SECCOMP_PROFILE, "Which system calls are allowed.", pointer=True),
         Field("appArmorProfile", 11, APP_ARMOR_PROFILE, "The AppArmor profile.", pointer=True),
         Field("seLinuxChangePolicy", 13, Scalar.STRING, "MountOption, or Recursive.", pointer=True),
@@ -107,7 +135,7 @@ SECURITY_CONTEXT = Message(
             "Whether a process may gain more privileges than its parent.",
             pointer=True,
         ),
-        Field("procMount", 9, Scalar.STRING, "Default, or Unmasked.", pointer=True),
+        Field("procMount", 9, Scalar.STRING, "Default, or Unmasked.", pointer=True, enum=("Default", "Unmasked")),
         Field("seccompProfile", 11, SECCOMP_PROFILE, "Which system calls are allowed.", pointer=True),
         Field("appArmorProfile", 12, APP_ARMOR_PROFILE, "The AppArmor profile.", pointer=True),
     ),

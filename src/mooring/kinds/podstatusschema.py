@@ -6,7 +6,7 @@ reference/kubernetes.md 7.10, 7.11).
 
 from __future__ import annotations
 
-from mooring.kinds.podcontainers import RESOURCE_REQUIREMENTS
+from mooring.kinds.podcontainers import RESOURCE_REQUIREMENTS, STOP_SIGNALS
 from mooring.kinds.references import CORE
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar
 
@@ -166,7 +166,7 @@ CONTAINER_STATUS = Message(
             patch_key="name",
             list_keys=("name",),
         ),
-        Field("stopSignal", 15, Scalar.STRING, "Signal that stops it.", pointer=True),
+        Field("stopSignal", 15, Scalar.STRING, "Signal that stops it.", pointer=True, enum=STOP_SIGNALS),
     ),
     "What is known about one container.",
 )
@@ -209,7 +209,13 @@ POD_STATUS = Message(
     CORE + "PodStatus",
     (
         Field("observedGeneration", 17, Scalar.INT64, "The generation that the node has seen."),
-        Field("phase", 1, Scalar.STRING, "Pending, Running, Succeeded, Failed or Unknown."),
+        Field(
+            "phase",
+            1,
+            Scalar.STRING,
+            "Pending, Running, Succeeded, Failed or Unknown.",
+            enum=("Failed", "Pending", "Running", "Succeeded", "Unknown"),
+        ),
         Field(
             "conditions",
             2,
@@ -237,7 +243,13 @@ POD_STATUS = Message(
         Field("startTime", 7, Scalar.TIME, "When its node accepted it.", pointer=True),
         Field("initContainerStatuses", 10, ListOf(CONTAINER_STATUS), "Its init containers."),
         Field("containerStatuses", 8, ListOf(CONTAINER_STATUS), "Its containers."),
-        Field("qosClass", 9, Scalar.STRING, "Guaranteed, Burstable or BestEffort; follows from resources."),
+        Field(
+            "qosClass",
+            9,
+            Scalar.STRING,
+            "Guaranteed, Burstable or BestEffort; follows from resources.",
+            enum=("BestEffort", "Burstable", "Guaranteed"),
+        ),
         Field("ephemeralContainerStatuses", 13, ListOf(CONTAINER_STATUS), "Its ephemeral containers."),
         Field("resize", 14, Scalar.STRING, "Deprecated: state of a change of resources."),
         Field(

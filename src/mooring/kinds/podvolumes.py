@@ -33,7 +33,12 @@ HOST_PATH_VOLUME_SOURCE = Message(
     (
         Field("path", 1, Scalar.STRING, "Path on the node.", required=True),
         Field(
-            "type", 2, Scalar.STRING, "What must be there, or is made: such as Directory or FileOrCreate.", pointer=True
+            "type",
+            2,
+            Scalar.STRING,
+            "What must be there, or is made: such as Directory or FileOrCreate.",
+            pointer=True,
+            enum=("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),
         ),
     ),
     "A file or directory of the node.",
@@ -284,12 +289,18 @@ VOLUME_RESOURCE_REQUIREMENTS = Message(
 PERSISTENT_VOLUME_CLAIM_SPEC = Message(
     CORE + "PersistentVolumeClaimSpec",
     (
-        Field("accessModes", 1, ListOf(Scalar.STRING), "How it is to be mounted."),
+        Field(
+            "accessModes",
+            1,
+            ListOf(Scalar.STRING),
+            "How it is to be mounted.",
+            enum=("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"),
+        ),
         Field("selector", 4, LABEL_SELECTOR, "Which volumes may serve.", pointer=True),
         Field("resources", 2, VOLUME_RESOURCE_REQUIREMENTS, "How much storage is wanted."),
         Field("volumeName", 3, Scalar.STRING, "The volume that serves."),
         Field("storageClassName", 5, Scalar.STRING, "Class of the storage.", pointer=True),
-        Field("volumeMode", 6, Scalar.STRING, "Filesystem or Block.", pointer=True),
+        Field("volumeMode", 6, Scalar.STRING, "Filesystem or Block.", pointer=True, enum=("Block", "Filesystem")),
         Field("dataSource", 7, TYPED_LOCAL_OBJECT_REFERENCE, "What it is filled from.", pointer=True),
         Field(
             "dataSourceRef",
@@ -324,7 +335,9 @@ IMAGE_VOLUME_SOURCE = Message(
     CORE + "ImageVolumeSource",
     (
         Field("reference", 1, Scalar.STRING, "Name of the image."),
-        Field("pullPolicy", 2, Scalar.STRING, "Always, Never or IfNotPresent."),
+        Field(
+            "pullPolicy", 2, Scalar.STRING, "Always, Never or IfNotPresent.", enum=("Always", "IfNotPresent", "Never")
+        ),
     ),
     "The content of a container image.",
 )

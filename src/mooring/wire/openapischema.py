@@ -2,7 +2,7 @@
 
 Rules kept here: each message is one component under its Kubernetes definition name; top-level objects also have kind, apiVersion
 and `x-kubernetes-group-version-kind`; lists say how they merge (`x-kubernetes-list-type`, `-list-map-keys`, `-patch-strategy`,
-`-patch-merge-key`).
+`-patch-merge-key`). Quantities, times and the like are definitions of their own.
 """
 
 from __future__ import annotations
@@ -18,14 +18,40 @@ _SCALARS: dict[Scalar, Obj] = {
     Scalar.INT64: {"type": "integer", "format": "int64"},
     Scalar.DOUBLE: {"type": "number", "format": "double"},
     Scalar.BYTES: {"type": "string", "format": "byte"},
-    Scalar.TIME: {"type": "string", "format": "date-time"},
-    Scalar.MICRO_TIME: {"type": "string", "format": "date-time"},
-    Scalar.QUANTITY: {"oneOf": [{"type": "string"}, {"type": "number"}]},
-    Scalar.INT_OR_STRING: {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
     Scalar.STRING_LIST: {"type": "array", "items": {"type": "string"}},
-    Scalar.FIELDS_V1: {"type": "object"},
     Scalar.RAW: {"type": "object"},
 }
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_NAMED: dict[Scalar, tuple[str, Obj]] = {
+    Scalar.TIME: (
+        _META + "Time",
+        {"description": "A time as RFC 3339 writes it, to the second.", "type": "string", "format": "date-time"},
+    ),
+    Scalar.MICRO_TIME: (
+        _META + "MicroTime",
+        {"description": "A time as RFC 3339 writes it, to the microsecond.", "type": "string", "format": "date-time"},
+    ),
+    Scalar.QUANTITY: (
+        "io.k8s.apimachinery.pkg.api.resource.Quantity",
+        {
+            "description": "A number with a suffix, such as 500m, 1.5, 2Gi or 1e3.",
+            "oneOf": [{"type": "string"}, {"type": "number"}],
+        },
+    ),
+    Scalar.INT_OR_STRING: (
+        "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+        {
+            "description": "A whole number or a text, such as a port or its name.",
+            "format": "int-or-string",
+            "oneOf": [{"type": "integer"}, {"type": "string"}],
+        },
+    ),
+    Scalar.FIELDS_V1: (
+        _META + "FieldsV1",
+        {"description": "A set of fields, as a tree of their names.", "type": "object"},
+    ),
+}
+"""Scalars that are definitions of their own, so that `kubectl explain` names them."""
 
 
 class Schemas:
@@ -68,7 +94,7 @@ class Schemas:
             shape = {"allOf": [shape]}
         shape = Obj({"description": field.doc}) | shape
         if field.enum:
-            shape["enum"] = list(field.enum)
+            (shape["items"] if isinstance(field.type, ListOf) else shape)["enum"] = sorted(field.enum)
         if isinstance(field.type, ListOf):
             shape |= _list_extensions(field)
         if field.map_atomic:
@@ -83,6 +109,10 @@ class Schemas:
             return {"type": "array", "items": self._type(kind.item)}
         if isinstance(kind, MapOf):
             return {"type": "object", "additionalProperties": self._type(kind.value)}
+        if kind in _NAMED:
+            name, shape = _NAMED[kind]
+            self.components.setdefault(name, shape)
+            return {"$ref": REF + name}
         return dict(_SCALARS[kind])
 
 

@@ -59,6 +59,7 @@ class Field:
     `required`: OpenAPI `required`. `pointer`: a zero value is meaningful and kept when decoding protobuf (Go pointer, or no
     omitempty). Lists: `patch="merge"` merges by `patch_key` (or as a set of primitives when no key) in strategic merge
     patch; `patch="atomic"` replaces; `list_keys` are the server-side-apply map keys, `list_set` a set of scalars.
+    `enum`: values that OpenAPI names, of the items where the field is a list; validation is the kind's.
     `map_atomic`: a map that server-side apply takes as one value.
     `always`: Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the other
     words decide (`mooring.wire.complete`).
