@@ -12,7 +12,7 @@ from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
 from mooring.authn.chain import NOT_ASKED, Found, Outcome, Pending, Refusal, Step, authenticate, judge
-from mooring.authn.credentials import UNREADABLE_BASIC, Credentials
+from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, SchemeCredential
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.kinds.view import Views
@@ -96,6 +96,7 @@ NO_CLIENT_CA = Says("client-certificate", Rejected("unknown-ca"), judges=CONNECT
 EXPIRED = Says("client-certificate", Rejected("expired"), judges=CONNECTION)
 NO_SUCH_USER = Says("password-file", NotMine("unknown-user"))
 PASSWORD = Credentials(basic=UNREADABLE_BASIC)
+TICKET = Credentials(other=SchemeCredential("negotiate", Secret("x")))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,8 @@ PASSWORD = Credentials(basic=UNREADABLE_BASIC)
         pytest.param(BEARER, (PROXY_NAME, NO_CLIENT_CA, BAD), "expired", id="a refused token beside a certificate"),
         pytest.param(BEARER, (), "unknown-token", id="an unclaimed token"),
         pytest.param(BEARER, (Says("w", NotMine("token-too-long")),), "token-too-long", id="a token that is not sent"),
+        pytest.param(TICKET, (NOT_MINE,), "unknown-credential", id="a credential of another scheme"),
+        pytest.param(TICKET, (Says("k", NotMine("no-ticket")),), "no-ticket", id="a credential that is no ticket"),
         pytest.param(PASSWORD, (NO_SUCH_USER, NOT_MINE), "unknown-user", id="a user whom no file names"),
         pytest.param(PASSWORD, (NOT_MINE,), "unknown-password", id="a password that nobody judges"),
         pytest.param(NOTHING, (PROXY_NAME, NO_CLIENT_CA), "proxy-name-not-allowed", id="a proxy of another name"),

@@ -70,7 +70,7 @@ basic_headers = (
 
 @given(basic_headers)
 def test_no_header_text_ever_fails_or_yields_half_a_password(text: str) -> None:
-    found = read_credentials(lambda name: [text], passwords=True)
+    found = read_credentials(lambda name: [text], schemes=("basic",))
     if found.basic is not None:
         assert found.bearer is None
         assert ":" not in found.basic.user
@@ -84,7 +84,7 @@ def test_no_header_text_ever_fails_or_yields_half_a_password(text: str) -> None:
 )
 def test_every_user_with_a_password_can_be_said(user: str, password: str) -> None:
     header = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-    found = read_credentials(lambda name: [header], passwords=True)
+    found = read_credentials(lambda name: [header], schemes=("basic",))
     assert found.basic == Basic(user, Secret(password))
 
 
@@ -107,7 +107,7 @@ def test_the_token_does_not_print() -> None:
     ],
 )
 def test_basic_is_read_where_passwords_are_judged(value: str, offered: tuple[str, str]) -> None:
-    found = read_credentials(lambda name: [value], passwords=True)
+    found = read_credentials(lambda name: [value], schemes=("basic",))
     assert found.bearer is None
     assert found.basic is not None
     assert (found.basic.user, found.basic.password.reveal().decode()) == offered
@@ -115,7 +115,7 @@ def test_basic_is_read_where_passwords_are_judged(value: str, offered: tuple[str
 
 
 def test_a_bearer_is_a_bearer_where_passwords_are_judged_too() -> None:
-    found = read_credentials(lambda name: ["Bearer abc"], passwords=True)
+    found = read_credentials(lambda name: ["Bearer abc"], schemes=("basic",))
     assert (found.bearer, found.basic) == (Secret("abc"), None)
 
 
@@ -123,3 +123,33 @@ def test_headers_and_path_are_at_hand_for_those_who_judge_them() -> None:
     found = read_credentials(lambda name: ["alice"] if name == "x-remote-user" else [], path="/livez")
     assert (found.headers("x-remote-user"), found.path) == (["alice"], "/livez")
     assert Credentials().headers("x-remote-user") == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "schemes", "read"),
+    [
+        pytest.param("Negotiate YII=", ("negotiate",), ("negotiate", b"YII="), id="a ticket"),
+        pytest.param(" nEGOTIATE YII= ", ("negotiate",), ("negotiate", b"YII="), id="in any case, between blanks"),
+        pytest.param("Negotiate  YII=", ("negotiate",), ("negotiate", b"YII="), id="behind two blanks"),
+        pytest.param("Negotiate", ("negotiate",), ("negotiate", b""), id="nothing behind it"),
+        pytest.param('Digest a="b", c="d e"  f', ("digest",), ("digest", b'a="b", c="d e"  f'), id="parameters"),
+        pytest.param("Negotiate YII=", ("basic",), None, id="a scheme that nobody judges"),
+        pytest.param("Negotiate YII=", (), None, id="no scheme beside Bearer"),
+    ],
+)
+def test_credentials_of_other_schemes(header: str, schemes: tuple[str, ...], read: tuple[str, bytes] | None) -> None:
+    found = read_credentials(lambda name: [header] if name == "authorization" else [], schemes=schemes)
+    assert (found.bearer, found.basic, found.warnings) == (None, None, ())
+    assert (found.other and (found.other.scheme, found.other.value.reveal())) == read
+    assert "YII=" not in repr(found)
+
+
+def test_a_token_among_the_subprotocols_is_judged_behind_a_credential_of_another_scheme() -> None:
+    headers = {
+        "authorization": ["Negotiate YII="],
+        "upgrade": ["websocket"],
+        "connection": ["Upgrade"],
+        "sec-websocket-protocol": ["base64url.bearer.authorization.k8s.io.dG9rZW4, v4.channel.k8s.io"],
+    }
+    found = read_credentials(lambda name: headers.get(name, []), schemes=("negotiate",))
+    assert (found.bearer, found.second) == (None, Secret("token"))

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from mooring.authn import verdict
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import Found, Outcome, judge
-from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials
+from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
 from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.ownauthenticator import MAX_DETAIL, MAX_USER, ContainedAuthenticator, read
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import AUTHENTICATED, UserInfo
+from mooring.pki.jwt import MAX_CLAIMED_BYTES
 from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -44,8 +45,10 @@ class Guest:
         return self.said
 
 
-def contained(guest: Guest, ttl: timedelta = TTL, name: str = "ldap") -> ContainedAuthenticator:
-    return ContainedAuthenticator(name, guest.ask, timedelta(seconds=3), VerdictCache(b"k" * 32, ttl))
+def contained(
+    guest: Guest, ttl: timedelta = TTL, name: str = "ldap", schemes: tuple[str, ...] = ("bearer", "basic")
+) -> ContainedAuthenticator:
+    return ContainedAuthenticator(name, guest.ask, timedelta(seconds=3), VerdictCache(b"k" * 32, ttl), schemes)
 
 
 def driven(waited: Awaitable[Verdict | None]) -> Verdict | None:
@@ -68,13 +71,14 @@ def asked(authenticator: ContainedAuthenticator, credentials: Credentials, now: 
         return at_once
     assert at_once.foreign is not None
     found = driven(at_once.foreign())
-    assert at_once.found is not None
     assert found is not None
-    at_once.found(found, now)
+    if at_once.found is not None:
+        at_once.found(found, now)
     return found
 
 
 TOKEN = Credentials(bearer=Secret("opaque"))
+TICKET = Credentials(other=SchemeCredential("negotiate", Secret("YII=")))
 PASSWORD = Credentials(basic=Basic("jane", Secret("correct horse")))
 
 
@@ -114,6 +118,60 @@ def test_what_an_authenticator_is_not_shown(credentials: Credentials) -> None:
     guest = Guest(User("jane"))
     assert first(contained(guest), credentials) == verdict.NotMine()
     assert guest.shown == []
+
+
+@pytest.mark.parametrize(
+    ("schemes", "credentials", "shown"),
+    [
+        pytest.param(
+            ("negotiate",),
+            TICKET,
+            Offered(scheme="negotiate", credential=Secret("YII="), now=NOW, audiences=("api",)),
+            id="a credential of its scheme",
+        ),
+        pytest.param(("negotiate",), TOKEN, None, id="no token"),
+        pytest.param(("negotiate",), PASSWORD, None, id="no password"),
+        pytest.param(("bearer", "basic"), TICKET, None, id="no credential of another scheme"),
+        pytest.param(("basic",), TOKEN, None, id="passwords and no token"),
+        pytest.param(("bearer",), PASSWORD, None, id="tokens and no password"),
+        pytest.param(
+            ("negotiate",),
+            Credentials(other=SchemeCredential("negotiate", Secret(""))),
+            None,
+            id="nothing that is empty",
+        ),
+    ],
+)
+def test_an_authenticator_is_shown_the_schemes_that_it_names(
+    schemes: tuple[str, ...], credentials: Credentials, shown: Offered | None
+) -> None:
+    guest = Guest(User("jane"))
+    asked(contained(guest, schemes=schemes), credentials)
+    assert guest.shown == ([] if shown is None else [shown])
+    assert "YII=" not in repr(guest.shown)
+
+
+def test_a_credential_of_another_scheme_is_shown_each_time_and_shared_with_no_other_request() -> None:
+    guest = Guest(User("jane"))
+    authenticator = contained(guest, schemes=("negotiate",))
+    for _ in range(2):
+        later = first(authenticator, TICKET)
+        assert (later.key, later.found, later.deadline) == (None, None, 3.0)
+        assert driven(later.foreign()) == Accepted(JANE)
+    assert len(guest.shown) == 2
+
+
+def test_a_token_that_is_too_long_to_tell_whose_it_is_is_not_shown() -> None:
+    guest = Guest(User("jane"))
+    longest = "x" * MAX_CLAIMED_BYTES
+    assert first(contained(guest), Credentials(bearer=Secret(longest + "x"))) == verdict.NotMine("token-too-long")
+    assert asked(contained(guest), Credentials(bearer=Secret(longest))) == Accepted(JANE)
+
+
+def test_a_detail_that_repeats_a_credential_is_left_out() -> None:
+    offered = Offered(scheme="negotiate", credential=Secret("YII="), now=NOW)
+    said = read(Rejected("expired", "the ticket YII= expired"), offered)
+    assert said == verdict.Rejected("expired", "it repeated the secret, which is left out")
 
 
 def test_it_judges_secrets_under_the_name_of_the_configuration_within_its_deadline() -> None:

@@ -26,7 +26,7 @@ BASIC = "Basic YW5uOnB3"  # ann:pw
 def read(passwords: bool = False, **headers: str | list[str]) -> Credentials:
     """What these headers offer; an underscore stands for a hyphen."""
     given = {name.replace("_", "-"): [value] if isinstance(value, str) else value for name, value in headers.items()}
-    return read_credentials(lambda name: given.get(name, []), passwords=passwords)
+    return read_credentials(lambda name: given.get(name, []), schemes=("basic",) if passwords else ())
 
 
 def websocket(*names: str, **headers: str | list[str]) -> dict[str, str | list[str]]:

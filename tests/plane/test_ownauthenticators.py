@@ -252,6 +252,71 @@ def test_whom_an_authenticator_lets_in_through_a_whole_server(
     assert len(__import__(module).CLOSED) == 1
 
 
+NEGOTIATING = """
+    from mooring.authn.own import NotMine, Rejected, User
+
+    class Tickets:
+        schemes = ("Negotiate", "Digest")
+        def __init__(self, options):
+            self.used = set()
+        def authenticate(self, offered):
+            ticket = offered.credential.reveal().decode()
+            if offered.scheme != "negotiate":
+                return NotMine()
+            if ticket in self.used:
+                return Rejected("replayed")
+            self.used.add(ticket)
+            return User(ticket.removeprefix("ticket-of-")) if ticket.startswith("ticket-of-") else NotMine()
+
+    class Tokens:
+        schemes = ["bearer"]
+        def __init__(self, options):
+            pass
+        def authenticate(self, offered):
+            return User("token") if offered.token.matches(b"good") else NotMine()
+"""
+
+
+def test_credentials_of_a_scheme_that_a_class_names_reach_it_and_no_other(write: Write) -> None:
+    module = write(NEGOTIATING)
+
+    async def by(server: Server, authorization: str, *more: tuple[str, str]) -> Reply:
+        headers = [("Authorization", authorization), *more]
+        return await server.post(WHO, REVIEW, via=connection(), headers=headers)
+
+    async def test(server: Server) -> None:
+        good = await by(server, "Negotiate ticket-of-jane")
+        assert (good.status, good.obj["status"]["userInfo"]["username"]) == (201, "jane")
+        assert (await by(server, "Bearer good")).status == 201
+        challenged = ["Digest", "Negotiate"]
+        for refused in ("Negotiate ticket-of-jane", "Negotiate", "Negotiate x", "Digest ticket-of-joe", "Bearer bad"):
+            reply = await by(server, refused)
+            assert reply.status == 401, refused
+            assert [value for name, value in reply.every_header if name == "www-authenticate"] == challenged
+        browser = await by(server, "Bearer bad", ("Sec-Fetch-Site", "cross-site"))
+        assert "www-authenticate" not in browser.headers
+        ignored = await by(server, "Basic amFuZTp4")
+        assert ignored.status == 403, "no class takes passwords, so that Basic offers nothing, as for kube-apiserver"
+
+    in_server_with(
+        test, {"name": "tokens", "class": f"{module}:Tokens"}, {"name": "tickets", "class": f"{module}:Tickets"}
+    )
+
+
+@pytest.mark.parametrize(
+    "schemes", ["()", '"Negotiate"', "(5,)", '("",)', '("two words",)', "None", '("a",) * 9'], ids=str
+)
+def test_schemes_that_are_none_stop_the_start(write: Write, schemes: str) -> None:
+    module = write(
+        f"class Guest:\n    schemes = {schemes}\n"
+        "    def __init__(self, options): ...\n    def authenticate(self, offered): ...\n"
+    )
+    with pytest.raises(ConfigError) as raised:
+        start({"name": "x", "class": f"{module}:Guest"})
+    told = 'schemes of Guest is no tuple of one to 8 names, such as ("Negotiate",)'
+    assert str(raised.value) == f"authenticators[0].class: {told}"
+
+
 def test_a_token_review_asks_too(write: Write) -> None:
     async def test(server: Server) -> None:
         review = {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1"}

@@ -51,6 +51,7 @@ from tests.support.refused import (
     service_token,
     subprotocols,
     token,
+    unclaimed,
 )
 from tests.support.serverroom import open_server
 from tests.support.testca import ThrowawayCA, name_of, user_name
@@ -115,6 +116,7 @@ CASES: Mapping[str, Case] = {
     "invalidated": Case(long_unused),
     "unknown-user": password("john"),
     "unknown-password": password(""),
+    "unknown-credential": unclaimed("Negotiate"),
     "wrong-password": password("jane"),
     "webhook-unreachable": hooked(DOWN),
     "webhook-error": hooked(answered(403)),

@@ -17,6 +17,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
+from mooring.authn import own
 from mooring.authn.oidcprovider import Published
 from mooring.authn.verdict import Answer, Call, CallFailed
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
@@ -325,6 +326,26 @@ def password(user: str, offered: str = "hunter2") -> Case:
         return {"basic_auth_file": str(file)}
 
     return Case(lambda server: server.get(SECRETS, via=connection(), headers=basic(user, offered)), options)
+
+
+class Negotiating:
+    """A custom authenticator of one scheme that knows no credential."""
+
+    schemes = ("Negotiate",)
+
+    def __init__(self, options: Mapping[str, Any]) -> None: ...
+
+    def authenticate(self, offered: own.Offered) -> own.Result:
+        return own.NotMine()
+
+
+def unclaimed(authorization: str) -> Case:
+    """A credential of a scheme that a custom authenticator names."""
+    headers = [("Authorization", authorization)]
+    named = [{"name": "negotiating", "class": f"{__name__}:Negotiating"}]
+    return Case(
+        lambda server: server.get(SECRETS, via=connection(), headers=headers), lambda _: {"authenticators": named}
+    )
 
 
 async def long_unused(server: Server) -> Reply:

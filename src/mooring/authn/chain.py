@@ -6,8 +6,8 @@ Rules kept here (reference/kubernetes.md 0 and 5.1):
 2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by
    whoever recognised it, at once or after finding out: what is ours and bad is not shown to strangers. What only looks like
    ours is, and so is what somebody outside refused, who might merely have been down.
-3. A bearer token or a password that nobody claims is refused as `unknown-token` or `unknown-password`, or with the reason of the
-   last authenticator that said why it is not its own.
+3. A bearer token, a password, or a credential of another scheme that nobody claims is refused as `unknown-token`,
+   `unknown-password` or `unknown-credential`, or with the reason of the last authenticator that said why it is not its own.
 4. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
 5. A credential bound to audiences must be valid for one of those asked.
 6. `system:authenticated` is added to who was accepted, except to `system:anonymous` and to users who carry
@@ -35,6 +35,7 @@ BEARER = "bearer"
 BASIC = "basic"
 UNKNOWN_TOKEN = "unknown-token"  # noqa: S105 - a reason code, not a password
 UNKNOWN_PASSWORD = "unknown-password"  # noqa: S105 - likewise
+UNKNOWN_CREDENTIAL = "unknown-credential"
 WRONG_AUDIENCE = "wrong-audience"
 NOTHING_OFFERED = "nothing-offered"
 """No credential, and nobody is let in without one: what the operator is told, for there is no refusal to tell of."""
@@ -146,7 +147,7 @@ def _both(
     outcome = yield from chain
     if outcome.user is not None:
         return outcome
-    rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, refused="")
+    rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, other=None, refused="")
     then = yield from _judged(rest, authenticators, views, now, audiences)
     return replace(then, refusals=(*outcome.refusals, *then.refusals), said=(*outcome.said, *then.said))
 
@@ -248,6 +249,9 @@ def _nobody(
         refusals = (Refusal(BEARER, _last_reason(said, judges, SECRET) or UNKNOWN_TOKEN),)
     if not refusals and credentials.basic is not None:
         refusals = (Refusal(BASIC, _last_reason(said, judges, SECRET) or UNKNOWN_PASSWORD),)
+    if not refusals and credentials.other is not None:
+        reason = _last_reason(said, judges, SECRET) or UNKNOWN_CREDENTIAL
+        refusals = (Refusal(credentials.other.scheme, reason),)
     if refusals:
         why = refusals[-1].reason
         if why == UNKNOWN_CA:

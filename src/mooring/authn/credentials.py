@@ -4,9 +4,10 @@ Rules kept here (reference/kubernetes.md 5.1, 5.5; RFC 6750 section 2.1; RFC 761
 1. Only the first `Authorization` header counts, as in Go's `Header.Get`; a second one is never a second guess.
 2. It is trimmed and split on single spaces; the scheme is compared without regard to case; the token is the second part
    and whatever follows a second space is ignored.
-3. `Basic` is read only by a server that has somebody to judge passwords. For others, as for kube-apiserver, it offers
+3. `Basic` is read only by a server that has an authenticator of passwords. For others, as for kube-apiserver, it offers
    nothing, like any other scheme: the request goes on without a credential. What is no base64 of `user:password` in UTF-8
-   offers a `Basic` without a user, which nobody accepts and which is therefore refused, never anonymous.
+   offers a `Basic` without a user, which nobody accepts and which is therefore refused, never anonymous. Another scheme that a
+   custom authenticator names is read in the same way; all that follows its name is the credential, and may be empty.
 4. Two spaces before the token make it empty: it is ignored, and a warning tells the caller.
 5. The token, or the password, becomes a `Secret` here, once, and stays one.
 6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.websocketbearer`). What `Authorization` offers
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mooring.authn.websocketbearer import NOTHING, Offered, read_subprotocols
@@ -56,6 +57,14 @@ class Basic:
     password: Secret
 
 
+@dataclass(frozen=True, slots=True)
+class SchemeCredential:
+    """The credential of a scheme other than Bearer and Basic (RFC 9110 11.4). `scheme` is in lower case; `value` may be empty."""
+
+    scheme: str
+    value: Secret
+
+
 UNREADABLE_BASIC = Basic("", Secret(b""))
 
 
@@ -68,7 +77,8 @@ class Credentials:
     """What was offered. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
 
     `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths.
-    `second`: a bearer to judge when `bearer` or `basic` is refused. `refused`: why a token among WebSocket subprotocols is none.
+    `other`: a credential of a scheme that only custom authenticators judge. `second`: a bearer to judge when what `Authorization`
+    offers is refused. `refused`: why a token among WebSocket subprotocols is none.
     `dry_run`: somebody asks what would become of them; nothing is noted of it.
     """
 
@@ -83,6 +93,7 @@ class Credentials:
     second: Secret | None = None
     refused: str = ""
     dry_run: bool = False
+    other: SchemeCredential | None = None
 
 
 def bearer(token: str) -> Secret:
@@ -96,24 +107,34 @@ def read_credentials(
     memo: PeerMemo | None = None,
     *,
     path: str = "",
-    passwords: bool = False,
+    schemes: Collection[str] = (),
     header_names: HeaderNames = tuple,
 ) -> Credentials:
-    """The credentials in these headers and this peer chain. `passwords`: whether Basic is read (rule 3)."""
+    """Return the credentials in these headers and this peer chain.
+
+    `schemes`: in lower case, those beside Bearer that an authenticator judges (rule 3).
+    """
     memo = memo or PeerMemo()
     values = headers(AUTHORIZATION)
-    token, password, warnings = read_authorization(values[0], passwords) if values else (None, None, ())
+    credentials = Credentials(peer, memo=memo, headers=headers, header_names=header_names, path=path)
+    if values:
+        _read_authorization(values[0], schemes, credentials)
     upgrade = headers("upgrade")
-    if not upgrade:
-        return Credentials(peer, token, password, warnings, memo, headers, header_names, path)
-    offered = _websocket(upgrade[0], headers)
-    if token is None and password is None:
-        return Credentials(
-            peer, offered.token, None, warnings, memo, headers, header_names, path, refused=offered.refused
-        )
-    return Credentials(
-        peer, token, password, warnings, memo, headers, header_names, path, offered.token, offered.refused
-    )
+    if upgrade:
+        offered = _websocket(upgrade[0], headers)
+        credentials.refused = offered.refused
+        if credentials.bearer is None and credentials.basic is None and credentials.other is None:
+            credentials.bearer = offered.token
+        else:
+            credentials.second = offered.token
+    return credentials
+
+
+def bearer_in(authorization: str) -> Secret | None:
+    """Return the token in one `Authorization` header, or None (rule 2)."""
+    credentials = Credentials()
+    _read_authorization(authorization, (), credentials)
+    return credentials.bearer
 
 
 def _websocket(upgrade: str, headers: HeaderValues) -> Offered:
@@ -123,17 +144,20 @@ def _websocket(upgrade: str, headers: HeaderValues) -> Offered:
     return read_subprotocols(subprotocols(headers(PROTOCOL)))
 
 
-def read_authorization(value: str, passwords: bool = False) -> tuple[Secret | None, Basic | None, tuple[str, ...]]:
-    """Return the bearer, the user with a password, and the warnings in one `Authorization` header (rules 2 to 4)."""
+def _read_authorization(value: str, schemes: Collection[str], credentials: Credentials) -> None:
+    """Put what one `Authorization` header offers into `credentials` (rules 2 to 4)."""
     parts = value.strip().split(" ", _PARTS - 1)
     scheme = parts[0].lower()
-    if passwords and scheme == "basic":
-        return None, _basic(parts[1] if len(parts) == 2 else ""), ()
-    if len(parts) < 2 or scheme != "bearer":
-        return None, None, ()
-    if not parts[1]:
-        return None, None, (EXTRA_SPACE,)
-    return bearer(parts[1]), None, ()
+    if scheme == "bearer":
+        if len(parts) > 1 and parts[1]:
+            credentials.bearer = bearer(parts[1])
+        elif len(parts) > 1:
+            credentials.warnings = (EXTRA_SPACE,)
+    elif scheme in schemes:
+        if scheme == "basic":
+            credentials.basic = _basic(parts[1] if len(parts) == 2 else "")
+        else:
+            credentials.other = SchemeCredential(scheme, bearer(" ".join(parts[1:]).strip()))
 
 
 def _basic(encoded: str) -> Basic:

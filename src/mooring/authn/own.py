@@ -5,6 +5,8 @@ Rules kept here:
   its own affair, and may change with any version.
 * An authenticator is a class, made once at start as `Class(options)`. Its `authenticate` either is a plain method, which runs
   in a thread and may block, or an `async def`, which runs in the server's event loop and must not.
+* A class attribute `schemes` names the HTTP authentication schemes whose credentials the class is shown, such as `("Negotiate",)`.
+  Without it these are Bearer and Basic. A 401 of the server then challenges for each scheme but Bearer.
 * It answers with a `User`, `NotMine` or `Rejected`. Whatever else it does is a refusal, and its own affair: raising, hanging,
   answering with something else.
 """
@@ -35,10 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """One credential that nobody else knows: a bearer `token`, or `user` with a `password`, never both.
+    """One credential that no other authenticator accepted: a bearer `token`, a `user` with a `password`, or for another scheme the
+    `credential`, which is all that followed the name of the `scheme`.
 
-    Neither the token nor the password is empty. `now` is the server's time, with a time zone. `audiences`: whom the user
-    wants to be known to; most authenticators have no use for them, and whom they accept is known to this server alone.
+    `scheme` is in lower case, and empty for Bearer and Basic. No token, password or credential is empty. `now` is the server's
+    time, with a time zone. `audiences`: whom the user wants to be known to; most authenticators have no use for them, and whom they
+    accept is known to this server alone.
     """
 
     token: Secret | None = None
@@ -46,6 +50,8 @@ class Offered:
     password: Secret | None = None
     now: datetime
     audiences: tuple[str, ...] = ()
+    scheme: str = ""
+    credential: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)

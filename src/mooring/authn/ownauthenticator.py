@@ -1,10 +1,11 @@
 """Authenticators of the operator's own, as the chain sees them: asked last, and nothing that they do goes further.
 
 Rules kept here:
-1. Asked about a token or a password that nobody else knows; an empty password is never passed on, because directories take it
-   for no password at all and accept (RFC 4513 5.1.2).
-2. Those who offer the same at once wait for one answer. Only acceptances are remembered, under an HMAC, for as long as the
-   configuration says.
+1. Asked about a credential of its schemes that no other authenticator accepted. An empty password is never passed on, because
+   directories take it for no password at all and accept (RFC 4513 5.1.2). A token that is too long to tell whose it is, neither.
+2. Requests that offer the same token or password at once wait for one answer. Only acceptances are remembered, under an HMAC, for
+   as long as the configuration says. A credential of another scheme is shown each time, and no other request shares its verdict: it
+   may be good for one use, as those of Kerberos are.
 3. The answer is a `User`, `NotMine` or `Rejected` as `mooring.authn.own` describes them, checked to the last text. Anything
    else is a refusal, and the operator is told what was wrong with it, not what it said.
 4. No user name or group begins with `system:`, and no extra key is Kubernetes's own: who may be what in the cluster is not for
@@ -16,7 +17,7 @@ Rules kept here:
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -24,12 +25,15 @@ from typing import TypeGuard
 
 from mooring.authn import own
 from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import BASIC, BEARER
 from mooring.authn.credentials import Credentials
 from mooring.authn.own import Offered, User
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
+from mooring.authn.webhook import TOKEN_TOO_LONG
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
+from mooring.pki.jwt import MAX_CLAIMED_BYTES
 
 FAILED = "failed"
 RESERVED = "reserved-name"
@@ -49,9 +53,16 @@ class ContainedAuthenticator:
     judges = SECRET
 
     def __init__(
-        self, name: str, ask: Callable[[Offered], Awaitable[object]], deadline: timedelta, remembered: VerdictCache
+        self,
+        name: str,
+        ask: Callable[[Offered], Awaitable[object]],
+        deadline: timedelta,
+        remembered: VerdictCache,
+        schemes: Collection[str] = (BEARER, BASIC),
     ) -> None:
         self.name = name
+        self.schemes = frozenset(schemes)
+        """In lower case."""
         self._ask = ask
         self._deadline = deadline.total_seconds()
         self._remembered = remembered
@@ -59,12 +70,17 @@ class ContainedAuthenticator:
     def authenticate(
         self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
     ) -> FirstVerdict:
-        token, basic, asked = credentials.bearer, credentials.basic, tuple(audiences)
+        token, basic, other, asked = credentials.bearer, credentials.basic, credentials.other, tuple(audiences)
         parts: tuple[bytes, ...]
-        if token:
+        if other is not None and other.value and other.scheme in self.schemes:
+            offered = Offered(scheme=other.scheme, credential=other.value, now=now, audiences=asked)
+            return Later(foreign=partial(self._find_out, offered), deadline=self._deadline)
+        if token and BEARER in self.schemes:
+            if len(token.reveal()) > MAX_CLAIMED_BYTES:
+                return NotMine(TOKEN_TOO_LONG)
             offered = Offered(token=token, now=now, audiences=asked)
             parts = (b"token", token.reveal())
-        elif basic is not None and basic.user and basic.password:
+        elif basic is not None and basic.user and basic.password and BASIC in self.schemes:
             offered = Offered(user=basic.user, password=basic.password, now=now, audiences=asked)
             parts = (b"password", basic.user.encode(), basic.password.reveal())
         else:
@@ -133,7 +149,7 @@ def _detail(said: object, offered: Offered) -> str:
     """One line of it, when it is a text."""
     if not isinstance(said, str):
         return ""
-    secret = offered.token or offered.password
+    secret = offered.token or offered.password or offered.credential
     if secret is not None and secret.reveal().decode("utf-8", "replace") in said:
         return "it repeated the secret, which is left out"
     return "".join(one if one.isprintable() else " " for one in said[:MAX_DETAIL])

@@ -44,6 +44,10 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "No authenticator knows this user name and password.",
             "See whether the user is in --basic-auth-file or at the service that judges passwords, and whether that is on.",
         ),
+        "unknown-credential": Reason(
+            "No authenticator accepts this credential of the scheme that the request names.",
+            "See whether the client sends it whole, in one request, and what the custom authenticator that names the scheme wants.",
+        ),
         "wrong-audience": Reason(
             "The token was made for somebody else.",
             "Have a token issued for this server's audience, or name the token's audience in the configuration.",

@@ -21,7 +21,7 @@ from datetime import datetime
 
 from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import WRONG_AUDIENCE, Found, Outcome, Pending, Refusal, judge
-from mooring.authn.credentials import Credentials, read_authorization
+from mooring.authn.credentials import Credentials, bearer_in
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
 from mooring.kinds.userinfo import user_info
@@ -48,7 +48,7 @@ def review_token(
     ours = tuple(audiences)
     asked = tuple(spec.get("audiences") or ours)
     bearing = [one for one in authenticators if one.judges == SECRET]
-    token, _, _ = read_authorization(f"Bearer {spec['token']}")
+    token = bearer_in(f"Bearer {spec['token']}")
     outcome = Outcome(None)
     if token is not None:
         outcome = yield from judge(Credentials(bearer=token), bearing, views, now, asked)

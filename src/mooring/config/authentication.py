@@ -120,8 +120,8 @@ class AuthenticationOptions:
 
     @property
     def passwords(self) -> bool:
-        """Whether somebody here judges passwords, so that Basic is read."""
-        return bool(self.basic_auth_file or self.keystone or self.own)
+        """Whether a file or Keystone judges passwords; a custom authenticator says so itself."""
+        return bool(self.basic_auth_file or self.keystone)
 
 
 NOTHING_SAID = AuthenticationOptions()

@@ -206,7 +206,7 @@ class Plane:
             authenticators=authentication.authenticators,
             second_stage=authentication.second_stage,
             refusals=refusals,
-            passwords=authentication.passwords,
+            schemes=authentication.schemes,
             stripping=Stripping(authentication.bundles.names),
             authorize=decide,
             dispatch=Router(services, Resources(self.registry, self._watches, clock, decide)),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from mooring.authn import table
 from mooring.authn.anonymous import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
+from mooring.authn.chain import BASIC
 from mooring.authn.lastuses import LastUses
 from mooring.authn.oidc import OidcAuthenticator
 from mooring.clock import Clock
@@ -82,7 +83,8 @@ class Authentication:
                 anonymous_paths=anonymous.paths,
             )
         )
-        self.passwords = options.passwords
+        self.schemes = self.own.schemes | ({BASIC: "Basic"} if options.passwords else {})
+        """The schemes beside Bearer that an authenticator judges: by their names in lower case, as a challenge spells them."""
         self.bundles.follow_with(self.authenticators)
         self.tokens.follow_with(self.authenticators)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -27,6 +28,11 @@ from mooring.config.authentication import OwnAuthenticator as Named
 from mooring.errors import ConfigError
 from mooring.server.guestcode import GuestCode
 
+DEFAULT_SCHEMES = ("Bearer", "Basic")
+MAX_SCHEMES = 8
+"""Each is a header of every 401."""
+_SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}", re.ASCII)
+"""RFC 9110 11.1: a token."""
 CLOSE_SECONDS = 2.0
 """For closing connections, all authenticators at once: the server's stop waits for it."""
 
@@ -42,14 +48,19 @@ class OwnAuthenticators:
         """Raises ConfigError."""
         self._running: list[GuestCode] = []
         found = []
+        self.schemes: dict[str, str] = {}
+        """Schemes that any of them takes, beside Bearer: by their names in lower case, as the first of them spells it."""
         for place, one in enumerate(named):
             path = f"authenticators[{place}]"
             if one.name in NAMES:
                 raise ConfigError(f'{path}.name: "{one.name}" is what Mooring calls one of its own; choose another')
-            guest = GuestCode(one.name, made(one, path))
+            instance = made(one, path)
+            schemes = schemes_of(instance, f"{path}.class")
+            self.schemes = {name: spelled for name, spelled in schemes.items() if name != BEARER} | self.schemes
+            guest = GuestCode(one.name, instance)
             self._running.append(guest)
             remembered = VerdictCache(entropy(KEY_BYTES), one.cache_ttl)
-            found.append(ContainedAuthenticator(one.name, guest.ask, one.deadline, remembered))
+            found.append(ContainedAuthenticator(one.name, guest.ask, one.deadline, remembered, schemes))
         self.authenticators = tuple(found)
 
     async def close(self) -> None:
@@ -82,6 +93,19 @@ def made(named: Named, path: str) -> OwnAuthenticator:
     if close is not None and not (inspect.iscoroutinefunction(close) and _takes(close)):
         raise ConfigError(f"{key}: the method close of {class_name} is no async def without arguments")
     return cast(OwnAuthenticator, guest)
+
+
+def schemes_of(instance: OwnAuthenticator, key: str) -> dict[str, str]:
+    """Return the schemes that a custom authenticator names, by their names in lower case. Raises ConfigError."""
+    named: object = getattr(instance, "schemes", DEFAULT_SCHEMES)
+    schemes = named if isinstance(named, tuple | list) else ()
+    if not 0 < len(schemes) <= MAX_SCHEMES or not all(
+        isinstance(one, str) and _SCHEME.fullmatch(one) for one in schemes
+    ):
+        raise ConfigError(
+            f'{key}: schemes of {type(instance).__name__} is no tuple of one to {MAX_SCHEMES} names, such as ("Negotiate",)'
+        )
+    return {one.lower(): one for one in schemes}
 
 
 def _imported(name: str, key: str) -> ModuleType:

@@ -54,7 +54,7 @@ from mooring.server.http import Request, Response, header_text
 from mooring.server.metrics import Metrics
 from mooring.server.refusals import Refusal, Refusals
 from mooring.server.render import error_response
-from mooring.server.replyheaders import reply_headers
+from mooring.server.replyheaders import challenges, reply_headers
 from mooring.server.secondstage import SecondStage
 from mooring.wire.auditpolicy import Decision as AuditDecision
 from mooring.wire.codec import MAX_BODY
@@ -123,7 +123,7 @@ class Pipeline:
         authenticators: Sequence[Authenticator],
         second_stage: SecondStage,
         refusals: Refusals,
-        passwords: bool,
+        schemes: Mapping[str, str],
         stripping: Stripping,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
@@ -139,7 +139,8 @@ class Pipeline:
         self._authenticators = authenticators
         self._second_stage = second_stage
         self._refusals = refusals
-        self._passwords = passwords
+        self._schemes = schemes
+        self._challenges = challenges(schemes)
         self._stripping = stripping
         self._authorize = authorize
         self._dispatch = dispatch
@@ -177,8 +178,9 @@ class Pipeline:
             reason = InternalServerError.reason
             message = f"an internal error occurred; the operator finds it under Audit-Id {context.audit_id}"
             response = error_response(InternalServerError(message), request)
-        is_challenged = response.status == 401 and self._passwords and not request.header(b"sec-fetch-site")
-        response.headers = reply_headers(response.headers, context.audit_id, context.warnings, is_challenged)
+        is_challenged = response.status == 401 and not request.header(b"sec-fetch-site")
+        offered = self._challenges if is_challenged else ()
+        response.headers = reply_headers(response.headers, context.audit_id, context.warnings, offered)
         response.farewell = context.impersonator is None and context.user.username in ("", ANONYMOUS)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
@@ -198,11 +200,11 @@ class Pipeline:
             request.connection.chain,
             memo,
             path=request.path,
-            passwords=self._passwords,
+            schemes=self._schemes,
             header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
         )
         outcome = await self._judged(context, credentials)
-        if outcome.user is None and await self._saw_more():
+        if outcome.user is None and credentials.other is None and await self._saw_more():
             outcome = await self._judged(context, credentials)
         context.outcome = outcome
         if outcome.user is None:

@@ -8,13 +8,12 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mooring.server.http import Header
 
-CHALLENGE: Header = (b"www-authenticate", b'Basic realm="kubernetes-master"')
-"""With 401 where passwords are judged, as kube-apiserver did. Not to browsers (they send Sec-Fetch-Site): they would keep the
-password, and send it for every page that asks them to."""
+REALM = ' realm="kubernetes-master"'
+"""What kube-apiserver said behind Basic while it judged passwords."""
 MAX_WARNINGS = 4096
 """Characters of all Warning headers of one reply; Go and Python clients stop reading headers soon after."""
 MAX_CUT_WARNING = 256
@@ -22,18 +21,27 @@ MAX_CUT_WARNING = 256
 _NOT_KEPT: Header = (b"cache-control", b"no-cache, private")
 
 
+def challenges(schemes: Mapping[str, str]) -> tuple[Header, ...]:
+    """Return what a 401 offers (RFC 9110 11.6.1), other schemes before Basic.
+
+    A 401 to a browser (it sends Sec-Fetch-Site) offers nothing: browsers keep passwords and Kerberos tickets, and would send them
+    for every page that asks them to.
+    """
+    names = sorted(schemes, key=lambda name: (name == "basic", name))
+    return tuple((b"www-authenticate", f"{schemes[name]}{REALM if name == 'basic' else ''}".encode()) for name in names)
+
+
 def reply_headers(
-    headers: Sequence[Header], audit_id: str, warnings: Sequence[str], is_challenged: bool
+    headers: Sequence[Header], audit_id: str, warnings: Sequence[str], offered: Sequence[Header]
 ) -> tuple[Header, ...]:
-    """`headers` and the others."""
+    """Return `headers` and the others; `offered` are the challenges."""
     every = [*headers, (b"audit-id", audit_id.encode())]
     for name, _ in headers:
         if name == b"cache-control":
             break
     else:
         every.append(_NOT_KEPT)
-    if is_challenged:
-        every.append(CHALLENGE)
+    every += offered
     if warnings:
         every += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in _bounded(warnings)]
     return tuple(every)
