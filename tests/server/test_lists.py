@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from typing import cast
 
+import msgspec
 import pytest
 import yaml
 
 from mooring.registry import stored
+from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.stored import Stored
 from mooring.server import lists
 from mooring.server.http import in_pieces
+from mooring.wire.schema import Obj
 from tests.support.serverroom import Server, in_server
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -103,3 +109,23 @@ async def test_an_empty_list_has_an_empty_list_of_members(server: Server) -> Non
         assert yaml.safe_load(body)[member] == []
     indented, _ = await listed(server, path + "?pretty=1", "application/json")
     assert indented.endswith(b'  "items": []\n}\n')
+
+
+@pytest.mark.parametrize("accept", ["application/yaml", "application/vnd.kubernetes.protobuf", TABLE])
+@pytest.mark.parametrize(("size", "is_beside"), [(LONG_BYTES, True), (10, False)], ids=["large", "small"])
+def test_large_objects_are_printed_beside_the_event_loop(accept: str, size: int, is_beside: bool) -> None:
+    threads = set()
+
+    def decoded(item: Stored) -> Obj:
+        threads.add(threading.current_thread())
+        return cast(Obj, msgspec.json.decode(item.raw))
+
+    @in_server
+    async def look(server: Server) -> None:
+        assert (await server.post(PATH, {"metadata": {"name": "a"}, "data": {"key": "x" * size}})).status == 201
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Stored, "obj", property(decoded))
+            await listed(server, PATH, accept)
+
+    look()
+    assert (threading.main_thread() not in threads) == is_beside

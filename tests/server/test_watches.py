@@ -19,7 +19,7 @@ from mooring.server.frames import MAX_FRAME_BACKLOG
 from mooring.wire import protobuf
 from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.wire.table import table
-from mooring.wire.watch import bookmark
+from mooring.wire.watch import bookmark, event_frame
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, Stream, in_server
@@ -396,3 +396,40 @@ async def test_a_watch_has_no_yaml(server: Server) -> None:
     assert answer.status == 406
     assert isinstance(answer.body, bytes)
     assert b"accepted: application/json, application/vnd.kubernetes.protobuf" in answer.body
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/vnd.kubernetes.protobuf;stream=watch",
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    ],
+)
+def test_watchers_of_one_form_share_its_frames(accept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = 0
+
+    def counted(make: Any) -> Any:
+        def encode(*arguments: Any) -> bytes:
+            nonlocal encoded
+            encoded += 1
+            result: bytes = make(*arguments)
+            return result
+
+        return encode
+
+    monkeypatch.setattr(watches, "event_frame", counted(event_frame))
+    monkeypatch.setattr(protobuf, "encode_watch_frame", counted(protobuf.encode_watch_frame))
+
+    @in_server
+    async def watch(server: Server) -> None:
+        streams = [await server.follow(WATCH, headers=[("accept", accept)]) for _ in range(3)]
+        await server.create("secrets", secret("a"))
+        await settle()
+        assert len({stream.raw for stream in streams}) == 1
+        assert streams[0].raw
+        for stream in streams:
+            await stream.end()
+
+    watch()
+    assert encoded == 1

@@ -14,7 +14,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from sys import intern
 from threading import Lock
 from typing import Literal, cast
@@ -233,7 +233,7 @@ def _rewritten(resource: Resource, value: bytes) -> bytes:
 class Event:
     """One watch event. A BOOKMARK has no `stored`, only the revision up to which everything was delivered."""
 
-    __slots__ = ("_frame", "_shown", "is_initial_end", "resource", "revision", "stored", "type")
+    __slots__ = ("_frame", "_frames", "_shown", "is_initial_end", "resource", "revision", "stored", "type")
 
     def __init__(
         self,
@@ -249,6 +249,7 @@ class Event:
         self.stored = stored
         self.is_initial_end = is_initial_end
         self._frame: bytes | None = None
+        self._frames: dict[str, bytes] | None = None
         self._shown: Event | None = None
 
     @property
@@ -274,6 +275,15 @@ class Event:
             else:
                 self._frame = wire.event_frame(self.type, codec.encode_json(self.obj))
         return self._frame
+
+    def framed(self, form: str, encode: Callable[[Event], bytes]) -> bytes:
+        """The frame in another form, built by `encode` once for all watchers of that form."""
+        if self._frames is None:
+            self._frames = {}
+        frame = self._frames.get(form)
+        if frame is None:
+            frame = self._frames[form] = encode(self)
+        return frame
 
     def __repr__(self) -> str:
         return f"Event({self.type}, {self.stored or self.revision})"

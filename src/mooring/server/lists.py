@@ -9,9 +9,10 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from mooring.registry.stored import SLICE_BYTES, SLICE_ITEMS, Stored, joined, joined_size, slices
 from mooring.server.http import Body, Pieces
@@ -25,10 +26,12 @@ from mooring.wire.table import Include, partial_metadata, partial_metadata_list,
 _TYPE = ("kind", "apiVersion")
 """Not carried by items of a list; see `mooring.registry.stored.joined`."""
 YAML_SHARE = 10
-"""Writing YAML takes about ten times as long as writing JSON: its slices are that much smaller."""
+"""Writing YAML takes about ten times as long as writing JSON: its slices are that much smaller, and count for that much more."""
 
 Run = Callable[[Sequence[Stored]], bytes]
 Shown = Callable[[Sequence[Stored]], list[Obj]]
+Compute = Callable[[int, Callable[[], bytes]], Awaitable[bytes]]
+"""Runs a computation about so many bytes of JSON: `mooring.registry.longwork.LongWork.run` for one user."""
 Around = Callable[[int], tuple[bytes, bytes]]
 
 
@@ -43,14 +46,14 @@ class Form:
     share: int = 1
     """Slices are this much smaller than usual."""
 
-    async def body(self, items: Sequence[Stored]) -> bytes | Body:
-        """The list of `items`, giving way between slices."""
+    async def body(self, items: Sequence[Stored], compute: Compute) -> bytes | Body:
+        """The list of `items`, giving way between slices; `compute` runs the large ones beside the event loop."""
         parts: list[bytes] = []
         for run in slices(items, self.share):
             if parts:
                 await asyncio.sleep(0)
                 parts.append(self.between)
-            parts.append(self.run(run))
+            parts.append(await compute(self.share * sum(len(item.raw) for item in run), partial(self.run, run)))
         before, after = self.around(sum(map(len, parts)))
         return b"".join((before, *parts, after)) if len(parts) <= 1 else Pieces((before, *parts, after))
 

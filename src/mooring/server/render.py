@@ -106,9 +106,14 @@ def included(request: Request) -> Include:
 
 
 async def list_response(
-    request: Request, resource: Resource, items: Sequence[Stored], metadata: Obj, now: datetime
+    request: Request,
+    resource: Resource,
+    items: Sequence[Stored],
+    metadata: Obj,
+    now: datetime,
+    compute: lists.Compute,
 ) -> Response:
-    """A list as of `metadata.resourceVersion`."""
+    """A list as of `metadata.resourceVersion`. `compute` runs what takes long beside the event loop."""
     answer = accepted(request, _LIST_TRANSFORMS)
     version, media = answer.as_api_version, answer.media
     if answer.as_kind == "Table":
@@ -124,7 +129,7 @@ async def list_response(
     if media == "json" and is_pretty(request):
         form = lists.indented(form)
     headers = _JSON_HEADERS if media == "json" else (content_type(answer.content_type),)
-    return Response(200, await form.body(items), headers)
+    return Response(200, await form.body(items, compute), headers)
 
 
 def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:

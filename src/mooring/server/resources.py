@@ -6,7 +6,7 @@ patch types are read here because they are said in headers and query; what they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -125,7 +125,13 @@ class Resources:
             metadata["continue"] = listed.continue_token
             if listed.remaining is not None:
                 metadata["remainingItemCount"] = listed.remaining
-        return await list_response(request, kind.resource, listed.items, metadata, context.received)
+        return await self._listed(context, kind, listed.items, metadata)
+
+    async def _listed(self, context: Context, kind: Kind, items: Sequence[Stored], metadata: Obj) -> Response:
+        def compute(size: int, function: Callable[[], bytes]) -> Awaitable[bytes]:
+            return self._registry.long_work.run(size, context.user.username, function)
+
+        return await list_response(context.request, kind.resource, items, metadata, context.received, compute)
 
     async def _watch(self, context: Context, kind: Kind) -> Response:
         options = replace(_list_options(context.request), watch=True)
@@ -231,7 +237,7 @@ class Resources:
             kind, context.info.namespace, listing, options, self._change(context)
         )
         metadata = {"resourceVersion": str(listed.revision)}
-        return await list_response(request, kind.resource, listed.items, metadata, context.received)
+        return await self._listed(context, kind, listed.items, metadata)
 
     async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
         return await read_object(

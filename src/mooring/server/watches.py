@@ -232,8 +232,15 @@ def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], d
     def shown(event: Event) -> Obj:
         return partial_metadata(event.obj, answer.as_api_version) if answer.as_kind else event.obj
 
+    def as_protobuf(event: Event) -> bytes:
+        return protobuf.encode_watch_frame(event.type, protobuf.encode_object(shown(event), schema))
+
+    def as_json(event: Event) -> bytes:
+        return event_frame(event.type, encode_json(shown(event)))
+
+    form = f"{answer.media} {answer.as_kind} {answer.as_version}"
     if answer.media == "protobuf":
-        return lambda event: protobuf.encode_watch_frame(event.type, protobuf.encode_object(shown(event), schema))
+        return lambda event: event.framed(form, as_protobuf)
     if answer.as_kind:
-        return lambda event: event_frame(event.type, encode_json(shown(event)))
+        return lambda event: event.framed(form, as_json)
     return Event.frame
