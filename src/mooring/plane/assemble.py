@@ -53,6 +53,7 @@ from mooring.server.health import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.http import Application
 from mooring.server.http1 import Protocol as Http1
 from mooring.server.http2 import Http2
+from mooring.server.lateness import Lateness
 from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
@@ -129,6 +130,8 @@ class Plane:
         self._stack.callback(self._watches.drain)
         self.port = await self._listener.start(config.bind_address, config.secure_port)
         self._stack.callback(self._listener.stop_accepting)
+        self._lateness.start()
+        self._stack.callback(self._lateness.stop)
         reloading = asyncio.create_task(self._authentication.reloading.run(self._clock), name="reloading")
         self._stack.push_async_callback(_cancelled, reloading)
         elector = asyncio.create_task(self._elector.run(self._reconciler.run), name="controllers")
@@ -166,6 +169,7 @@ class Plane:
         if authentication.webhook:
             authentication.webhook.count = self._metrics.token_review
         self.health = HealthChecks()
+        self._lateness = Lateness()
         self._watches = Watches(self.registry, clock, self._entropy)
         flow = FlowControl(clock, anonymous_per_second=config.anonymous_per_second)
         guesses = GuessLimiter()
@@ -280,6 +284,7 @@ class Plane:
         for name in DONE_BEFORE_SERVING:
             self.health.add(name, lambda: True)
         self.health.add("controllers", lambda: self._reconciler.healthy, "livez", "readyz")
+        self.health.add("event-loop", lambda: not self._lateness.is_late, "readyz")
         self.health.add("shutdown", lambda: not self._stopping, "readyz")
         gauge = self._metrics.gauge
         gauge("apiserver_longrunning_requests", "Open watches.", lambda: self._watches.count)
@@ -287,6 +292,7 @@ class Plane:
         gauge("mooring_connections_refused_total", "Beyond the limits.", lambda: self._listener.refused)
         gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: self._listener.holdings.cut_off)
         gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: self._listener.holdings.octets)
+        gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: self._lateness.seconds)
         gauge("mooring_failed_handshakes_total", "TLS handshakes.", lambda: self._listener.failed_handshakes)
         gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
         gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
