@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mooring.wire import fieldset
 from mooring.wire.fieldset import FieldSet, Path, difference, has, intersection, of_paths, parse, paths, union, without
+from tests.support.work import work
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"x"', "i:0"])
 PATHS = st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple)
@@ -137,3 +138,9 @@ def test_junk_never_crashes(junk: Any) -> None:
 )
 def test_a_path_prints_as_people_read_it(path: Path, text: str) -> None:
     assert fieldset.path_text(path) == text
+
+
+def test_a_long_element_is_cut_unread() -> None:
+    path = ("f:a", fieldset.keyed({"name": "x" * 100_000}), "f:b")
+    assert fieldset.path_text(path) == '.a.{"name":"' + "x" * 501 + "....b"
+    assert work(lambda: fieldset.path_text(path)) < 60

@@ -108,8 +108,8 @@ def _removals(new: Obj, old: Obj) -> list[FieldError]:
 
 def _condition_errors(conditions: list[Obj], kept: list[Obj]) -> list[FieldError]:
     errors: list[FieldError] = []
-    old_types = [condition.get("type", "") for condition in kept]
-    old_has_duplicates = len(old_types) != len(set(old_types))
+    old_types = {condition.get("type", "") for condition in kept}
+    old_has_duplicates = len(old_types) != len(kept)
     old_has_both = APPROVED in old_types and DENIED in old_types
     seen: set[str] = set()
     for index, condition in enumerate(conditions):

@@ -172,11 +172,11 @@ def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:
 
 def _added_errors(spec: Obj, kept: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
-    there = [_without_seconds(one) for one in spec.get("tolerations") or ()]
+    there = {_without_seconds(one) for one in spec.get("tolerations") or ()}
     if any(_without_seconds(one) not in there for one in kept.get("tolerations") or ()):
         why = "existing toleration can not be modified except its tolerationSeconds"
         errors.append(forbidden("spec.tolerations", why))
-    gates = [gate.get("name", "") for gate in kept.get("schedulingGates") or ()]
+    gates = {gate.get("name", "") for gate in kept.get("schedulingGates") or ()}
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         name = gate.get("name", "")
         if name not in gates:
@@ -185,8 +185,8 @@ def _added_errors(spec: Obj, kept: Obj) -> list[FieldError]:
     return errors
 
 
-def _without_seconds(toleration: Obj) -> Obj:
-    return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+def _without_seconds(toleration: Obj) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in toleration.items() if name != "tolerationSeconds")
 
 
 def _without_what_may_change(spec: Obj, kept: Obj) -> Obj:

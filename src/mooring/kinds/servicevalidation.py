@@ -200,10 +200,9 @@ def _family_errors(spec: Obj) -> list[FieldError]:
         for index, family in enumerate(families)
         if family not in FAMILIES
     ]
+    first = {family: index for index, family in reversed(list(enumerate(families)))}
     errors += [
-        duplicate(f"spec.ipFamilies[{index}]", family)
-        for index, family in enumerate(families)
-        if family in families[:index]
+        duplicate(f"spec.ipFamilies[{index}]", family) for index, family in enumerate(families) if first[family] < index
     ]
     if policy is not None and policy not in POLICIES:
         errors.append(not_supported("spec.ipFamilyPolicy", policy, POLICIES))

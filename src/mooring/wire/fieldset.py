@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any
 
+from mooring.wire.fieldpath import MAX_PATH
+
 FieldSet = dict[str, Any]
 """One node of a set, or a whole set: path element → node. Treat as immutable."""
 Path = tuple[str, ...]
@@ -200,8 +202,11 @@ def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
 
 
 def path_text(path: Path) -> str:
-    """A path as people read it."""
-    return "".join(_element_text(element[:2], element[2:]) for element in path)
+    """A path as people read it. An element that is longer than a whole path should be is cut, unread."""
+    return "".join(
+        _element_text(element[:2], element[2:]) if len(element) <= MAX_PATH else f".{element[2:MAX_PATH]}..."
+        for element in path
+    )
 
 
 def _element_text(kind: str, rest: str) -> str:
