@@ -22,11 +22,13 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
+from mooring.client.transport import fetch
 from mooring.clock import SystemClock
 from mooring.identity import NODE_PREFIX
 from mooring.pki import names
 from mooring.secret import Secret
 from mooring.trust.discovery import Polling
+from mooring.trust.exchange import Fetch, Fetched, cluster_info_data, cluster_info_url
 from mooring.trust.failures import EndpointDownError
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from mooring.trust.kubeconfig import Cluster, User, for_user, select
@@ -316,6 +318,31 @@ def test_an_address_that_changed_is_followed(tmp_path: Path, way: str) -> None:
         server.stop()
 
 
+async def root_of_pods(client: ClusterClient) -> str:
+    """kube-root-ca.crt of one namespace, once it has more than one CA."""
+    while True:
+        found: str = (await client.get("configmaps", "kube-root-ca.crt", "default"))["data"]["ca.crt"]
+        if found.count("BEGIN") > 1:
+            return found
+        await asyncio.sleep(0.05)
+
+
+def until_published(server: LiveServer, ca_pem: bytes) -> None:
+    """Ask for cluster-info without trust until it names these CAs."""
+
+    async def ask() -> None:
+        async with asyncio.timeout(30):
+            while True:
+                reply = await fetch(Fetch(cluster_info_url(server.url)), SystemClock())
+                if isinstance(reply, Fetched):
+                    text = cluster_info_data("asking", reply)["kubeconfig"]
+                    if parse(text).clusters[0].ca_pem == ca_pem:
+                        return
+                await asyncio.sleep(0.05)
+
+    asyncio.run(ask())
+
+
 def test_a_ca_is_changed_under_members_that_joined_with_the_old_one(tmp_path: Path) -> None:
     old, new = ThrowawayCA("old"), ThrowawayCA("new")
     certificate, key = old.server().write(tmp_path, "serving")
@@ -330,16 +357,19 @@ def test_a_ca_is_changed_under_members_that_joined_with_the_old_one(tmp_path: Pa
 
         both = old.certificate_pem + new.certificate_pem
         bundle.write_bytes(both)
-        restarted(server, *flags)
+        until_published(server, both)
+        assert server.run(root_of_pods) == both.decode(), "the controller that publishes it has followed"
         agent_until(state, root, lambda: state.read_clusters()[0].ca_pem == both)
 
         new.server().write(tmp_path, "serving")
         bundle.write_bytes(new.certificate_pem)
-        restarted(server, *flags)
+        until_published(server, new.certificate_pem)
         assert joined(wanted, root).already_member, "the known CAs verify the server, and the pin is among them"
         assert state.read_clusters()[0].ca_pem == new.certificate_pem
         assert state.read_ca() == server.ca_pem
         assert works(state)
+        server.restart()
+        assert select(parse(server.kubeconfig.read_bytes())).cluster.ca_pem == new.certificate_pem
     finally:
         server.stop()
 

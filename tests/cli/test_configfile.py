@@ -337,6 +337,36 @@ def test_what_was_left_out_for_a_mistake_is_not_missed(mooring: CommandLine, wri
     ]
 
 
+@pytest.mark.parametrize(
+    ("root", "told"),
+    [
+        pytest.param(True, "", id="the CAs are named"),
+        pytest.param(
+            False,
+            "Warning: tls-cert-file: no CA that is known here verifies the certificate of CN=company",
+            id="not named",
+        ),
+        pytest.param(
+            None, 'line 4: "root-ca-file": no certificate in it verifies the serving certificate', id="others are named"
+        ),
+    ],
+)
+def test_a_check_looks_whether_the_serving_certificate_will_be_verified(
+    mooring: CommandLine, write: Write, tmp_path: Path, root: bool | None, told: str
+) -> None:
+    company = ThrowawayCA("company")
+    certificate, key = company.server("localhost").write(tmp_path, "tls")
+    named = tmp_path / "root.crt"
+    named.write_bytes((company if root else ThrowawayCA("another")).certificate_pem)
+    lines = [f"data-dir: {tmp_path}/data", f"tls-cert-file: {certificate}", f"tls-private-key-file: {key}"]
+    lines += [] if root is False else [f"root-ca-file: {named}"]
+    key.chmod(0o600)
+    outcome = mooring("config", "check", str(write("\n".join(lines))))
+    assert outcome.code == (1 if root is None else 0)
+    assert told in outcome.err
+    assert bool(outcome.err) is bool(told)
+
+
 def test_the_environment_counts_for_a_check_as_for_a_server(
     mooring: CommandLine, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

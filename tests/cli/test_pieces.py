@@ -457,5 +457,11 @@ def test_a_restart_without_the_flag_keeps_what_was_published(
     assert options.published_before(tmp_path, {"192.0.2.7"}) == kept
 
 
+def test_a_restart_without_the_flag_keeps_several_addresses_even_the_machines_own(tmp_path: Path) -> None:
+    config = for_user("https://192.0.2.7:6443", b"", User("admin"), others=["https://192.0.2.8:6443"])
+    (tmp_path / "admin.conf").write_text(dump(config))
+    assert options.published_before(tmp_path, {"192.0.2.7"}) == ("192.0.2.7:6443", "192.0.2.8:6443")
+
+
 def test_a_first_start_has_published_nothing_before(tmp_path: Path) -> None:
     assert options.published_before(tmp_path, ()) == ()

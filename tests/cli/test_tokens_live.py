@@ -11,6 +11,8 @@ import yaml
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
 from mooring.trust import tokenrecord
+from mooring.trust.kubeconfig import for_user
+from mooring.trust.kubeconfigtext import dump, parse
 from mooring.trust.token import parse_token
 from mooring.wire.schema import Obj
 from tests.support.commandline import CommandLine, mooring
@@ -85,6 +87,25 @@ def test_the_join_command_names_server_token_and_pin(live_server: LiveServer, to
     line = tokens.done("token", "create", "joinl1.0123456789abcdef", "--print-join-command")
     assert line == (
         f"mooring join {live_server.endpoint} --token joinl1.0123456789abcdef "
+        f"--discovery-token-ca-cert-hash {live_server.pin}\n"
+    )
+
+
+def test_the_join_command_names_every_address_and_the_published_ca_where_the_kubeconfig_has_none(
+    live_server: LiveServer, tokens: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(live_server.ca_pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(roots))
+    admin = parse(live_server.kubeconfig.read_bytes())
+    reached = for_user(live_server.url, b"", admin.users[0], others=["https://other.test:443"])
+    kubeconfig = tmp_path / "admin.conf"
+    kubeconfig.write_text(dump(reached))
+    line = tokens.done(
+        "token", "create", "joinl3.0123456789abcdef", "--print-join-command", "--kubeconfig", str(kubeconfig)
+    )
+    assert line == (
+        f"mooring join {live_server.endpoint} other.test:443 --token joinl3.0123456789abcdef "
         f"--discovery-token-ca-cert-hash {live_server.pin}\n"
     )
 

@@ -318,3 +318,119 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
 
     asked = asking(answer, work, User("u", token=Secret("ignored"), token_file=str(token)))
     assert [one.headers["Authorization"] for one in asked] == ["Bearer old", "Bearer new"]
+
+
+# ── several addresses ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_one_cluster(*servers: str, ca: bytes = CA.certificate_pem) -> ClusterClient:
+    first, *others = (Cluster("", server, ca) for server in servers)
+    return ClusterClient(first, User("u"), SystemClock(), others=others)
+
+
+def made(asked: peer.Asked) -> peer.Reply:
+    return peer.Reply(
+        200, json.dumps({"kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}}).encode()
+    )
+
+
+def page(asked: peer.Asked) -> peer.Reply:
+    return peer.Reply(502, b"<html>bad gateway</html>")
+
+
+def test_a_request_goes_to_the_next_address_when_one_does_not_answer_and_stays_there() -> None:
+    nobody = f"https://127.0.0.1:{free_port()}"
+
+    async def run(server: peer.Peer) -> None:
+        async with of_one_cluster(nobody, server.url) as client:
+            await client.create("configmaps", config_map("x"))
+            await client.get("configmaps", "x", "default")
+            assert [one.server for one in client.clusters] == [server.url, nobody]
+
+    with peer.http_peer(made, SERVING) as server:
+        asyncio.run(run(server))
+        assert [asked.method for asked in server.asked] == ["POST", "GET"]
+
+
+def test_a_server_of_another_ca_is_passed_over_and_gets_no_credential() -> None:
+    async def run(stranger: peer.Peer, server: peer.Peer) -> None:
+        async with of_one_cluster(stranger.url, server.url) as client:
+            await client.create("configmaps", config_map("x"))
+
+    with (
+        peer.http_peer(made, ThrowawayCA("stranger").server(*LOOPBACK)) as stranger,
+        peer.http_peer(made, SERVING) as server,
+    ):
+        asyncio.run(run(stranger, server))
+        assert stranger.asked == []
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"), [("GET", [1, 1]), ("POST", [1, 0])], ids=["a read is asked elsewhere", "a write is not"]
+)
+def test_a_balancer_without_servers_behind_it(method: str, asked: list[int]) -> None:
+    async def run(balancer: peer.Peer, server: peer.Peer) -> None:
+        async with of_one_cluster(balancer.url, server.url) as client:
+            if method == "GET":
+                await client.get("configmaps", "x", "default")
+            else:  # it may have been passed on before the balancer gave up
+                with pytest.raises(PeerError, match="status 502"):
+                    await client.create("configmaps", config_map("x"))
+            assert client.server == server.url
+
+    with peer.http_peer(page, SERVING) as balancer, peer.http_peer(made, SERVING) as server:
+        asyncio.run(run(balancer, server))
+        assert [len(balancer.asked), len(server.asked)] == asked
+
+
+def test_what_may_pass_by_waiting_is_told_before_what_does_not() -> None:
+    async def run(stranger: peer.Peer) -> None:
+        nobody = f"https://127.0.0.1:{free_port()}"
+        for servers in ((nobody, stranger.url), (stranger.url, nobody)):
+            async with of_one_cluster(*servers) as client:
+                with pytest.raises(PeerError, match="nothing answers there"):
+                    await client.get("configmaps", "x", "default")
+
+    with peer.http_peer(made, ThrowawayCA("stranger").server(*LOOPBACK)) as stranger:
+        asyncio.run(run(stranger))
+
+
+def test_a_refusal_is_an_answer_and_no_reason_to_ask_elsewhere() -> None:
+    def refused(asked: peer.Asked) -> peer.Reply:
+        return peer.Reply(403, json.dumps({"kind": "Status", "reason": "Forbidden", "code": 403}).encode())
+
+    async def run(first: peer.Peer, second: peer.Peer) -> None:
+        async with of_one_cluster(first.url, second.url) as client:
+            with pytest.raises(ForbiddenError):
+                await client.get("configmaps", "x", "default")
+
+    with peer.http_peer(refused, SERVING) as first, peer.http_peer(made, SERVING) as second:
+        asyncio.run(run(first, second))
+        assert second.asked == []
+
+
+def test_requests_that_fail_together_do_not_pass_over_an_address_that_answers() -> None:
+    nobody, nowhere = (f"https://127.0.0.1:{free_port()}" for _ in range(2))
+
+    async def run(server: peer.Peer) -> None:
+        async with of_one_cluster(nobody, server.url, nowhere) as client:
+            found = await asyncio.gather(*(client.get("configmaps", "x", "default") for _ in range(8)))
+            assert len(found) == 8
+
+    with peer.http_peer(made, SERVING) as server:
+        asyncio.run(run(server))
+
+
+def test_other_addresses_are_used_from_the_next_request_on() -> None:
+    async def run(old: peer.Peer, new: peer.Peer) -> None:
+        async with of_one_cluster(old.url) as client:
+            await client.get("configmaps", "x", "default")
+            kept = Cluster("", old.url, CA.certificate_pem)
+            await client.use([Cluster("", new.url, CA.certificate_pem), kept])
+            assert client.server == old.url, "the one in use stays while it is among them"
+            await client.use([Cluster("", new.url, CA.certificate_pem)])
+            await client.get("configmaps", "x", "default")
+
+    with peer.http_peer(made, SERVING) as old, peer.http_peer(made, SERVING) as new:
+        asyncio.run(run(old, new))
+        assert (len(old.asked), len(new.asked)) == (1, 1)

@@ -433,3 +433,18 @@ async def test_get_reads_one_object(room: Room) -> None:
     assert (await api_of(room).get("configmaps", "default", "a"))["metadata"]["name"] == "a"
     with pytest.raises(NotFoundError):
         await api_of(room).get("configmaps", "default", "b")
+
+
+@in_room
+async def test_what_changed_without_an_object_is_planned_again(room: Room) -> None:
+    asked, other = Scripted(nothing), Scripted(nothing, name="another-controller")
+    async with running(room, [asked, other]) as reconciler:
+        for name in ("a", "b", "unreadable"):
+            await room.create("configmaps", config_map(name), "default")
+        await until(lambda: sorted(asked.names) == ["a", "b"])
+        reconciler.plan_again(asked.name, "a-controller-that-does-not-run")
+        await until(lambda: sorted(asked.names) == ["a", "a", "b", "b"])
+        assert sorted(other.names) == ["a", "b"]
+    reconciler.plan_again(asked.name)
+    await settle()
+    assert len(asked.names) == 4

@@ -331,7 +331,9 @@ def test_several_problems_are_listed_in_brackets() -> None:
         pytest.param(
             Cluster("b.test:1", "https://b.test:1", b"CA", insecure_skip_tls_verify=True), False, id="not verified"
         ),
-        pytest.param(Cluster("http://b.test:1", "http://b.test:1", b"CA"), False, id="without TLS"),
+        pytest.param(
+            Cluster(kubeconfig.address_of("http://b.test:1"), "http://b.test:1", b"CA"), False, id="without TLS"
+        ),
         pytest.param(Cluster("production", "https://b.test:1", b"CA"), False, id="named otherwise"),
     ],
 )
@@ -368,3 +370,16 @@ def test_a_ca_of_clients_that_is_not_base64_is_refused() -> None:
     broken = {"name": kubeconfig.CLIENT_CA, "extension": {"certificate-authority-data": "?"}}
     with pytest.raises(KubeconfigError, match=r"the extension mooring\.dev/client-ca is not base64"):
         kubeconfig.client_cas(Cluster("", extensions=(broken,)))
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("https://a.test:6443", "a.test:6443"),
+        ("https://a.test", "a.test:443"),
+        ("https://[2001:db8::1]/", "[2001:db8::1]:443"),
+        ("https://a.test/cluster/1", "a.test:443/cluster/1"),
+    ],
+)
+def test_an_address_always_has_its_port(server: str, address: str) -> None:
+    assert kubeconfig.address_of(server) == address

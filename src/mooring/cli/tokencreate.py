@@ -31,7 +31,10 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
-from mooring.trust.kubeconfig import Selected
+from mooring.trust import clusterinfo
+from mooring.trust.jws import KUBECONFIG_KEY
+from mooring.trust.kubeconfig import KubeconfigError, Selected, discovery_cluster
+from mooring.trust.kubeconfigtext import parse
 from mooring.trust.pins import pins_of
 from mooring.trust.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
 from mooring.trust.tokenrecord import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
@@ -129,10 +132,10 @@ def create(
             )
     chosen = cluster.selected(kubeconfig, context_name)
     program = "kubeadm" if certificate_key else join_program
-    lines = [
-        _join_command(chosen, record, program, certificate_key) if print_join_command else record.token.reveal()
-        for record in records
-    ]
+    lines = [record.token.reveal() for record in records]
+    if print_join_command:
+        pins = _pins(chosen, clock, timeout)
+        lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
     if dry_run:
         for record, line in zip(records, lines, strict=True):
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
@@ -160,16 +163,37 @@ def _refuse_mixing(ctx: click.Context, token: str | None) -> None:
         raise click.UsageError(f"--config cannot be mixed with {', '.join(mixed)}: write it into the file")
 
 
-def _join_command(chosen: Selected, record: TokenRecord, program: str, certificate_key: str) -> str:
-    """The line for the server and CAs that the kubeconfig names."""
+def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
+    """The pins of the CAs that verify the server: those of the kubeconfig, else those of cluster-info."""
     ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
     if not ca_pem:
+        ca_pem = cluster.run(chosen, clock, lambda client: _published_ca(client, clock, limit))
+    if not ca_pem:
         raise ConfigError(
-            "the kubeconfig names no CA for its cluster, so there is no hash to print; use the admin's kubeconfig"
+            "neither the kubeconfig nor cluster-info names a CA that verifies the server, so there is no hash to print; let "
+            "machines join with --discovery-file"
         )
-    line = join_line(
-        program, [_endpoint(chosen.cluster.server)], record.token.reveal(), [str(pin) for pin in pins_of(ca_pem)]
-    )
+    return [str(pin) for pin in pins_of(ca_pem)]
+
+
+async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -> bytes:
+    """The CAs of cluster-info; empty without one."""
+    try:
+        info = await cluster.patiently(
+            lambda: client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), clock, limit
+        )
+        text: str = (info.get("data") or {}).get(KUBECONFIG_KEY, "")
+        return discovery_cluster(parse(text)).ca_pem
+    except (NotFoundError, ForbiddenError, KubeconfigError):
+        return b""
+
+
+def _join_command(
+    chosen: Selected, record: TokenRecord, program: str, pins: Sequence[str], certificate_key: str
+) -> str:
+    """The line for the addresses that the kubeconfig names; kubeadm takes one."""
+    servers = [_endpoint(one.server) for one in (chosen.cluster, *chosen.others)]
+    line = join_line(program, servers[:1] if program == "kubeadm" else servers, record.token.reveal(), pins)
     if program == "kubeadm":
         line += " "
     return f"{line}--control-plane --certificate-key {certificate_key}" if certificate_key else line

@@ -100,7 +100,7 @@ def connect(selected: Selected, clock: Clock | None = None) -> ClusterClient:
     """A client for what a kubeconfig context means (`kubeconfigfiles.load`). Connects when first used. Raises ConfigError."""
     clock = clock or SystemClock()
     cluster = flatten_cluster(selected.cluster, _read_ca)
-    return ClusterClient(cluster, selected.user, clock, selected.namespace or "default")
+    return ClusterClient(cluster, selected.user, clock, selected.namespace or "default", others=selected.others)
 
 
 def _read_ca(path: str) -> bytes:

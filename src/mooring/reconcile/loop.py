@@ -73,11 +73,18 @@ class Reconciler:
             queue = self._queues.get(controller.name)
             if controller.name not in names or queue is None:
                 continue
-            views = self._api.views
             for plural in controller.watches:
-                for obj in views[plural].list():
-                    for key in controller.keys(plural, obj, False, views):
-                        queue.add(key)
+                for obj in self._api.views[plural].list():
+                    self._wake(controller, queue, plural, obj, gone=False)
+
+    def _wake(self, controller: Controller, queue: WorkQueue, plural: str, obj: Obj, *, gone: bool) -> None:
+        try:
+            keys = controller.keys(plural, obj, gone, self._api.views)
+        except Exception:
+            log.exception("%s: an event of %s was not understood", controller.name, plural)
+            return
+        for key in keys:
+            queue.add(key)
 
     async def run(self) -> None:
         """Follow, plan and apply until cancelled."""
@@ -90,13 +97,7 @@ class Reconciler:
 
         def on_event(plural: str, obj: Obj, gone: bool) -> None:
             for controller, queue in woken[plural]:
-                try:
-                    keys = controller.keys(plural, obj, gone, self._api.views)
-                except Exception:
-                    log.exception("%s: an event of %s was not understood", controller.name, plural)
-                    continue
-                for key in keys:
-                    queue.add(key)
+                self._wake(controller, queue, plural, obj, gone=gone)
 
         try:
             stop = await self._api.follow(sorted(woken), on_event)

@@ -12,6 +12,7 @@ Text in and out is `mooring.trust.kubeconfigtext`.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -28,6 +29,7 @@ EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentic
 CLIENT_CA = "mooring.dev/client-ca"
 """Extension of the cluster in cluster-info: the CAs that sign client certificates. The signature of cluster-info covers it."""
 
+_PORT = re.compile(r":[0-9]+$")
 PROXY_SCHEMES = ("http://", "https://", "socks5://")
 
 
@@ -152,19 +154,21 @@ class Kubeconfig:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What one context means: the cluster, the user and the default namespace."""
+    """What one context means: the cluster, the user, the default namespace, and further addresses of the cluster."""
 
     cluster: Cluster
     user: User
     namespace: str
+    others: tuple[Cluster, ...] = ()
 
 
 # ── build ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def address_of(server: str) -> str:
-    """`host:port` of an https URL, as endpoints are written."""
-    return server.removeprefix("https://").rstrip("/")
+    """`host:port` of an https URL, as endpoints are written; a path stays behind it."""
+    host, slash, path = server.removeprefix("https://").rstrip("/").partition("/")
+    return (host if _PORT.search(host) else f"{host}:443") + slash + path
 
 
 def for_cluster_info(
@@ -238,7 +242,7 @@ def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]
         if entry is not cluster
         and (not cluster.name or entry.name == address_of(entry.server))
         and entry.ca_pem == cluster.ca_pem
-        and not entry.ca_file
+        and not (entry.ca_file or cluster.ca_file)
         and not entry.insecure_skip_tls_verify
         and entry.server.startswith("https://")
     )
@@ -273,7 +277,7 @@ def select(config: Kubeconfig, context_name: str = "") -> Selected:
     _refuse(broken)
     assert cluster is not None  # its absence was a problem above
     assert user is not None
-    return Selected(cluster, user, context.namespace)
+    return Selected(cluster, user, context.namespace, other_addresses(config, cluster))
 
 
 # ── merge, flatten ───────────────────────────────────────────────────────────────────────────────────────────────
