@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from mooring.authn.chain import Step
+from mooring.authn.verdict import Accepted, NotMine, Rejected
+from mooring.identity import UserInfo
 from mooring.pki.pem import certificates_pem
 from mooring.server.refusals import Refusal, Refusals
 from tests.support.serverroom import Reply, Server, connection, in_server
@@ -124,13 +127,29 @@ def test_the_record_is_bounded_and_a_storm_pushes_out_only_its_own_kind() -> Non
     assert len(kept.newest(10)) == 3
 
 
+def test_a_refusal_takes_little_memory_whatever_was_sent() -> None:
+    long = "\xff" * 60_000
+    steps = (
+        Step("request-header", Accepted(UserInfo(long, groups=(long,), extra={long: (long,)}))),
+        Step("oidc", Rejected("wrong-issuer", long)),
+        Step("token-file", NotMine()),
+    )
+    refusals = Refusals()
+    refusals.keep(Refusal("one", NOW, 401, "Unauthorized", long, long, "192.0.2.1", steps, long, long, (long,) * 5000))
+    kept = refusals.find("one")
+    assert kept is not None
+    assert len(json.dumps(kept.object(), ensure_ascii=False)) < 20_000
+    assert kept.object()["path"].endswith("...(59488 more characters)")
+    assert [step["verdict"] for step in kept.object()["authenticators"]] == ["accepted", "refused", "not-mine"]
+
+
 def test_an_id_that_was_answered_keeps_its_first_refusal() -> None:
     kept = Refusals()
     kept.keep(refusal("earlier", 401))
     first = refusal("chosen", 403)
     for one in (first, refusal("chosen", 401), refusal("chosen", 403, age=5)):
         kept.keep(one)
-    assert kept.find("chosen") is first
+    assert kept.find("chosen") == first
     assert len(kept.newest(10)) == 2
 
 

@@ -3,8 +3,9 @@
 Rules kept here (law 11):
 * The caller sees 401 or 403 and an id. Here is what each authenticator said, in order, and what the authorizer said.
 * Nothing here is or holds a credential: only what authenticators tell the operator, the path without its query, and names.
-* It is bounded, in memory, and the newest stay. Refusals of a kind that anybody can cause without limit (sources that guess,
-  answered with 429) push out only each other, never those of callers who merely did something wrong.
+* It is bounded, in memory, and the newest stay. Texts and groups of each are cut, for a caller may send names of 60 kB.
+* Refusals of a kind that anybody can cause without limit (sources that guess, answered with 429) push out only each other, never
+  those of callers who merely did something wrong.
 * An Audit-Id that a caller chose keeps its first refusal: nobody overwrites what another one got.
 """
 
@@ -12,16 +13,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mooring.authn.chain import Step
-from mooring.authn.verdict import Accepted, NotMine
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.clock import rfc3339
+from mooring.identity import UserInfo
 from mooring.wire.schema import Obj
 
 MOST = 2048
 """Refusals kept of each kind: some minutes of a busy day, about 2 MB."""
+MAX_TEXT = 512
+"""Characters of a path, name, reason or detail: with all texts this long the record of one kind takes 20 MB."""
+MAX_GROUPS = 16
 API_VERSION = "mooring.dev/v1"
 
 
@@ -81,6 +86,31 @@ def _told(step: Step) -> Obj:
     return told
 
 
+def _bounded(refusal: Refusal) -> Refusal:
+    return replace(
+        refusal,
+        method=_cut(refusal.method),
+        path=_cut(refusal.path),
+        why=_cut(refusal.why),
+        user=_cut(refusal.user),
+        groups=tuple(map(_cut, refusal.groups[:MAX_GROUPS])),
+        steps=tuple(Step(step.authenticator, _bounded_verdict(step.verdict)) for step in refusal.steps),
+    )
+
+
+def _bounded_verdict(verdict: Verdict) -> Verdict:
+    """Return the verdict with what is shown of it: its reason, its detail, the name of who was accepted."""
+    if isinstance(verdict, Accepted):
+        return Accepted(UserInfo(_cut(verdict.user.username)))
+    if isinstance(verdict, Rejected) and len(verdict.detail) > MAX_TEXT:
+        return replace(verdict, detail=_cut(verdict.detail))
+    return verdict
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}...({len(text) - MAX_TEXT} more characters)"
+
+
 class Refusals:
     """The record of one server process."""
 
@@ -93,7 +123,7 @@ class Refusals:
         if self.find(refusal.audit_id) is not None:
             return
         kind = self._kept.setdefault(refusal.code, OrderedDict())
-        kind[refusal.audit_id] = refusal
+        kind[refusal.audit_id] = _bounded(refusal)
         if len(kind) > self._most:
             kind.popitem(last=False)
 

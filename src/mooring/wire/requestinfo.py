@@ -36,7 +36,7 @@ _PREFIX_VERBS = frozenset({"watch", "proxy"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _FALSE = frozenset({"false", "0"})
 MAX_REMEMBERED = 256
-"""Longer paths are read each time: strangers must not fill memory through a cache."""
+"""Longer paths and methods are read each time: strangers must not fill memory through a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,9 @@ def truth(values: Sequence[str]) -> bool:
 
 def parse_request(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
     """The request's info. Raises BadRequestError when `/watch` or `/proxy` is followed by nothing."""
-    return _parsed(method, path, query) if query or len(path) > MAX_REMEMBERED else _remembered(method, path)
+    if query or len(path) + len(method) > MAX_REMEMBERED:
+        return _parsed(method, path, query)
+    return _remembered(method, path)
 
 
 @lru_cache(maxsize=4096)
