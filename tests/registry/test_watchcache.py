@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.errors import NotFoundError, StorageError
+from mooring.errors import AlreadyExistsError, NotFoundError, StorageError
 from mooring.kinds import KINDS
+from mooring.registry import stored
+from mooring.registry.stored import encoded
 from mooring.registry.watchcache import RETRY_FIRST
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite import SqliteStorage
-from tests.support.registryroom import NAMESPACES, Room, in_room, open_room, secret
+from mooring.wire.resource import Resource
+from tests.support.registryroom import NAMESPACES, Room, in_room, kind, open_room, secret
 
 
 class FragileStorage(MemoryStorage):
@@ -381,3 +384,29 @@ async def test_a_view_tells_what_changed_since_a_revision_as_far_as_it_remembers
     cache = room.registry._cache.kinds["secrets"]
     cache.window.restart(view.revision)
     assert view.changed(start) is None
+
+
+@in_room
+async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole(room: Room) -> None:
+    looked_at = []
+    rewritten = stored._rewritten
+
+    def count(resource: Resource, value: bytes) -> bytes:
+        looked_at.append(value)
+        return rewritten(resource, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "_rewritten", count)
+        node = await room.create("nodes", {"metadata": {"name": "a"}})
+        await room.update("nodes", {**node.obj, "spec": {**node.obj["spec"], "podCIDR": "10.0.0.0/24"}})
+        await room.delete("nodes", "a")
+        assert looked_at == []
+        lacking = encoded(kind("nodes").resource, {"metadata": {"name": "b"}})
+        await room.storage.create("/registry/minions/b", lacking)
+        await room.registry.fresh()
+    assert looked_at == [lacking], "another writer's object"
+    seen = await room.get("nodes", "b")
+    assert seen.obj["status"]["nodeInfo"]["kubeletVersion"] == ""
+    with pytest.raises(AlreadyExistsError):
+        await room.create("nodes", {"metadata": {"name": "b"}})
+    assert not room.registry._cache._expected, "nothing is kept of writes that failed"

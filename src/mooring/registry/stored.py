@@ -137,10 +137,11 @@ class Stored:
         self._shown: Stored | None = None
 
     @classmethod
-    def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
-        """From stored bytes. Raises StorageError when they are not a JSON object with metadata."""
+    def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes, is_whole: bool = False) -> Stored:
+        """From stored bytes. `is_whole`: `encoded` has just made them of a complete object. Raises StorageError when they are not a
+        JSON object with metadata."""
         start = head(kind.resource)
-        if not value.startswith(start) or has_structs(kind.resource.schema):
+        if not is_whole and (not value.startswith(start) or has_structs(kind.resource.schema)):
             value = _rewritten(kind.resource, value)
         if not revision:
             return cls(kind, namespace, name, 0, value)
@@ -347,7 +348,7 @@ class Keys:
         kind = self._cluster.get(path)
         return (kind, "", name) if kind is not None else None
 
-    def stored(self, entry: Entry) -> Stored | None:
-        """None for a kind not served here. Raises StorageError for bytes that are no object."""
+    def stored(self, entry: Entry, is_whole: bool = False) -> Stored | None:
+        """None for a kind not served here. `is_whole`: see `Stored.of`. Raises StorageError for bytes that are no object."""
         place = self.parse(entry.key)
-        return Stored.of(*place, entry.revision, entry.value) if place is not None else None
+        return Stored.of(*place, entry.revision, entry.value, is_whole) if place is not None else None

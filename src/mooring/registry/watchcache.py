@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mooring.clock import Clock
@@ -49,6 +50,7 @@ class WatchCache:
         self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if kind.kept}
         self.revision = 0
         self.ready = False
+        self._expected: dict[str, bytes] = {}
         self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._tickets = 0
         self._follower: asyncio.Task[None] | None = None
@@ -109,6 +111,16 @@ class WatchCache:
             except StorageError as error:
                 log.warning("the store cannot be read: %s", error)
 
+    @contextmanager
+    def expecting(self, key: str, value: bytes) -> Iterator[None]:
+        """Write `value` inside: when it arrives as a change, its shape is known to be right and is not looked at again."""
+        self._expected[key] = value
+        try:
+            yield
+        except BaseException:
+            self._expected.pop(key, None)
+            raise
+
     # -- taking changes over -------------------------------------------------------------------------------------
 
     def apply(self, changes: Sequence[Change]) -> None:
@@ -123,7 +135,9 @@ class WatchCache:
             if place is None:
                 continue
             cache = self.kinds[place[0].resource.plural]
-            transition = cache.change(change.key, self.stored(change.entry), change.revision)
+            expected = self._expected.pop(change.key, None)
+            is_ours = change.entry is not None and change.entry.value == expected
+            transition = cache.change(change.key, self.stored(change.entry, is_ours), change.revision)
             if transition is not None:
                 told.append((cache, transition))
         self._tell(told)
@@ -144,6 +158,7 @@ class WatchCache:
 
     def _resync(self, found: State, revision: int) -> None:
         """Take over a whole state; its differences from the present one become events."""
+        self._expected.clear()
         first = not self.revision
         told: list[tuple[KindCache, Transition]] = []
         for plural, cache in self.kinds.items():
@@ -163,12 +178,15 @@ class WatchCache:
         told.sort(key=lambda item: item[1].revision)
         self._tell(told)
 
-    def stored(self, entry: Entry | None) -> Stored | None:
-        """The object of an entry; None for none, for a kind not served, and for bytes that are no object (reported)."""
+    def stored(self, entry: Entry | None, is_ours: bool = False) -> Stored | None:
+        """The object of an entry; None for none, for a kind not served, and for bytes that are no object (reported).
+
+        `is_ours`: this process has just encoded it.
+        """
         if entry is None:
             return None
         try:
-            return self._keys.stored(entry)
+            return self._keys.stored(entry, is_ours)
         except StorageError as error:
             log.error("%s: %s", entry.key, error)
             return None

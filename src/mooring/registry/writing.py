@@ -211,10 +211,11 @@ class Writer:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
                 raise refusals.exists(kind, present)
-            return Stored.of(at_rest, namespace, name, 0, value)
+            return Stored.of(at_rest, namespace, name, 0, value, is_whole=True)
         taken = await self._claims.take(kind, obj, None, change)
         try:
-            entry = await self._storage.create(key, value)
+            with self._cache.expecting(key, value):
+                entry = await self._storage.create(key, value)
         except KeyExistsError as failure:
             await self._claims.give_back(taken, obj)
             raise refusals.exists(kind, self._cache.stored(failure.current), name) from failure
@@ -226,7 +227,7 @@ class Writer:
         present = self._cache.kinds[kind.resource.plural].get(kind.key(namespace, name))
         if present is not None and present.revision == revision:
             return present
-        return Stored.of(kind.at_rest, namespace, name, revision, value)
+        return Stored.of(kind.at_rest, namespace, name, revision, value, is_whole=True)
 
     # -- update and patch ----------------------------------------------------------------------------------------
 
@@ -401,7 +402,7 @@ class Writer:
         if value is None:
             return old
         if dry_run:
-            return Stored.of(old.kind, namespace, name, old.revision, value)
+            return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
         try:
             taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
         except ClaimedError as failure:
@@ -412,7 +413,8 @@ class Writer:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)
             else:
-                revision = (await self._storage.update(old.key, value, expected=old.revision)).revision
+                with self._cache.expecting(old.key, value):
+                    revision = (await self._storage.update(old.key, value, expected=old.revision)).revision
         except RevisionMismatchError:
             await self._claims.give_back(taken, new)
             return None
@@ -443,11 +445,13 @@ class Writer:
         if not gone and new == old.obj:
             return Deleted(old, False)
         value = encoded(old.kind.resource, new)
-        last = Stored.of(old.kind, old.namespace, old.name, old.revision, value) if kind.graceful else old
+        last = (
+            Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True) if kind.graceful else old
+        )
         if gone and options.dry_run:
             return Deleted(last, True)
         if options.dry_run:
-            return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value), False)
+            return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
         try:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)
@@ -455,7 +459,8 @@ class Writer:
                 await self._cache.reach(revision)
                 await self._take_along(kind, old, change)
                 return Deleted(last.at(revision), True)
-            entry = await self._storage.update(old.key, value, expected=old.revision)
+            with self._cache.expecting(old.key, value):
+                entry = await self._storage.update(old.key, value, expected=old.revision)
         except RevisionMismatchError:
             return None
         return Deleted(await self._seen(kind, old.namespace, old.name, entry.revision, value), False)
