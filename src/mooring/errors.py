@@ -77,18 +77,46 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "..."
 
 
+_ESCAPES = {'"': '\\"', "\\": "\\\\"} | dict(zip("\a\b\f\n\r\t\v", (rf"\{name}" for name in "abfnrtv"), strict=True))
+
+
+def quoted(text: str) -> str:
+    """Return the text in double quotes as Go's `%q` writes it."""
+    if text.isprintable() and not ('"' in text or "\\" in text):
+        return f'"{text}"'
+    return '"' + "".join(map(_quoted_character, text)) + '"'
+
+
+def _quoted_character(char: str) -> str:
+    escape = _ESCAPES.get(char)
+    if escape is not None or char.isprintable():
+        return escape or char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x1_0000 else f"\\U{code:08x}"
+
+
 def _printed(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        return quoted(value[: MAX_QUOTED + 1])
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, list | tuple | dict):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return _json_value(value)
     return f'"{value}"'
+
+
+def _json_value(value: Any) -> str:
+    """Return JSON as Go's encoding/json writes it: safe within HTML."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
@@ -141,6 +169,8 @@ class ApiError(MooringError):
     """A request that was refused; carries a Kubernetes reason and, where known, the object concerned."""
 
     reason: ClassVar[str] = ""
+    shows_details: ClassVar[bool] = False
+    """Whether the Status has `details` also when they say nothing."""
 
     def __init__(self, message: str, details: Details | None = None) -> None:
         super().__init__(message)
@@ -172,6 +202,7 @@ class UnauthorizedError(ApiError):
 
 class ForbiddenError(ApiError):
     reason = "Forbidden"
+    shows_details = True
 
     @classmethod
     def of(cls, group: str, resource: str, name: str, why: str) -> ForbiddenError:
@@ -239,12 +270,15 @@ class InvalidError(ApiError):
 class PatchRejectedError(InvalidError):
     """A JSON patch that can be read but not carried out. The message says no more: object and patch may hold secrets."""
 
+    shows_details = True
+
     def __init__(self) -> None:
         super().__init__("the server rejected our request due to an error in our request")
 
 
 class MethodNotAllowedError(ApiError):
     reason = "MethodNotAllowed"
+    shows_details = True
 
     def __init__(self, more: str = "") -> None:
         """`more` goes on after the sentence that is always said."""

@@ -457,11 +457,11 @@ WANTED = "one AuthenticationConfiguration of apiserver.config.k8s.io is expected
         pytest.param(text(version="apiserver.config.k8s.io/v2"), WANTED, id="another version"),
         pytest.param(text().replace(b"kind: A", b"kind: B"), WANTED, id="another kind"),
         pytest.param(b"\xff", "the file is not UTF-8 text", id="no text"),
-        pytest.param(b"a: [", "error converting YAML to JSON", id="no YAML"),
+        pytest.param(b"a: [", "yaml: line 1: did not find", id="no YAML"),
         pytest.param(
             b"#" * (MAX_BYTES + 1), f"an authentication configuration is at most {MAX_BYTES} bytes", id="too long"
         ),
-        pytest.param(text() + b"jwt: []\n", "jwt", id="a field twice"),
+        pytest.param(text() + b"jwt: []\n", 'line 4: key "jwt" already set in map', id="a field twice"),
         pytest.param(text(metadata={}), "metadata: unknown field", id="metadata"),
     ],
 )

@@ -65,21 +65,27 @@ def test_what_is_required_of_an_object_is_no_opinion_of_who_does_not_say_it() ->
 
 
 def test_duplicate_keys_are_told() -> None:
-    assert decode_apply(MAP + b"data: {a: '1', a: '2'}", MAPS).duplicates == ("data.a",)
+    assert decode_apply(MAP + b"data: {a: '1', a: '2'}", MAPS).duplicates == ('line 4: key "a" already set in map',)
     body = b'{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"1","a":"2"}}'
-    assert decode_apply(body, MAPS).duplicates == ("data.a",)
+    assert decode_apply(body, MAPS).duplicates == ('line 1: key "a" already set in map',)
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        pytest.param(b"[]", "error decoding YAML: the applied configuration must be an object", id="a list"),
-        pytest.param(b"", "error decoding YAML: the applied configuration must be an object", id="nothing"),
+        pytest.param(
+            b"[]",
+            "while decoding JSON: json: cannot unmarshal array into Go value",
+            id="a list",
+        ),
+        pytest.param(b"", "invalid object type: /, Kind=", id="nothing"),
         pytest.param(b"\xff", "error decoding YAML: invalid UTF-8", id="no UTF-8"),
         pytest.param(b"a: [", "error converting YAML to JSON: yaml: ", id="broken YAML"),
-        pytest.param(b"kind: ConfigMap", "must have apiVersion v1", id="no apiVersion"),
-        pytest.param(b"{apiVersion: v2, kind: ConfigMap}", "must have apiVersion v1", id="another apiVersion"),
-        pytest.param(b"{apiVersion: v1, kind: Pod}", "must have kind ConfigMap", id="another kind"),
+        pytest.param(b"kind: ConfigMap", "invalid object type: /, Kind=ConfigMap", id="no apiVersion"),
+        pytest.param(
+            b"{apiVersion: v2, kind: ConfigMap}", "invalid object type: /v2, Kind=ConfigMap", id="another apiVersion"
+        ),
+        pytest.param(b"{apiVersion: v1, kind: Pod}", "invalid object type: /v1, Kind=Pod", id="another kind"),
         pytest.param(
             MAP + b"spec: 1\nmeta: 2",
             "failed to create typed patch object (/m; /v1, Kind=ConfigMap): "
@@ -87,7 +93,7 @@ def test_duplicate_keys_are_told() -> None:
             id="unknown fields",
         ),
         pytest.param(
-            MAP + b"data: 1", "json: cannot unmarshal number 1 into Go struct field", id="a value of the wrong type"
+            MAP + b"data: 1", "json: cannot unmarshal number into Go struct field", id="a value of the wrong type"
         ),
         pytest.param(
             b"{apiVersion: v1, kind: ConfigMap, metadata: {managedFields: [{}]}}",

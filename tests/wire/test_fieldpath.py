@@ -56,10 +56,15 @@ NESTED = "1," + ",".join('{"a":1,"a":2}' for _ in range(1000))
 )
 def test_few_short_paths_are_reported(body: str, media: str, attribute: str) -> None:
     found: list[tuple[str, ...]] = []
-    memory = peak(lambda: found.append(getattr(decode_body(body.encode(), media, EXAMPLE, kind="Example"), attribute)))
+
+    def decode() -> None:
+        decoded = decode_body(body.encode(), media, EXAMPLE, kind="Example", api_version="v1")
+        found.append(getattr(decoded, attribute))
+
+    memory = peak(decode)
     (paths,) = found
     assert 1 <= len(paths) <= MAX_REPORTED
-    assert max(map(len, paths)) <= MAX_PATH + 3
+    assert max(map(len, paths)) <= MAX_PATH + len('duplicate field "..."')
     assert memory < 20 * len(body)
 
 
@@ -108,7 +113,7 @@ def test_counting_stops_where_there_are_too_many_texts() -> None:
 def test_too_many_values_are_refused_before_anything_is_built(body: bytes) -> None:
     def decode() -> None:
         with pytest.raises(RequestEntityTooLargeError, match="more than 100000 values"):
-            decode_body(body, JSON, EXAMPLE)
+            decode_body(body, JSON, EXAMPLE, kind="Example", api_version="v1")
 
     decode()
     assert work(decode) < 1000
@@ -116,4 +121,4 @@ def test_too_many_values_are_refused_before_anything_is_built(body: bytes) -> No
 
 def test_text_full_of_commas_is_one_value() -> None:
     body = b'{"kind":"Example","apiVersion":"v1","text":"' + b"a,b\\n" * 500_000 + b'"}'
-    assert len(decode_body(body, JSON, EXAMPLE).obj["text"]) == 2_000_000
+    assert len(decode_body(body, JSON, EXAMPLE, kind="Example", api_version="v1").obj["text"]) == 2_000_000

@@ -65,7 +65,7 @@ BODIES: dict[str, Body] = {
 def test_decoding_text(body: Body, media: str) -> None:
     def make(size: int) -> Callable[[], object]:
         raw = body(size).encode()
-        return lambda: decode_body(raw, media, EXAMPLE, kind="Widget")
+        return lambda: decode_body(raw, media, EXAMPLE, kind="Widget", api_version="v1")
 
     grows_linearly(make, SIZE)
 
@@ -74,7 +74,7 @@ def test_decoding_text(body: Body, media: str) -> None:
 def test_decoding_yaml_aliases(text: str) -> None:
     def make(size: int) -> Callable[[], object]:
         raw = f"anything:\n  a: {text}\n  b: [{'*a , ' * size}]".encode()
-        return lambda: decode_body(raw, YAML, EXAMPLE, kind="Widget")
+        return lambda: decode_body(raw, YAML, EXAMPLE, kind="Widget", api_version="v1")
 
     grows_linearly(make, SIZE)
 

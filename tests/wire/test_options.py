@@ -193,14 +193,19 @@ def test_an_apply_patch_may_be_forced() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "apply", "message"),
     [
-        ("dryRun=some", "CreateOptions", False, 'dryRun: Unsupported value: "some": supported values: "All"'),
-        ("dryRun=All&dryRun=", "CreateOptions", False, 'dryRun: Unsupported value: "": supported values: "All"'),
+        ("dryRun=some", "CreateOptions", False, 'dryRun: Unsupported value: ["some"]: supported values: "All"'),
+        (
+            "dryRun=All&dryRun=",
+            "CreateOptions",
+            False,
+            'dryRun: Unsupported value: ["All",""]: supported values: "All"',
+        ),
         (f"fieldManager={'x' * 129}", "UpdateOptions", False, "fieldManager: Too long: may not be more than 128 bytes"),
         (
             "fieldManager=a\x07",
             "UpdateOptions",
             False,
-            'fieldManager: Invalid value: "a\x07": should not contain non-printable characters',
+            'fieldManager: Invalid value: "a\\a": invalid character U+0007 (at position 1)',
         ),
         (
             "fieldValidation=strict",
@@ -273,8 +278,8 @@ def test_delete_options_come_from_the_body_or_else_the_query(
             {"propagationPolicy": ""},
             'propagationPolicy: Unsupported value: "": supported values: "Foreground", "Background", "Orphan", "nil"',
         ),
-        ("dryRun=x", None, 'dryRun: Unsupported value: "x": supported values: "All"'),
-        ("dryRun=x", {"gracePeriodSeconds": 1}, 'dryRun: Unsupported value: "x": supported values: "All"'),
+        ("dryRun=x", None, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
+        ("dryRun=x", {"gracePeriodSeconds": 1}, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
     ],
 )
 def test_delete_options_outside_the_rules_are_invalid(text: str, body: dict[str, Any] | None, message: str) -> None:

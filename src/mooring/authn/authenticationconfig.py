@@ -102,7 +102,7 @@ def _document(data: bytes, source: str, mistakes: list[str]) -> Part:
         raise ConfigError(
             f"{source}: one {KIND} of {GROUP} is expected; say so in apiVersion ({', '.join(VERSIONS)}) and kind"
         )
-    mistakes.extend(f"{path}: the field is there twice" for path in repeated)
+    mistakes.extend(repeated)
     return Part(document, "", mistakes, "apiVersion", "kind", "jwt", "anonymous")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
@@ -32,7 +33,17 @@ from mooring.server.render import accepted, list_response, object_response, send
 from mooring.server.watches import Watches
 from mooring.wire.accept import TRANSFORMS
 from mooring.wire.applypatch import APPLY_PATCH, decode_apply
-from mooring.wire.codec import apply_field_validation, conform, decode_body, decode_json
+from mooring.wire.codec import (
+    conform,
+    decode_body,
+    decode_json,
+    decode_options,
+    duplicate_fields,
+    unhandled,
+    unknown_fields,
+    warn_or_refuse,
+)
+from mooring.wire.goerrors import go_value, unmarshal_error
 from mooring.wire.metav1 import DELETE_OPTIONS, STATUS
 from mooring.wire.options import (
     DeleteOptions,
@@ -165,22 +176,48 @@ class Resources:
         media = request.header(b"content-type").partition(";")[0].strip().lower()
         if media == APPLY_PATCH:
             return await self._apply(context, kind)
+        if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
+            raise UnsupportedMediaTypeError(
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
+            )
         body = await request.body()
-        patched, duplicates = await self._registry.long_work.run(
-            len(body), context.user.username, partial(_patcher, media, body, kind)
+        read = await self._registry.long_work.run(
+            len(body), context.user.username, partial(_readable_patch, media, body)
         )
         options = _managed(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
+        def refused(patch: Any, why: str) -> InvalidError:
+            # the patch can be read and carried out: what comes of it is wrong
+            shown = media == STRATEGIC_PATCH and kind.resource.plural != "secrets"
+            value = go_value(patch) if shown else "(not shown)"
+            return InvalidError.of("", "", "", [invalid("patch", value, why)])
+
         def apply(current: Obj) -> Obj:
-            new = patched(current)
+            if isinstance(read, BadRequestError):
+                raise read
+            patch, duplicates = read
+            new = _patched(media, patch, current, kind)
+            unversioned = media != STRATEGIC_PATCH and not new.get("apiVersion")
             try:
-                unknown = conform(new, kind.resource.schema)
-            except (
-                BadRequestError
-            ) as error:  # the patch can be read and carried out: it is what comes of it that is wrong
-                raise InvalidError.of("", "", "", [invalid("patch", "(not shown)", error.message)]) from None
-            context.warnings[:] = [*before, *apply_field_validation(options.field_validation, unknown, duplicates)]
+                if unversioned:  # Go decodes such a body into its internal type, which has none of these fields
+                    unknown = sorted(new.keys() - {"kind", "apiVersion"})
+                else:
+                    unknown = sorted(conform(new, kind.resource.schema, converted=media == STRATEGIC_PATCH))
+            except BadRequestError as error:
+                raise refused(patch, error.message) from None
+            found = [*duplicate_fields(duplicates), *unknown_fields(unknown)]
+            context.warnings[:] = [
+                *before,
+                *warn_or_refuse(
+                    options.field_validation, found, lambda why: refused(patch, f"strict decoding error: {why}")
+                ),
+            ]
+            if unversioned:
+                raise BadRequestError(
+                    f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
+                )
             return new
 
         stored = await self._registry.patch(
@@ -195,7 +232,7 @@ class Resources:
         decoded = await self._registry.long_work.run(
             len(body), context.user.username, partial(decode_apply, body, kind.resource)
         )
-        context.warnings += apply_field_validation(options.field_validation, (), decoded.duplicates)
+        context.warnings += warn_or_refuse(options.field_validation, decoded.duplicates, _refused_configuration)
         stored, created = await self._registry.apply(
             kind,
             info.namespace,
@@ -223,7 +260,7 @@ class Resources:
 
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        options = await self._delete_options(context, kind)
+        options = await self._delete_options(context)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
@@ -232,7 +269,7 @@ class Resources:
     async def _delete_collection(self, context: Context, kind: Kind) -> Response:
         request = context.request
         listing = parse_list_options(request.query)
-        options = await self._delete_options(context, kind)
+        options = await self._delete_options(context)
         listed = await self._registry.delete_collection(
             kind, context.info.namespace, listing, options, self._change(context)
         )
@@ -244,22 +281,15 @@ class Resources:
             context, self._registry.long_work, schema, kind.resource.kind, kind.resource.api_version, options
         )
 
-    async def _delete_options(self, context: Context, kind: Kind) -> DeleteOptions:
+    async def _delete_options(self, context: Context) -> DeleteOptions:
         request = context.request
         body = await request.body()
         if not body:
             return parse_delete_options(request.query, None)
-        versions = ("v1", "meta.k8s.io/v1", kind.resource.api_version)  # clients say any of them (7.12)
-        decode = partial(
-            decode_body,
-            body,
-            request.header(b"content-type"),
-            DELETE_OPTIONS,
-            kind="DeleteOptions",
-            api_versions=versions,
+        read = partial(decode_options, body, request.header(b"content-type"), DELETE_OPTIONS)
+        return parse_delete_options(
+            request.query, await self._registry.long_work.run(len(body), context.user.username, read)
         )
-        decoded = await self._registry.long_work.run(len(body), context.user.username, decode)
-        return parse_delete_options(request.query, decoded.obj)
 
     async def _response(self, context: Context, stored: Stored, status: int = 200) -> Response:
         """One object. Stored bytes are at hand; every other form is made of them."""
@@ -295,15 +325,26 @@ def _of_one(options: ListOptions, name: str) -> ListOptions:
     return options
 
 
+def _refused_configuration(why: str) -> BadRequestError:
+    return BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {why}")
+
+
 async def read_object(
     context: Context, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
 ) -> Obj:
     """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400 (7.12)."""
     request = context.request
     body = await request.body()
-    decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_versions=(api_version,))
+    decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_version=api_version)
     decoded = await long_work.run(len(body), context.user.username, decode)
-    context.warnings += apply_field_validation(options.field_validation, decoded.unknown, decoded.duplicates)
+    found = [*unknown_fields(decoded.unknown), *decoded.duplicates]
+    if found and found[-1].startswith("line "):  # Go converts YAML before it meets unknown fields
+        found = [*decoded.duplicates, *unknown_fields(decoded.unknown)]
+    context.warnings += warn_or_refuse(
+        options.field_validation,
+        found,
+        lambda why: BadRequestError(unhandled(api_version, kind, kind, f"strict decoding error: {why}")),
+    )
     return decoded.obj
 
 
@@ -314,21 +355,24 @@ def _managed(context: Context, options: WriteOptions) -> WriteOptions:
     return replace(options, field_manager=default_field_manager(context.request.header(b"user-agent")) or UNKNOWN)
 
 
-def _patcher(name: str, body: bytes, kind: Kind) -> tuple[Callable[[Obj], Obj], list[str]]:
-    """What a patch does, and the keys that it repeats."""
-    if name not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
-        raise UnsupportedMediaTypeError(
-            "the body of the request was in an unknown format - accepted media types include: "
-            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
-        )
-    patch, duplicates = decode_json(body)
-    if name == JSON_PATCH:
-        return lambda current: json_patch(current, patch), duplicates
-    if not isinstance(patch, dict):
-        raise BadRequestError("the patch must be a JSON object")
-    if name == MERGE_PATCH:
-        return lambda current: merge_patch(current, patch), duplicates
-    return lambda current: strategic_merge_patch(current, patch, kind.resource.schema), duplicates
+def _readable_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequestError:
+    """The patch in `body` and the keys that it repeats, or what is wrong with it: an object that is missing comes first."""
+    prefix = "" if media == STRATEGIC_PATCH else "error decoding patch: "
+    try:
+        patch, duplicates = decode_json(body)
+    except BadRequestError as error:
+        return BadRequestError(prefix + error.message)
+    if media != JSON_PATCH and not isinstance(patch, dict):
+        return BadRequestError(f"{prefix}{unmarshal_error(patch, 'map[string]interface {}')}")
+    return patch, duplicates
+
+
+def _patched(media: str, patch: Any, current: Obj, kind: Kind) -> Obj:
+    if media == JSON_PATCH:
+        return json_patch(current, patch)
+    if media == MERGE_PATCH:
+        return merge_patch(current, patch)
+    return strategic_merge_patch(current, patch, kind.resource.schema)
 
 
 def _deleted_status(kind: Kind, stored: Stored) -> Obj:

@@ -16,6 +16,7 @@ from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.wire.codec import MAX_BODY, Decoded, decode_json
 from mooring.wire.conform import TIMES, conform, zero
 from mooring.wire.fieldwalk import untyped
+from mooring.wire.goerrors import unmarshal_error
 from mooring.wire.patch import copied
 from mooring.wire.resource import Resource
 from mooring.wire.schema import ListOf, MapOf, Message, Obj, Type
@@ -31,11 +32,14 @@ def decode_apply(body: bytes, resource: Resource) -> Decoded:
     if len(body) > MAX_BODY:
         raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_BODY}")
     given, duplicates = _value(body)
+    given = {} if given is None else given
     if not isinstance(given, dict):
-        raise BadRequestError("error decoding YAML: the applied configuration must be an object")
-    for name, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-        if given.get(name) != wanted:
-            raise BadRequestError(f"invalid object type: the applied configuration must have {name} {wanted}")
+        why = unmarshal_error(given, "map[string]interface {}")
+        raise BadRequestError(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+    api_version, kind = given.get("apiVersion") or "", given.get("kind") or ""
+    if (api_version, kind) != (resource.api_version, resource.kind):
+        group, _, version = str(api_version).rpartition("/")
+        raise BadRequestError(f"invalid object type: {group}/{version}, Kind={kind}")
     config = copied(given)
     unknown = conform(config, resource.schema)
     if unknown:
@@ -51,14 +55,19 @@ def decode_apply(body: bytes, resource: Resource) -> Decoded:
 def _value(body: bytes) -> tuple[Any, list[str]]:
     if body.lstrip()[:1] == b"{":
         try:
-            return decode_json(body)
+            value, repeated = decode_json(body)
+            if not repeated:  # a YAML reader tells the lines of the others
+                return value, []
         except BadRequestError:
             pass  # a YAML document may begin with a brace, too; if it is none, its reader says so better
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise BadRequestError("error decoding YAML: invalid UTF-8") from None
-    return decode_yaml(text)
+    try:
+        return decode_yaml(text)
+    except BadRequestError as error:
+        raise BadRequestError(f"error decoding YAML: error converting YAML to JSON: {error.message}") from None
 
 
 def _restored(given: Any, normal: Any, schema: Type) -> Any:

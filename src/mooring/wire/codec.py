@@ -2,30 +2,34 @@
 
 Rules kept here (reference/kubernetes.md 7.10, 7.12, 7.17):
 * Content-Type decides how a body is read; an empty one means JSON; an unknown one is 415 that lists what is read.
-* Bodies above 3 MiB and JSON of more than `MAX_VALUES` values are 413; anything that cannot be read is 400 in plain words: depth,
-  UTF-8 and numbers are all checked, and no input leads to RecursionError. Messages never quote the body.
+* Bodies above 3 MiB and JSON of more than `MAX_VALUES` values are 413; anything that cannot be read is 400 in the words of
+  kube-apiserver. Depth, UTF-8 and numbers are checked, and no input leads to RecursionError. A message quotes at most the
+  beginning of a body, and none of a kind that may begin with a secret.
 * The values of a JSON body are counted before anything is built of them.
-* The first unknown and duplicate fields are returned with their paths; `apply_field_validation` turns them into warnings or into
-  one `strict decoding error: …`.
+* The first unknown and duplicate fields are returned with their paths; `warn_or_refuse` turns them into warnings or into one
+  `strict decoding error: …`.
 * Objects are written compactly with kind, apiVersion, metadata first, so that stored bytes can be read by their beginning.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from mooring.errors import BadRequestError, RequestEntityTooLargeError, UnsupportedMediaTypeError
+from mooring.errors import ApiError, BadRequestError, RequestEntityTooLargeError, UnsupportedMediaTypeError, quoted
 from mooring.wire import protobuf
 from mooring.wire.accept import JSON, MEDIA_TYPES, PROTOBUF, YAML, Media
 from mooring.wire.conform import MAX_DEPTH, MAX_VALUES, conform, depth_exceeds
 from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
+from mooring.wire.goerrors import JSON_TYPES, json_syntax_error, unmarshal_error
 from mooring.wire.jsonsize import count_values
 from mooring.wire.schema import Message, Obj
+from mooring.wire.scheme import unexpected_kind, unexpected_options
 from mooring.wire.yamltext import decode_yaml, encode_yaml
 
 __all__ = [
@@ -36,15 +40,19 @@ __all__ = [
     "PROTOBUF",
     "YAML",
     "Decoded",
-    "apply_field_validation",
     "body_media",
     "conform",
     "decode_body",
     "decode_json",
+    "decode_options",
     "decode_yaml",
+    "duplicate_fields",
     "encode_json",
     "encode_yaml",
     "pretty",
+    "unhandled",
+    "unknown_fields",
+    "warn_or_refuse",
 ]
 
 MAX_BODY = 3 * 1024 * 1024
@@ -57,7 +65,9 @@ class Decoded:
 
     obj: Obj
     unknown: tuple[str, ...] = ()
+    """Paths of fields that the schema does not know."""
     duplicates: tuple[str, ...] = ()
+    """Sentences about keys that the body repeats."""
 
 
 def body_media(content_type: str) -> Media:
@@ -88,17 +98,21 @@ def decode_json(body: bytes) -> tuple[Any, list[str]]:
     except RecursionError:
         raise _too_deep() from None
     except UnicodeDecodeError:
-        raise BadRequestError("json parse error: invalid UTF-8") from None
+        raise BadRequestError("invalid UTF-8 in string literal") from None
     except msgspec.MsgspecError as error:
-        why = str(error).partition(" - at ")[0].replace("Input", "input").replace("Number", "number")
-        raise BadRequestError(f"json parse error: {why}") from None
+        raise BadRequestError(json_syntax_error(body) or _limit_error(error)) from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and depth_exceeds(value):
         raise _too_deep()
     return value, _duplicates(body)
 
 
+def _limit_error(error: msgspec.MsgspecError) -> str:
+    """What msgspec refuses although its syntax is right: numbers beyond float64 and halves of surrogate pairs."""
+    return re.split(r" \(byte| - at ", str(error).removeprefix("JSON is malformed: "))[0].lower()
+
+
 def _too_deep() -> BadRequestError:
-    return BadRequestError(f"json parse error: exceeded max depth of {MAX_DEPTH}")
+    return BadRequestError(f"exceeded max depth of {MAX_DEPTH}")
 
 
 class _Repeated(dict[str, Any]):
@@ -163,76 +177,156 @@ def decode_body(
     content_type: str,
     schema: Message,
     *,
-    kind: str = "",
-    api_versions: Sequence[str] = (),
+    kind: str,
+    api_version: str,
 ) -> Decoded:
     """Read a request body into an object that fits `schema`.
 
-    `kind` and `api_versions` say what is expected: what the body leaves out is filled in from them (the first apiVersion),
-    and what contradicts them is refused. Messages that have metadata always get one. Raises BadRequestError,
-    RequestEntityTooLargeError and UnsupportedMediaTypeError.
+    `kind` and `api_version` say what is expected: what the body leaves out is filled in from them, and what contradicts them is
+    refused. Messages that have metadata always get one. Raises BadRequestError, RequestEntityTooLargeError and
+    UnsupportedMediaTypeError.
     """
+    group = api_version.rpartition("/")[0]
+
+    def check(given_version: str, given: str) -> None:
+        if (given_version, given) == (api_version, kind):
+            return
+        why = unexpected_kind(given_version, given, group, kind)
+        if why:
+            raise BadRequestError(why)
+
+    try:
+        decoded = _decode(body, content_type, schema, (api_version, kind), check)
+    except _UndecodableError as error:
+        if error.gvk is None:
+            raise BadRequestError(
+                f"the object provided is unrecognized (must be of type {kind}): {error} ({_summary(body, kind)})"
+            ) from None
+        raise BadRequestError(unhandled(*error.gvk, kind, str(error))) from None
+    given_version = decoded.obj["apiVersion"]
+    if given_version != api_version:
+        raise BadRequestError(
+            f"the API version in the data ({given_version}) does not match the expected API version ({api_version})"
+        )
+    return decoded
+
+
+def decode_options(body: bytes, content_type: str, schema: Message) -> Obj:
+    """Read the options of a DELETE, which clients send in any version. Raises as `decode_body`."""
+
+    def check(given_version: str, given: str) -> None:
+        if given != "DeleteOptions":
+            raise BadRequestError(unexpected_options(given_version, given))
+
+    try:
+        return _decode(body, content_type, schema, ("meta.k8s.io/v1", "DeleteOptions"), check).obj
+    except _UndecodableError as error:
+        raise BadRequestError(str(error)) from None
+
+
+class _UndecodableError(Exception):
+    """A body that is not of the kind wanted; `gvk` is None where not even its kind could be read."""
+
+    def __init__(self, why: str, gvk: tuple[str, str] | None = None) -> None:
+        super().__init__(why)
+        self.gvk = gvk
+
+
+def _decode(
+    body: bytes,
+    content_type: str,
+    schema: Message,
+    wanted: tuple[str, str],
+    check: Callable[[str, str], None],
+) -> Decoded:
+    """`wanted` are the apiVersion and kind of a body that names none; `check` refuses those of a body that names others."""
     media = body_media(content_type)
     if len(body) > MAX_BODY:
         raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_BODY}")
-    if media == "protobuf":
-        return _decode_protobuf(body, schema, kind, api_versions)
+    obj: Any
+    duplicates: list[str] = []
+    raw = b""
     try:
-        obj, duplicates = decode_json(body) if media == "json" else decode_yaml(_utf8(body))
+        if media == "protobuf":
+            api_version, kind, raw = protobuf.decode_envelope(body)
+            obj = {"apiVersion": api_version, "kind": kind}
+        elif media == "json":
+            obj, repeated = _read_json(body)
+            duplicates = duplicate_fields(repeated)
+        else:
+            obj, duplicates = decode_yaml(_utf8(body))
+        obj = {} if obj is None else obj
+        gvk = _kind_of(obj, *wanted)
     except BadRequestError as error:
-        raise _unrecognized(kind, error.message) from None
-    if not isinstance(obj, dict):
-        raise _unrecognized(kind, "the body is not an object")
-    gvk = _expect(obj.get("apiVersion") or "", obj.get("kind") or "", kind, api_versions)
+        raise _UndecodableError(error.message) from None
+    unknown: list[str] = []
     try:
-        unknown = conform(obj, schema)
+        check(*gvk)
+        if media == "protobuf":
+            obj = protobuf.decode(raw, schema)
+        else:
+            unknown = conform(obj, schema)
     except BadRequestError as error:
-        raise _unhandled(*gvk, kind, error.message) from None
+        raise _UndecodableError(error.message, gvk) from None
     return Decoded(_complete(obj, *gvk, schema), tuple(unknown), tuple(duplicates))
 
 
-def _decode_protobuf(body: bytes, schema: Message, kind: str, api_versions: Sequence[str]) -> Decoded:
+def _read_json(body: bytes) -> tuple[Any, list[str]]:
     try:
-        api_version, given, raw = protobuf.decode_envelope(body)
+        return decode_json(body)
     except BadRequestError as error:
-        raise _unrecognized(kind, error.message) from None
-    gvk = _expect(api_version, given, kind, api_versions)
-    try:
-        return Decoded(_complete(protobuf.decode(raw, schema), *gvk, schema))
-    except BadRequestError as error:
-        raise _unhandled(*gvk, kind, error.message) from None
+        raise BadRequestError(f"{_NO_KIND}: {error.message}") from None
 
 
 def _utf8(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        raise BadRequestError("yaml parse error: invalid UTF-8") from None
+        raise BadRequestError("yaml: invalid UTF-8") from None
 
 
-def _expect(api_version: Any, given: Any, kind: str, api_versions: Sequence[str]) -> tuple[str, str]:
-    """(apiVersion, kind) of the body, completed by what is expected; 400 when they contradict it."""
-    if not isinstance(api_version, str) or not isinstance(given, str):
-        raise _unrecognized(kind, "json: kind and apiVersion must be strings")
-    given = given or kind
-    api_version = api_version or next(iter(api_versions), "")
-    if kind and given != kind:
-        raise _unhandled(api_version, given, kind, "the kinds differ")
-    if api_versions and api_version not in api_versions:
-        raise BadRequestError(
-            f"the API version in the data ({api_version}) does not match the expected API version ({api_versions[0]})"
-        )
-    return api_version, given
+_NO_KIND = "couldn't get version/kind; json parse error"
+_TYPE_META = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 
-def _unrecognized(kind: str, why: str) -> BadRequestError:
-    wanted = f" (must be of type {kind})" if kind else ""
-    return BadRequestError(f"the object provided is unrecognized{wanted}: couldn't get version/kind; {why}")
+def _kind_of(obj: Any, wanted_version: str, wanted: str) -> tuple[str, str]:
+    """apiVersion and kind of a body, with those wanted for what it leaves out."""
+    if not isinstance(obj, dict):
+        raise BadRequestError(f"{_NO_KIND}: {unmarshal_error(obj, _TYPE_META)}")
+    for name, value in obj.items():
+        if name in ("apiVersion", "kind") and value is not None and not isinstance(value, str):
+            given = JSON_TYPES.get(type(value), "number")
+            raise BadRequestError(
+                f"{_NO_KIND}: json: cannot unmarshal {given} into Go struct field .{name} of type string"
+            )
+    api_version = obj.get("apiVersion") or wanted_version
+    if api_version.count("/") > 1:
+        raise BadRequestError(f"unexpected GroupVersion string: {api_version[:MAX_NAME]}")
+    return api_version[:MAX_NAME], (obj.get("kind") or wanted)[:MAX_NAME]
 
 
-def _unhandled(api_version: str, given: str, kind: str, why: str) -> BadRequestError:
+MAX_NAME = 256
+"""Characters of an apiVersion and of a kind; real ones have below sixty."""
+MAX_SUMMARY = 30
+"""Bytes of a body that an error quotes when not even its kind could be read."""
+_SECRET_KINDS = frozenset(("Secret", "TokenReview"))
+
+
+def _summary(body: bytes, kind: str) -> str:
+    """The beginning of a body: enough to see what it is. Bodies that may begin with a secret are not quoted."""
+    if not body:
+        return "<empty>"
+    if kind in _SECRET_KINDS:
+        return "not shown"
+    start = body[:MAX_SUMMARY]
+    text = start.decode(errors="replace") if body[:1] == b"{" else start.hex()
+    return text if len(body) <= MAX_SUMMARY else f"{text} ..."
+
+
+def unhandled(api_version: str, given: str, kind: str, why: str) -> str:
+    """Return the sentence about a body of a known kind that cannot be read as one of `kind`."""
     version = api_version.rpartition("/")[2]
-    return BadRequestError(f'{given} in version "{version}" cannot be handled as a {kind or given}: {why}')
+    return f"{given} in version {quoted(version)} cannot be handled as a {kind}: {why}"
 
 
 def _complete(obj: Obj, api_version: str, kind: str, schema: Message) -> Obj:
@@ -243,18 +337,27 @@ def _complete(obj: Obj, api_version: str, kind: str, schema: Message) -> Obj:
     return first | {key: value for key, value in obj.items() if key not in first}
 
 
-def apply_field_validation(policy: str, unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
-    """Warnings for a body with unknown or duplicate fields; BadRequestError when the policy is Strict (7.12).
+def unknown_fields(paths: Iterable[str]) -> list[str]:
+    return [f'unknown field "{path}"' for path in paths]
+
+
+def duplicate_fields(paths: Iterable[str]) -> list[str]:
+    return [f'duplicate field "{path}"' for path in paths]
+
+
+def warn_or_refuse(policy: str, found: Sequence[str], refused: Callable[[str], ApiError]) -> Sequence[str]:
+    """Return the warnings about `found`; raise what `refused` makes of them when the policy is Strict (7.12).
 
     `policy` is the fieldValidation query value; empty means Warn.
     """
     if policy == "Ignore":
-        return []
-    found = [f'unknown field "{path}"' for path in unknown] + [f'duplicate field "{path}"' for path in duplicates]
-    found = found[:MAX_REPORTED]
+        return ()
     if found and policy == "Strict":
-        raise BadRequestError("strict decoding error: " + ", ".join(found))
-    return found
+        lines = [text for text in found if text.startswith("line ")]
+        others = [text for text in found if not text.startswith("line ")]
+        repeated = ["\n  ".join(("yaml: unmarshal errors:", *lines))] if lines else []
+        raise refused(", ".join((*repeated, *others)))
+    return found[:MAX_REPORTED]
 
 
 def encode_json(obj: Obj) -> bytes:

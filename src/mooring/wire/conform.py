@@ -2,8 +2,8 @@
 
 Rules kept here:
 * Unknown fields are dropped and their paths returned; fieldValidation decides what becomes of them.
-* A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 with the path of the field. Values are
-  never echoed, except numbers: a body may hold secrets.
+* A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 in the words of Go's decoders, which name
+  the fields above the value. Values are never echoed, except numbers and times: a body may hold secrets.
 * null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`): objects look the
   same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go. Go's zero time is
   absent wherever it stands.
@@ -21,13 +21,16 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
-from mooring.wire.quantity import canonical
+from mooring.wire.goerrors import JSON_TYPES, MICRO_TIME_LAYOUT, TIME_LAYOUT, base64_error, time_error
+from mooring.wire.gotypes import NAMED_TYPES
+from mooring.wire.quantity import BAD_FORMAT, canonical
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Scalar, Type
 
 MAX_DEPTH = 100
@@ -40,8 +43,13 @@ Check = Callable[[Any, FieldPath, str | int, list[str]], Any]
 """(value, path above it, its name or index, unknown paths found so far) → normal form of the value."""
 
 _PLAN = "_conform_plan"
-_JSON_TYPES = {str: "string", bool: "bool", dict: "object", list: "array"}
+_NUMBERS = frozenset((Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.INT_OR_STRING))
+"""Types of which encoding/json quotes a number that does not fit."""
+_GO_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
 _INT_RANGES = {Scalar.INT32: 2**31, Scalar.INT64: 2**63}
+MAX_TIME = 256
+"""Characters of a time that an error quotes; real ones have below forty."""
+_MICROSECONDS = re.compile(r"[0-9T:-]+\.[0-9]{6}(Z|[+-][0-9:]{5})", re.ASCII)
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
 """Types without a zero that could be kept: the zero time is absence also where the field is a pointer or required."""
@@ -57,7 +65,7 @@ _GO_TYPES = {
     Scalar.TIME: "string",
     Scalar.MICRO_TIME: "string",
     Scalar.QUANTITY: "string",
-    Scalar.INT_OR_STRING: "string",
+    Scalar.INT_OR_STRING: "int32",
     Scalar.STRING_LIST: "[]string",
     Scalar.FIELDS_V1: "map[string]interface {}",
     Scalar.RAW: "map[string]interface {}",
@@ -78,16 +86,37 @@ def shown_when_missing(schema: Message) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def conform(obj: Any, schema: Message) -> list[str]:
+class _MismatchError(Exception):
+    """A value that does not fit its field."""
+
+    def __init__(self, value: Any, at: FieldPath, why: str = "") -> None:
+        super().__init__(why)
+        self.value = value
+        self.at = at
+        self.why = why
+        """What the decoder of the type says itself; empty where encoding/json judges."""
+
+
+def conform(obj: Any, schema: Message, *, converted: bool = False) -> list[str]:
     """Change `obj` in place so that it fits `schema`; return the paths of the first unknown fields that were dropped.
 
-    `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError.
+    `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError in the words of encoding/json, or where
+    `converted` says so in those of the converter that kube-apiserver uses after a strategic merge patch.
     """
     plan = schema.__dict__.get(_PLAN)
     if plan is None:
         plan = schema.__dict__[_PLAN] = _message(schema, root=True)
     unknown: list[str] = []
-    plan(obj, None, "", unknown)
+    try:
+        plan(obj, None, "", unknown)
+    except _MismatchError as error:
+        field = _locate(error.at, schema)
+        why = error.why or _decoder_error(error.value, field.type)
+        if not why:
+            why = _unconvertible(error.value, field) if converted else _unmarshalable(error.value, field)
+        elif converted and field.type is Scalar.BYTES:
+            why = f"error decoding from json: {why}"
+        raise BadRequestError(why) from None
     return unknown
 
 
@@ -106,44 +135,101 @@ def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
     return any(isinstance(item, dict | list) for item in level)
 
 
-def _go_type(kind: Type) -> str:
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """A place in an object as Go names it."""
+
+    owner: str
+    """The struct whose field this is; empty for the object itself."""
+    path: str
+    """Names of fields, without keys of maps and indexes."""
+    type: Type
+    named: str
+    """Go name of the type of the field, or of its items or values; empty for a type that has none of its own."""
+
+
+def _locate(at: FieldPath, schema: Message) -> _Location:
+    steps: list[str | int] = []
+    while at is not None:
+        at, name = at
+        steps.append(name)
+    owner, named, names, kind = "", "", [], cast("Type", schema)
+    for step in reversed(steps):
+        if isinstance(kind, Message):
+            name = str(step)
+            owner = kind.name.rpartition(".")[2]
+            named = NAMED_TYPES.get(owner, {}).get(name, "")
+            field = kind.by_name.get(name)
+            kind = field.type if field else Scalar.STRING  # kind and apiVersion stand in no schema
+            names.append(name)
+        elif isinstance(kind, ListOf):
+            kind = kind.item
+        else:
+            kind = kind.value if isinstance(kind, MapOf) else Scalar.STRING
+            named = "" if named.endswith("List") else named
+    return _Location(owner, ".".join(names), kind, named)
+
+
+def _go_type(kind: Type, named: str) -> str:
     if isinstance(kind, Message):
         return ".".join(kind.name.split(".")[-2:])
     if isinstance(kind, ListOf):
-        return f"[]{_go_type(kind.item)}"
+        return f"[]{_go_type(kind.item, named)}"
     if isinstance(kind, MapOf):
-        return f"map[string]{_go_type(kind.value)}"
-    return _GO_TYPES[kind]
+        return named if named.endswith("List") else f"map[string]{_go_type(kind.value, named)}"
+    return named if named and kind in (Scalar.STRING, Scalar.STRING_LIST) else _GO_TYPES[kind]
 
 
-def _wrong(value: Any, at: FieldPath, owner: str, wanted: str) -> BadRequestError:
-    given = _JSON_TYPES.get(type(value)) or f"number {value}"
-    path = path_text(at)
-    where = f"Go struct field {owner}.{path}" if path else "Go value"
-    return BadRequestError(f"json: cannot unmarshal {given} into {where} of type {wanted}")
+def _unmarshalable(value: Any, field: _Location) -> str:
+    given = JSON_TYPES.get(type(value))
+    if given is None:
+        given = f"number {value}" if field.type in _NUMBERS else "number"
+    where = f"Go struct field {field.owner}.{field.path}" if field.path else "Go value"
+    return f"json: cannot unmarshal {given} into {where} of type {_go_type(field.type, field.named)}"
 
 
-def _bad(path: str, why: str) -> BadRequestError:
-    return BadRequestError(f"json: cannot unmarshal field {path}: {why}")
+def _unconvertible(value: Any, field: _Location) -> str:
+    given = _GO_KINDS[type(value)]
+    if isinstance(field.type, Message):
+        return f"cannot restore struct from: {given}"
+    if isinstance(field.type, MapOf):
+        return f"cannot restore map from {given}"
+    if isinstance(field.type, ListOf) or field.type in (Scalar.BYTES, Scalar.STRING_LIST):
+        return f"cannot restore slice from {given}"
+    kind = _GO_TYPES[field.type]
+    if type(value) in (int, float) and kind != "bool" and not (kind == "string" and type(value) is float):
+        return f"cannot convert {given} to {_go_type(field.type, field.named)}"
+    return f"unrecognized type: {kind}"
+
+
+def _decoder_error(value: Any, kind: Type) -> str:
+    """Return what the decoder of a type says of a value; empty where the type has none of its own."""
+    if kind is Scalar.QUANTITY:
+        return BAD_FORMAT
+    if not isinstance(value, str):
+        return ""
+    if kind is Scalar.BYTES:
+        return base64_error(value)
+    if kind in TIMES:
+        return time_error(value[:MAX_TIME], MICRO_TIME_LAYOUT if kind is Scalar.MICRO_TIME else TIME_LAYOUT)
+    return ""
 
 
 def _message(schema: Message, root: bool = False) -> Check:
-    owner = schema.name.rsplit(".", 1)[-1]
     rules: dict[str, tuple[Check, bool]] = {}
     if root:
-        text = _scalar(Scalar.STRING, owner)
+        text = _scalar(Scalar.STRING)
         rules = {"kind": (text, False), "apiVersion": (text, False)}
     for field in schema.fields:
         always = (keeps_zero(field) and field.type not in TIMES) or (root and field.name == "metadata")
-        rules[field.name] = (_check(field.type, owner), always)
+        rules[field.name] = (_check(field.type), always)
     shown = shown_when_missing(schema)
     find = rules.get
-    go_type = _go_type(schema)
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         here = None if root else (above, name)
         if type(value) is not dict:
-            raise _wrong(value, here, owner, go_type)
+            raise _MismatchError(value, here)
         drop = []
         for key, given in value.items():
             rule = find(key)
@@ -188,24 +274,23 @@ def zero(kind: Type) -> Any:
     return _ZEROS.get(kind, "")
 
 
-def _check(kind: Type, owner: str) -> Check:
+def _check(kind: Type) -> Check:
     if isinstance(kind, Message):
         return _message(kind)
     if isinstance(kind, ListOf):
-        return _list(kind, owner)
+        return _list(kind)
     if isinstance(kind, MapOf):
-        return _map(kind, owner)
-    return _scalar(kind, owner)
+        return _map(kind)
+    return _scalar(kind)
 
 
-def _list(kind: ListOf, owner: str) -> Check:
-    item_check = _check(kind.item, owner)
-    go_type = _go_type(kind)
+def _list(kind: ListOf) -> Check:
+    item_check = _check(kind.item)
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         here = (above, name)
         if type(value) is not list:
-            raise _wrong(value, here, owner, go_type)
+            raise _MismatchError(value, here)
         for index, item in enumerate(value):
             value[index] = zero(kind.item) if item is None else item_check(item, here, index, unknown)
         return value
@@ -213,14 +298,13 @@ def _list(kind: ListOf, owner: str) -> Check:
     return check
 
 
-def _map(kind: MapOf, owner: str) -> Check:
-    item_check = _check(kind.value, owner)
-    go_type = _go_type(kind)
+def _map(kind: MapOf) -> Check:
+    item_check = _check(kind.value)
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         here = (above, name)
         if type(value) is not dict:
-            raise _wrong(value, here, owner, go_type)
+            raise _MismatchError(value, here)
         for key, item in value.items():
             value[key] = zero(kind.value) if item is None else item_check(item, here, key, unknown)
         return value
@@ -228,29 +312,22 @@ def _map(kind: MapOf, owner: str) -> Check:
     return check
 
 
-def _scalar(kind: Scalar, owner: str) -> Check:
+def _scalar(kind: Scalar) -> Check:
     if kind is Scalar.STRING_LIST:
-        return _list(ListOf(Scalar.STRING), owner)
-    wanted = _GO_TYPES[kind]
+        return _list(ListOf(Scalar.STRING))
     types, normal = _SCALARS[kind]
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         if type(value) not in types:
-            raise _wrong(value, (above, name), owner, wanted)
+            raise _MismatchError(value, (above, name))
         if normal is None:
             return value
         try:
             return normal(value)
-        except _OutOfRangeError:
-            raise _wrong(value, (above, name), owner, wanted) from None
         except ValueError as error:
-            raise _bad(path_text((above, name)), str(error)) from None
+            raise _MismatchError(value, (above, name), str(error)) from None
 
     return check
-
-
-class _OutOfRangeError(ValueError):
-    """A number that its type cannot hold."""
 
 
 def _integer(kind: Scalar) -> Callable[[int], int]:
@@ -259,7 +336,7 @@ def _integer(kind: Scalar) -> Callable[[int], int]:
     def normal(value: int) -> int:
         if -bound <= value < bound:
             return value
-        raise _OutOfRangeError
+        raise ValueError
 
     return normal
 
@@ -272,7 +349,7 @@ def _base64(value: str) -> str:
         try:
             raw = binascii.a2b_base64(text, strict_mode=True)
         except ValueError:
-            raise ValueError("illegal base64 data") from None
+            raise ValueError from None
     return binascii.b2a_base64(raw, newline=False).decode()
 
 
@@ -280,7 +357,7 @@ def _moment(value: str) -> datetime:
     try:
         return parse_rfc3339(value)
     except (ValueError, OverflowError):
-        raise ValueError("not an RFC 3339 time") from None
+        raise ValueError from None
 
 
 def _time(value: str) -> str:
@@ -288,13 +365,15 @@ def _time(value: str) -> str:
         try:
             datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError("not an RFC 3339 time") from None
+            raise ValueError from None
         return "" if value.startswith("0001-01-01T00:00:00") else value
     moment = _moment(value)
     return "" if moment == ZERO_TIME else rfc3339(moment)
 
 
 def _micro_time(value: str) -> str:
+    if value and not _MICROSECONDS.fullmatch(value):
+        raise ValueError
     moment = _moment(value)
     return "" if moment == ZERO_TIME else rfc3339_micro(moment)
 

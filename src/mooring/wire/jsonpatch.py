@@ -17,6 +17,7 @@ import msgspec
 
 from mooring.errors import BadRequestError, PatchRejectedError, RequestEntityTooLargeError
 from mooring.wire.conform import MAX_DEPTH, depth_exceeds
+from mooring.wire.goerrors import unmarshal_error
 
 MAX_OPERATIONS = 10_000
 """Operations of one JSON Patch, as kube-apiserver allows."""
@@ -33,9 +34,10 @@ def apply_operations(document: Any, operations: Any) -> Any:
     Raises BadRequestError, PatchRejectedError, RequestEntityTooLargeError.
     """
     if not isinstance(operations, list):
-        raise BadRequestError("json: cannot unmarshal into Go value of type jsonpatch.Patch")
-    if any(not isinstance(operation, dict | None) for operation in operations):
-        raise BadRequestError("json: cannot unmarshal into Go value of type jsonpatch.Operation")
+        raise BadRequestError(f"error decoding patch: {unmarshal_error(operations, '[]handlers.jsonPatchOp')}")
+    for operation in operations:
+        if not isinstance(operation, dict | None):
+            raise BadRequestError(f"error decoding patch: {unmarshal_error(operation, 'handlers.jsonPatchOp')}")
     if len(operations) > MAX_OPERATIONS:
         raise RequestEntityTooLargeError(
             "Request entity too large: The allowed maximum operations in a JSON patch is "

@@ -60,7 +60,9 @@ BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
 
 MAX_FIELD_MANAGER = 128
-"""Characters of a field manager's name (7.12)."""
+"""Bytes of a field manager's name (7.12)."""
+MAX_DRY_RUN = 16
+"""Values of dryRun that an error quotes; there is one to send."""
 MAX_TIMEOUT = timedelta(seconds=60)
 """What a request that is no watch may take; also the default (7.17)."""
 MAX_CONTINUE = 4096
@@ -235,10 +237,12 @@ def parse_write_options(query: Query, kind: str = "CreateOptions", *, apply: boo
         errors.append(required("fieldManager", "is required for apply patch"))
     if kind == "PatchOptions" and not apply and force is not None:
         errors.append(forbidden("force", "may not be specified for non-apply patch"))
-    if len(manager) > MAX_FIELD_MANAGER:
+    if len(manager.encode(errors="replace")) > MAX_FIELD_MANAGER:
         errors.append(too_long("fieldManager", MAX_FIELD_MANAGER))
-    elif not manager.isprintable():
-        errors.append(invalid("fieldManager", manager, "should not contain non-printable characters"))
+    for place, char in enumerate(manager[: MAX_FIELD_MANAGER + 1]):
+        if not char.isprintable():
+            why = f"invalid character U+{ord(char):04X} (at position {len(manager[:place].encode())})"
+            errors.append(invalid("fieldManager", manager, why))
     dry_run = query.get("dryRun", [])
     errors += _dry_run_errors(dry_run)
     if validation not in ("", IGNORE, WARN, STRICT):
@@ -248,8 +252,9 @@ def parse_write_options(query: Query, kind: str = "CreateOptions", *, apply: boo
 
 
 def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
-    wrong = [value for value in values if value != DRY_RUN_ALL]
-    return [not_supported("dryRun", wrong[0][:64], (DRY_RUN_ALL,))] if wrong else []
+    if all(value == DRY_RUN_ALL for value in values):
+        return []
+    return [not_supported("dryRun", [value[:64] for value in values[:MAX_DRY_RUN]], (DRY_RUN_ALL,))]
 
 
 def default_field_manager(user_agent: str) -> str:

@@ -15,7 +15,6 @@ Source: reference/kubernetes.md 5.2, 7.5; k8s.io/apimachinery pkg/api/errors.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from mooring.errors import (
@@ -32,7 +31,6 @@ from mooring.errors import (
     MethodNotAllowedError,
     NotAcceptableError,
     NotFoundError,
-    PatchRejectedError,
     RequestEntityTooLargeError,
     RequestTimeoutError,
     ServiceUnavailableError,
@@ -40,6 +38,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
     UnsupportedMediaTypeError,
+    quoted,
 )
 from mooring.wire.schema import Obj
 
@@ -113,9 +112,7 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     if shown.reason:
         status["reason"] = shown.reason
     details = _details(shown.details)
-    if details or isinstance(
-        shown, ForbiddenError | PatchRejectedError
-    ):  # these have details even without anything in them
+    if details or shown.shows_details:
         status["details"] = details
     status["code"] = code
     return code, status
@@ -187,10 +184,6 @@ def _read_details(details: Any) -> Details:
     )
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def forbidden_message(
     *,
     user: str,
@@ -204,11 +197,11 @@ def forbidden_message(
     """`User "u" cannot …`: a resource request when `resource` is given, else one for `path`. Escaped as 5.2 says."""
     if resource:
         target = f"{resource}/{subresource}" if subresource else resource
-        where = f"in the namespace {_quoted(namespace)}" if namespace else "at the cluster scope"
-        what = f"resource {_quoted(target)} in API group {_quoted(group)} {where}"
+        where = f"in the namespace {quoted(namespace)}" if namespace else "at the cluster scope"
+        what = f"resource {quoted(target)} in API group {quoted(group)} {where}"
     else:
-        what = f"path {_quoted(path)}"
-    message = f"User {_quoted(user)} cannot {verb} {what}"
+        what = f"path {quoted(path)}"
+    message = f"User {quoted(user)} cannot {verb} {what}"
     return message.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from mooring.errors import BadRequestError
+from mooring.errors import BadRequestError, PatchRejectedError
 from mooring.wire.patch import copied, read_object_patch
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Type
 
@@ -97,9 +97,9 @@ def _of(patch: Obj, prefix: str) -> dict[str, list[Any]]:
 
 def _retained(original: Obj, members: Obj, keys: Any) -> Obj:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise BadRequestError(f"invalid patch: {RETAIN_KEYS} must be a list of member names")
+        raise BadRequestError("invalid patch format of retainKeys")
     if any(value is not None and key not in keys for key, value in members.items()):
-        raise BadRequestError(f"invalid patch: it sets a member that its {RETAIN_KEYS} does not list")
+        raise PatchRejectedError  # "patch content doesn't match retainKeys list", which kube-apiserver does not tell
     return {key: value for key, value in original.items() if key in keys}
 
 

@@ -5,7 +5,7 @@ Rules kept here:
 * A timestamp stays text, and keys become text (`1:` is "1"), as in sigs.k8s.io/yaml.
 * Aliases are expanded as copies within a budget of values and characters, so that a "billion laughs" document is refused and not
   expanded; nesting is capped; the parser's events are read in a loop, so that no input can exhaust the stack.
-* Duplicate keys keep the last value. The first ones are reported with their path.
+* Duplicate keys keep the last value. The first ones are reported with their line.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any
 
 import yaml
 
-from mooring.errors import BadRequestError
+from mooring.errors import BadRequestError, quoted
 from mooring.wire.conform import MAX_DEPTH, MAX_VALUES
-from mooring.wire.fieldpath import MAX_REPORTED, FieldPath, path_text
+from mooring.wire.fieldpath import MAX_PATH, MAX_REPORTED
 from mooring.wire.schema import Obj
 
 MAX_CHARACTERS = 3 * 1024 * 1024
 """Characters of all texts of one document, aliases expanded: as many as the largest body has without aliases."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
-_FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+_TRUE = frozenset({"y", "Y", "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+_FALSE = frozenset({"n", "N", "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+_SHORT_BOOLS = frozenset({"y", "Y", "n", "N"})
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _OCTAL = re.compile(r"[-+]?0o?([0-7]+)", re.ASCII)
 _HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
@@ -40,7 +41,7 @@ _TAGS = {
 
 
 def _bad(why: str) -> BadRequestError:
-    return BadRequestError(f"error converting YAML to JSON: {why}")
+    return BadRequestError(f"yaml: {why}")
 
 
 def _plain(text: str) -> Any:
@@ -75,6 +76,10 @@ def _key(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)
     raise _bad("a key must be a scalar")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 0
 
 
 class _Frame:
@@ -113,13 +118,13 @@ class _Reader:
                     value = _scalar(event)
                     if event.anchor:
                         self.anchors[event.anchor] = (value, 1, size)
-                    self._add(value)
+                    self._add(value, _line(event))
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     self._open(event)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    self._close()
+                    self._close(_line(event))
                 case yaml.AliasEvent():
-                    self._alias(event.anchor)
+                    self._alias(event.anchor, _line(event))
 
     def _grow(self, values: int, characters: int) -> None:
         self.values += values
@@ -139,27 +144,21 @@ class _Reader:
         value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
         self.stack.append(_Frame(value, event.anchor, before))
 
-    def _close(self) -> None:
+    def _close(self, line: int) -> None:
         frame = self.stack.pop()
         if frame.anchor:
             values, characters = frame.before
             self.anchors[frame.anchor] = (frame.value, self.values - values, self.characters - characters)
-        self._add(frame.value)
+        self._add(frame.value, line)
 
-    def _alias(self, anchor: str | None) -> None:
+    def _alias(self, anchor: str | None, line: int) -> None:
         if anchor is None or anchor not in self.anchors:
-            raise _bad("an alias names no earlier value")
+            raise _bad(f"unknown anchor '{(anchor or '')[:MAX_PATH]}' referenced")
         value, values, characters = self.anchors[anchor]
         self._grow(values, characters)
-        self._add(copy.deepcopy(value))
+        self._add(copy.deepcopy(value), line)
 
-    def _path(self) -> str:
-        path: FieldPath = None
-        for frame in self.stack:
-            path = (path, len(frame.value) if isinstance(frame.value, list) else frame.key or "")
-        return path_text(path)
-
-    def _add(self, value: Any) -> None:
+    def _add(self, value: Any, line: int) -> None:
         if not self.stack:
             self.result = value
             return
@@ -169,7 +168,8 @@ class _Reader:
         elif frame.key is None:
             frame.key = _key(value)
             if frame.key in frame.value and len(self.duplicates) < MAX_REPORTED:
-                self.duplicates.append(self._path())
+                shown = quoted(frame.key[:MAX_PATH]) if isinstance(value, str) else frame.key
+                self.duplicates.append(f"line {line}: key {shown} already set in map")
         else:
             if frame.key == "<<":
                 raise _bad("merge keys are not supported")
@@ -194,15 +194,25 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
     return value
 
 
+def _syntax_error(error: yaml.YAMLError) -> str:
+    """The place and the problem as Go's library tells them: only its scanner counts lines from one."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return "control characters are not allowed"
+    line = error.problem_mark.line if error.problem_mark else 0
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    elif not line and error.context_mark:
+        line = error.context_mark.line
+    return f"line {line}: {error.problem}" if line else str(error.problem)
+
+
 def decode_yaml(text: str) -> tuple[Any, list[str]]:
-    """The document as a JSON value, and the paths of the first duplicate keys. Raises BadRequestError."""
+    """The document as a JSON value, and sentences about the first duplicate keys. Raises BadRequestError."""
     reader = _Reader()
     try:
         reader.read(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        raise _bad(f"yaml: {where}{getattr(error, 'problem', None) or 'control characters are not allowed'}") from None
+        raise _bad(_syntax_error(error)) from None
     return reader.result, reader.duplicates
 
 
@@ -214,8 +224,9 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def _write_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """Text that some YAML reader would take for a number is quoted: `1e5` is a float to Go, and text to PyYAML."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "'" if _NUMBER_LIKE.fullmatch(text) else None)
+    """Quote text that Go reads as something else and PyYAML does not: `1e5` is a number there and `y` a boolean."""
+    ambiguous = text in _SHORT_BOOLS or _NUMBER_LIKE.fullmatch(text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "'" if ambiguous else None)
 
 
 _Dumper.add_representer(str, _write_text)
