@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ssl
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,13 @@ import pytest
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
 
-from mooring.server import http1, listener
+from mooring.server import http1, http2, http2stream, listener
+from mooring.server.frames import Frames
 from mooring.server.http import Application, Pieces, Request, Response
-from mooring.server.listener import KEPT_BUFFER
+from mooring.server.http1exchange import Exchange
+from mooring.server.listener import KEPT_BUFFER, TlsProtocol, TlsTransport
 from mooring.server.tls import renew_bios, server_context
+from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import reply, request, serving
 
@@ -155,3 +159,56 @@ def test_pausing_twice_is_pausing_once() -> None:
         assert not protocol.is_choked
 
     asyncio.run(story())
+
+
+def alive(*kinds: type) -> int:
+    """Objects of these types that exist, reachable or not."""
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("way", ["HTTP/1.1", "HTTP/2"])
+def test_a_client_that_left_leaves_nothing_to_the_garbage_collector(ca: ThrowawayCA, tmp_path: Path, way: str) -> None:
+    """OpenSSL's 27 kB of a connection go with it: rounds of a thousand watches do not add up until the collector comes."""
+    kinds = (
+        SSL.Connection,
+        TlsProtocol,
+        TlsTransport,
+        http1.Protocol,
+        http2.Protocol,
+        http2stream.Stream,
+        Exchange,
+        Frames,
+    )
+
+    async def watched(req: Request) -> Response:
+        async def stream(frames: Frames) -> None:
+            frames.write(b"first")
+            await frames.ended
+
+        return Response(200, stream=stream)
+
+    with serving(ca, watched) as served:
+        gc.collect()
+        before = alive(*kinds)
+        gc.disable()
+        try:
+            if way == "HTTP/1.1":
+                with served.client(tmp_path) as plain:
+                    plain.sendall(request("/"))
+                    assert plain.recv(1000)
+            else:
+                with peer(served, tmp_path) as client:
+                    stream = client.ask("/")
+                    client.until(lambda: bool(client.replies[stream].pieces))
+
+            async def gone() -> None:
+                while served.listener.connections or served.application.tasks:
+                    await asyncio.sleep(0)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+
+            assert alive(*kinds) > before, "the search finds what is there"
+            served.run(gone)
+            assert alive(*kinds) == before
+        finally:
+            gc.enable()
