@@ -39,6 +39,7 @@ from mooring.plane.material import Material
 from mooring.plane.publishing import publish
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.plane.servingpair import ServingPair
+from mooring.plane.trimming import trim_forever
 from mooring.reconcile.leader import LeaderElector
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
@@ -142,6 +143,8 @@ class Plane:
         self._stack.push_async_callback(_cancelled, recorder)
         compactor = asyncio.create_task(compact_forever(storage, self._clock), name="compaction")
         self._stack.push_async_callback(_cancelled, compactor)
+        trimmer = asyncio.create_task(trim_forever(self._clock), name="trimming")
+        self._stack.push_async_callback(_cancelled, trimmer)
 
     def _assemble(self, storage: Storage) -> None:
         config, material, clock = self._config, self._material, self._clock
