@@ -211,7 +211,7 @@ async def test_what_has_no_table_is_sent_as_it_is(server: Server) -> None:
 async def test_audit_ids(server: Server, given: str, kept: bool) -> None:
     answer = await server.get("/version", headers=[("Audit-ID", given)])
     assert (answer.headers["audit-id"] == given) is kept
-    assert len(answer.headers["audit-id"]) == len(given) if kept else 36
+    assert len(answer.headers["audit-id"]) == (len(given) if kept else 36)
 
 
 @in_server

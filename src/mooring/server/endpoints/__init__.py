@@ -1,4 +1,4 @@
-"""Every path that is not a resource, as an explicit table (law 10). First match wins; `tests/server/test_tables.py` proves
+"""Every path that is not a resource, as an explicit table (law 10). First match wins; `tests/test_tables.py` proves
 that each row is reachable."""
 
 from __future__ import annotations
