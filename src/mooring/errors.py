@@ -212,6 +212,7 @@ class ForbiddenError(ApiError):
 
 class NotFoundError(ApiError):
     reason = "NotFound"
+    shows_details = True
 
     @classmethod
     def of(cls, group: str, resource: str, name: str) -> NotFoundError:
@@ -287,6 +288,7 @@ class MethodNotAllowedError(ApiError):
 
 class NotAcceptableError(ApiError):
     reason = "NotAcceptable"
+    shows_details = True
 
 
 class UnsupportedMediaTypeError(ApiError):

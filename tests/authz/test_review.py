@@ -126,3 +126,68 @@ def test_a_rules_review_says_when_it_is_incomplete(who: UserInfo, error: str) ->
     views = rbac_views([cluster_binding("b", "gone", user("jane"))])
     status = rules_review({"spec": {"namespace": "ns"}}, who, Rbac(), views)["status"]
     assert (status["incomplete"], status["evaluationError"]) == (True, error)
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "text", "told"),
+    [
+        pytest.param("fieldSelector", {"rawSelector": "a=b,c!=d"}, "a=b,c!=d", "", id="text"),
+        pytest.param("fieldSelector", {"rawSelector": "a"}, "", "ignored", id="text that is no selector"),
+        pytest.param(
+            "fieldSelector",
+            {"requirements": [{"key": "a", "operator": "In", "values": ["b,=\\"]}]},
+            "a=b\\,\\=\\\\",
+            "",
+            id="one value",
+        ),
+        pytest.param(
+            "fieldSelector",
+            {"requirements": [{"key": "a", "operator": "NotIn", "values": ["b"]}]},
+            "a!=b",
+            "",
+            id="another value",
+        ),
+        pytest.param(
+            "fieldSelector",
+            {"requirements": [{"key": "a", "operator": "In", "values": ["b", "c"]}]},
+            "",
+            "ignored",
+            id="several values",
+        ),
+        pytest.param(
+            "fieldSelector",
+            {"requirements": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "In", "values": ["c"]}]},
+            "b=c",
+            "partially ignored",
+            id="an operator that fields do not have",
+        ),
+        pytest.param("labelSelector", {"rawSelector": "a in (b,c),!d"}, "a in (b,c),!d", "", id="labels as text"),
+        pytest.param(
+            "labelSelector",
+            {
+                "requirements": [
+                    {"key": "a", "operator": "In", "values": ["b", "c"]},
+                    {"key": "d", "operator": "NotIn", "values": ["e"]},
+                    {"key": "f", "operator": "Exists"},
+                    {"key": "g", "operator": "DoesNotExist"},
+                ]
+            },
+            "a in (b,c),d notin (e),f,!g",
+            "",
+            id="labels",
+        ),
+        pytest.param(
+            "labelSelector",
+            {"requirements": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
+            "",
+            "ignored",
+            id="an operator",
+        ),
+    ],
+)
+def test_selectors_of_a_review(name: str, selector: Obj, text: str, told: str) -> None:
+    review = {"spec": {"user": "u", "resourceAttributes": {"verb": "list", "resource": "pods", name: selector}}}
+    attributes = subject_access_attributes(review)
+    assert {attributes.field_selector, attributes.label_selector} == {text, ""}
+    error = answered(review, Decision(Ruling.ALLOW))["status"].get("evaluationError", "")
+    assert error == (f"spec.resourceAttributes.{name} {told} due to parse error" if told else "")

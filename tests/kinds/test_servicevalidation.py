@@ -235,3 +235,25 @@ def test_names_and_labels_are_checked() -> None:
         "spec.externalName",
         "spec.loadBalancerClass",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "told"),
+    [
+        pytest.param("ClusterIP", {"ip": "1.2.3.4", "ipMode": "VIP"}, ["ingress"], id="no load balancer"),
+        pytest.param("LoadBalancer", {"ip": "1.2.3.4", "ipMode": "Proxy"}, [], id="an address"),
+        pytest.param("LoadBalancer", {"hostname": "a.b"}, [], id="a name"),
+        pytest.param("LoadBalancer", {"ip": "x", "ipMode": "VIP"}, ["ingress[0].ip"], id="no address"),
+        pytest.param("LoadBalancer", {"ip": "1.2.3.4"}, ["ingress[0].ipMode"], id="an address without a mode"),
+        pytest.param("LoadBalancer", {"hostname": "a", "ipMode": "VIP"}, ["ingress[0].ipMode"], id="a mode alone"),
+        pytest.param("LoadBalancer", {"ip": "1.2.3.4", "ipMode": "X"}, ["ingress[0].ipMode"], id="an unknown mode"),
+        pytest.param("LoadBalancer", {"hostname": "1.2.3.4"}, ["ingress[0].hostname"], id="an address for a name"),
+        pytest.param("LoadBalancer", {"hostname": "-"}, ["ingress[0].hostname"], id="no name"),
+    ],
+)
+def test_what_leads_to_a_load_balancer(kind: str, way: Obj, told: list[str]) -> None:
+    policy = (SERVICE.subresources or {})["status"]
+    new: Obj = {"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": [way]}}}
+    assert [error.field for error in policy.validate_update(new, new)] == [
+        f"status.loadBalancer.{name}" for name in told
+    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.wire import protobuf
+from mooring.wire.discoveryschema import DOCUMENTS
 from mooring.wire.yamltext import decode_yaml
 from tests.support.serverroom import Server, in_server
 
@@ -17,7 +19,6 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
         pytest.param("*/*", id="whoever takes anything"),
         pytest.param("application/json", id="who wants JSON"),
         pytest.param(f"{PROTOBUF}, */*", id="who prefers protobuf"),
-        pytest.param(PROTOBUF, id="who names protobuf alone"),
         pytest.param(
             "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
             id="who knows an older aggregated form",
@@ -42,6 +43,47 @@ async def test_yaml_is_for_who_asks_for_it(server: Server, path: str) -> None:
         "Accept",
     )
     assert decode_yaml(answer.text)[0] == (await server.get(path)).obj
+
+
+@pytest.mark.parametrize("path", PATHS)
+@in_server
+async def test_protobuf_is_for_clients_that_accept_nothing_else(server: Server, path: str) -> None:
+    answer = await server.get(path, headers=[("Accept", PROTOBUF)])
+    assert (answer.status, answer.headers["content-type"]) == (200, PROTOBUF)
+    api_version, kind, raw = protobuf.decode_envelope(answer.body)
+    document = (await server.get(path)).obj
+    assert (api_version, kind) == (document.get("apiVersion", ""), document["kind"])
+    body = {name: value for name, value in document.items() if name not in ("kind", "apiVersion")}
+    shown = protobuf.decode(raw, DOCUMENTS[kind])
+    for resource in body.get("resources", ()):  # protobuf has every verb list, JSON an empty singularName
+        assert resource["verbs"]
+    assert shown == body
+
+
+AGGREGATED = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+@in_server
+async def test_the_aggregated_form_comes_as_protobuf_too(server: Server, path: str) -> None:
+    answer = await server.get(path, headers=[("Accept", PROTOBUF + AGGREGATED)])
+    assert (answer.status, answer.headers["content-type"]) == (200, PROTOBUF + AGGREGATED)
+    api_version, kind, raw = protobuf.decode_envelope(answer.body)
+    document = (await server.get(path, headers=[("Accept", "application/json" + AGGREGATED)])).obj
+    assert (api_version, kind) == (document["apiVersion"], document["kind"])
+    shown = protobuf.decode(raw, DOCUMENTS[kind])
+    names = [[resource["resource"] for resource in item["versions"][0]["resources"]] for item in document["items"]]
+    assert [[resource["resource"] for resource in item["versions"][0]["resources"]] for item in shown["items"]] == names
+    again = await server.get(
+        path, headers=[("Accept", PROTOBUF + AGGREGATED), ("If-None-Match", answer.headers["etag"])]
+    )
+    assert again.status == 304
+
+
+@in_server
+async def test_the_version_is_json_only(server: Server) -> None:
+    assert (await server.get("/version", headers=[("Accept", "application/yaml")])).status == 406
+    assert (await server.get("/version", headers=[("Accept", "application/yaml, */*")])).status == 200
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -121,17 +121,14 @@ async def test_bad_input_is_told_apart(
     "target",
     [
         "/nowhere",
-        "/api/v2",
-        "/api/v1/gadgets",
         "/apis/nobody.example",
         "/apis/nobody.example/v1",
         "/apis/nobody.example/v1/things",
-        "/apis/certificates.k8s.io/v9/certificatesigningrequests",
         "/api/v1//secrets",
         "/apis/certificates.k8s.io//v1",
         "/openapi/v3/api/v9",
         "/livez/nothing",
-        f"{SECRETS}/a/status/deeper",
+        "/nothing",
     ],
 )
 @in_server
@@ -139,6 +136,29 @@ async def test_a_path_nobody_serves_is_plain_404(server: Server, target: str) ->
     answer = await server.get(target)
     assert (answer.status, answer.text) == (404, "404 page not found\n")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/api/v2",
+        "/api/v1/gadgets",
+        "/apis/certificates.k8s.io/v9",
+        "/apis/certificates.k8s.io/v9/certificatesigningrequests",
+        "/version/nothing",
+        f"{SECRETS}/a/status/deeper",
+        f"{SECRETS}/a/nothing",
+        "/api/v1/secrets/a",
+        "/api/v1/nodes/a/proxy/metrics",
+        "/api/v1/proxy/nodes/a",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews/a",
+    ],
+)
+@in_server
+async def test_below_an_api_group_a_path_nobody_serves_is_404_with_a_status(server: Server, target: str) -> None:
+    answer = await server.get(target)
+    assert (answer.status, answer.obj["reason"], answer.obj["details"]) == (404, "NotFound", {})
+    assert answer.message == "the server could not find the requested resource"
 
 
 @in_server

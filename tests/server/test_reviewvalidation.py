@@ -20,7 +20,7 @@ LOCAL = f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews"
             f"{AUTHORIZATION}/subjectaccessreviews",
             {"spec": {"resourceAttributes": PODS}},
             422,
-            'SubjectAccessReview.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or '
+            '.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or '
             "group must be specified",
             id="about nobody",
         ),
@@ -28,14 +28,14 @@ LOCAL = f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews"
             f"{AUTHORIZATION}/selfsubjectaccessreviews",
             {"metadata": {"name": "x"}, "spec": {"resourceAttributes": PODS}},
             422,
-            'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: metadata: Invalid value: {"name":"x"}: must be empty',
+            '.authorization.k8s.io "" is invalid: metadata: Invalid value: {"name":"x"}: must be empty',
             id="with a name",
         ),
         pytest.param(
             LOCAL,
             {"spec": {"user": "u", "resourceAttributes": {**PODS, "namespace": "other"}}},
             422,
-            'LocalSubjectAccessReview.authorization.k8s.io "" is invalid: spec.resourceAttributes.namespace: Invalid value: '
+            '.authorization.k8s.io "" is invalid: spec.resourceAttributes.namespace: Invalid value: '
             '"other": must match metadata.namespace',
             id="about another namespace",
         ),

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from mooring.errors import NotAcceptableError
 from mooring.wire.accept import (
-    AGGREGATED_CONTENT_TYPE,
+    AGGREGATED_PARAMETERS,
+    JSON,
     Accepted,
+    aggregated_discovery_type,
     negotiate,
     parse_accept,
-    wants_aggregated_discovery,
     wants_pretty,
 )
 
@@ -151,11 +152,11 @@ def test_content_types_of_answers() -> None:
     ],
 )
 def test_aggregated_discovery_is_chosen(accept: str, wanted: bool) -> None:
-    assert wants_aggregated_discovery(accept) is wanted
+    assert bool(aggregated_discovery_type(accept)) is wanted
 
 
 def test_the_aggregated_content_type_is_the_one_clients_look_for() -> None:
-    assert AGGREGATED_CONTENT_TYPE == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    assert JSON + AGGREGATED_PARAMETERS == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,6 @@ def test_one_group() -> None:
 def test_resources_of_the_core_version() -> None:
     assert discovery.resource_list(RESOURCES, "", "v1") == {
         "kind": "APIResourceList",
-        "apiVersion": "v1",
         "groupVersion": "v1",
         "resources": [
             {

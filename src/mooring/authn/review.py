@@ -8,7 +8,8 @@ Rules kept here (reference/kubernetes.md 5.15):
    `spec.audiences` defaults to the server's audiences; those the token
    is valid for come back. A token that names none (1.3, 5.1) is one for this server: it is valid for the server's audiences and
    for nobody else's.
-3. A refused token is still 201: `authenticated` false and an error text that does not say why (the operator's record does).
+3. A refused token is still 201: `authenticated` is left out, as kube-apiserver leaves it out, and the error text does not say
+   why (the operator's record does).
 4. The answer repeats the spec, with the token, to the one who sent it: clients with required fields (Python) insist on it.
 5. SelfSubjectReview tells the caller who it is.
 """
@@ -81,7 +82,7 @@ def _for_somebody(outcome: Outcome, asked: tuple[str, ...], ours: tuple[str, ...
 
 def _status(outcome: Outcome) -> Obj:
     if outcome.user is None:
-        return {"authenticated": False, "user": {}} | ({"error": INVALID_TOKEN} if outcome.refusals else {})
+        return {"user": {}} | ({"error": INVALID_TOKEN} if outcome.refusals else {})
     status: Obj = {"authenticated": True, "user": user_info(outcome.user)}
     if outcome.audiences:
         status["audiences"] = list(outcome.audiences)

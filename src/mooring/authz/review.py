@@ -9,16 +9,18 @@ Rules kept here (reference/kubernetes.md 6.8):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.nodeidentity import node_name
 from mooring.authz.rbac import Rbac
+from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
 from mooring.kinds.view import Views
 from mooring.wire.schema import Obj
+from mooring.wire.selectors import parse_field_selector, parse_label_selector
 
 API_VERSION = "authorization.k8s.io/v1"
 
@@ -43,8 +45,8 @@ def answered(review: Obj, decision: Decision) -> Obj:
         status["denied"] = True
     if decision.reason:
         status["reason"] = decision.reason
-    if decision.error:
-        status["evaluationError"] = decision.error
+    if problems := [*filter(None, (decision.error, *_unread(review["spec"].get("resourceAttributes") or {})))]:
+        status["evaluationError"] = "; ".join(problems)
     return {**review, "status": status}
 
 
@@ -101,24 +103,64 @@ def _attributes(spec: Obj, user: UserInfo) -> Attributes:
         subresource=resource.get("subresource", ""),
         namespace=resource.get("namespace", ""),
         name=resource.get("name", ""),
-        field_selector=_selector(resource.get("fieldSelector")),
-        label_selector=_selector(resource.get("labelSelector")),
+        field_selector=_selector(resource, "fieldSelector")[0],
+        label_selector=_selector(resource, "labelSelector")[0],
     )
 
 
-def _selector(selector: Obj | None) -> str:
-    """The raw text of a selector, or its requirements written as one."""
-    if not selector:
-        return ""
-    raw: str = selector.get("rawSelector", "")
-    return raw or ",".join(map(_requirement, selector.get("requirements") or ()))
+def _unread(resource: Obj) -> Iterator[str]:
+    """Tell which selectors of a review are not looked at, or not wholly, because they cannot be read."""
+    for name in _PARSERS:
+        text, readable = _selector(resource, name)
+        if not readable:
+            yield f"spec.resourceAttributes.{name} {'partially ' if text else ''}ignored due to parse error"
 
 
-def _requirement(requirement: Obj) -> str:
+def _selector(resource: Obj, name: str) -> tuple[str, bool]:
+    """Return what of a selector can be read, as text, and whether that is all of it.
+
+    What cannot be read is passed over, so that the review asks for more than the selector says, never for less.
+    """
+    selector = resource.get(name) or {}
+    requirements = selector.get("requirements") or []
+    terms = [_TERMS[name](requirement) for requirement in requirements] or [selector.get("rawSelector", "")]
+    kept = [term for term in terms if term is not None and _reads(name, term)]
+    return ",".join(kept), len(kept) == len(terms)
+
+
+def _reads(name: str, term: str) -> bool:
+    try:
+        _PARSERS[name](term)
+    except BadRequestError:
+        return False
+    return True
+
+
+def _field_term(requirement: Obj) -> str | None:
+    """Field selectors know only whether a field has one value or has not."""
+    sign = {"In": "=", "NotIn": "!="}.get(requirement.get("operator", ""))
+    values = requirement.get("values") or []
+    if sign is None or len(values) != 1:
+        return None
+    escaped = values[0].replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+    return f"{requirement.get('key', '')}{sign}{escaped}"
+
+
+def _label_term(requirement: Obj) -> str | None:
     key: str = requirement.get("key", "")
-    operator: str = requirement.get("operator", "")
-    if operator == "Exists":
-        return key
-    if operator == "DoesNotExist":
-        return "!" + key
-    return f"{key} {operator.lower()} ({','.join(requirement.get('values') or ())})"
+    match requirement.get("operator", ""):
+        case "Exists":
+            return key
+        case "DoesNotExist":
+            return f"!{key}"
+        case "In" | "NotIn" as operator:
+            return f"{key} {operator.lower()} ({','.join(requirement.get('values') or ())})"
+    return None
+
+
+_TERMS: Mapping[str, Callable[[Obj], str | None]] = MappingProxyType(
+    {"fieldSelector": _field_term, "labelSelector": _label_term}
+)
+_PARSERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {"fieldSelector": parse_field_selector, "labelSelector": parse_label_selector}
+)

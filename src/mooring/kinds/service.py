@@ -177,7 +177,11 @@ KIND = Kind(
     fields=_fields,
     selectable=("spec.clusterIP", "spec.type"),
     subresources={
-        "status": SubresourcePolicy(prepare_update=_prepare_status, warnings=servicewarnings.status_warnings)
+        "status": SubresourcePolicy(
+            prepare_update=_prepare_status,
+            validate_update=servicevalidation.validate_status_update,
+            warnings=servicewarnings.status_warnings,
+        )
     },
     create_on_update=True,
     claims=claims,

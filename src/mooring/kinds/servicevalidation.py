@@ -42,6 +42,8 @@ from mooring.wire.schema import Obj
 POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 TRAFFIC = ("Cluster", "Local")
 DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
+IP_MODES = ("Proxy", "VIP")
+"""How traffic to an address of a load balancer is addressed when it arrives at a node."""
 FIXED = "may not change once set"
 
 
@@ -225,4 +227,29 @@ def validate_update(new: Obj, old: Obj) -> list[FieldError]:
         now, before = spec.get("loadBalancerClass"), kept.get("loadBalancerClass")
         if now != before:
             errors.append(invalid("spec.loadBalancerClass", now, FIXED))
+    return errors
+
+
+def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
+    """Only Services of type LoadBalancer lead in, under addresses with a mode and under DNS names."""
+    path = "status.loadBalancer.ingress"
+    ways = new["status"]["loadBalancer"].get("ingress") or []
+    if ways and new["spec"].get("type") != BALANCER:
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    errors: list[FieldError] = []
+    for index, way in enumerate(ways):
+        at, address, mode, name = f"{path}[{index}]", way.get("ip", ""), way.get("ipMode"), way.get("hostname", "")
+        if address and parse_address(address) is None:
+            errors.append(invalid(f"{at}.ip", address, NOT_AN_ADDRESS))
+        if mode is None:
+            if address:
+                errors.append(required(f"{at}.ipMode", "must be specified when `ip` is set"))
+        elif not address:
+            errors.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
+        elif mode not in IP_MODES:
+            errors.append(not_supported(f"{at}.ipMode", mode, IP_MODES))
+        if name:
+            errors += [invalid(f"{at}.hostname", name, why) for why in dns1123_subdomain_errors(name)]
+            if parse_address(name) is not None:
+                errors.append(invalid(f"{at}.hostname", name, "must be a DNS name, not an IP address"))
     return errors

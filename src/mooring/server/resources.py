@@ -116,7 +116,7 @@ class Resources:
         if (info.verb == "create" and info.name and not info.subresource) or (info.verb in _NAMED and not info.name):
             raise MethodNotAllowedError()
         if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
-            raise MethodNotAllowedError("; name a namespace in the path")
+            raise MethodNotAllowedError()
         if info.verb not in _READS:
             accepted(context.request, TRANSFORMS)  # 406 before anything is written, not after
         return await self._verbs[info.verb](context, kind)

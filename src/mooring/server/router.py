@@ -1,9 +1,10 @@
 """From request info to whoever answers: a stored kind, a review, a token request, an endpoint, or nobody.
 
 Rules kept here: it runs after authorization, so that a caller who may do nothing learns nothing about what exists; an unknown
-resource or path is the plain `404 page not found` that client-go expects (reference/kubernetes.md 7.1). A namespace in the path of
+resource below an API group is a 404 with a Status, and any other unknown path the plain `404 page not found` that client-go
+expects (reference/kubernetes.md 7.1). A namespace in the path of
 a kind that lives in none is such an unknown path: authorizers decided on that namespace, where a Role may allow everything.
-So is a path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1/…`).
+A path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1/…`) is unknown, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError
 from mooring.kinds import by_resource
 from mooring.kinds.kind import Kind
 from mooring.server.endpoints import find
-from mooring.server.endpoints.documents import not_found
+from mooring.server.endpoints.documents import missing, not_found
 from mooring.server.endpoints.reviews import review, service_account_token
 from mooring.server.http import Response
 from mooring.server.pipeline import Context
@@ -37,14 +38,16 @@ class Router:
         if not info.is_resource:
             endpoint = find(info.path)
             if endpoint is None:
-                return not_found()
+                return missing(context, self._services)
             context.routed = True
             if context.request.method not in endpoint.methods:
                 raise MethodNotAllowedError()
             return await endpoint.serve(context, self._services)
         kind = by_resource(info.group, info.version, info.resource)
-        if kind is None or not info.canonical or len(info.parts) > MAX_PARTS or not _in_its_place(kind, info):
+        if not info.canonical:
             return not_found()
+        if kind is None or len(info.parts) > MAX_PARTS or info.verb == "proxy" or not _in_its_place(kind, info):
+            return missing(context, self._services)
         context.routed = not info.subresource or _subresource_exists(kind, info.subresource)
         if kind.virtual:
             return await review(context, self._services, kind)
@@ -59,7 +62,10 @@ class Router:
 
 
 def _in_its_place(kind: Kind, info: RequestInfo) -> bool:
-    """Whether a namespace in the path belongs there. `/namespaces/<name>` is about that Namespace *in* itself (6.1)."""
+    """Return whether kube-apiserver has such a path: an object of a kind with namespaces lies in one, others do not, and reviews
+    have no names. `/namespaces/<name>` is about that Namespace *in* itself (6.1)."""
+    if info.name and (kind.virtual or (kind.resource.namespaced and not info.namespace)):
+        return info.verb == "watch"
     if kind.resource.namespaced or not info.namespace:
         return True
     return info.resource == "namespaces" and info.namespace == info.name

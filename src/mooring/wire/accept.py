@@ -167,19 +167,23 @@ def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Accepted
     return Accepted(media, kind, group, version, pretty)
 
 
-AGGREGATED_CONTENT_TYPE = f"{JSON};g={DISCOVERY_GROUP};v=v2;as=APIGroupDiscoveryList"
-"""Content-Type by which clients recognise the aggregated discovery document."""
+AGGREGATED_PARAMETERS = f";g={DISCOVERY_GROUP};v=v2;as=APIGroupDiscoveryList"
+"""Parameters of the Content-Type by which clients recognise the aggregated discovery document."""
 
 
-def wants_aggregated_discovery(accept: str) -> bool:
-    """Whether any clause names APIGroupDiscoveryList v2 as JSON; v2beta1 is no longer served (1.33+)."""
-    return any(
-        clause.type in ("*", "application")
-        and clause.subtype in ("*", "json")
-        and (clause.param("g"), clause.param("v"), clause.param("as"))
-        == (DISCOVERY_GROUP, "v2", "APIGroupDiscoveryList")
-        for clause in parse_accept(accept)
-    )
+def aggregated_discovery_type(accept: str) -> str:
+    """Return the media type of the first clause that names APIGroupDiscoveryList v2, as JSON or as protobuf; empty when none does.
+
+    v2beta1 is no longer served (1.33+).
+    """
+    for clause in parse_accept(accept):
+        named = (clause.param("g"), clause.param("v"), clause.param("as"))
+        if clause.type in ("*", "application") and named == (DISCOVERY_GROUP, "v2", "APIGroupDiscoveryList"):
+            if clause.subtype in ("*", "json"):
+                return JSON
+            if f"{clause.type}/{clause.subtype}" == PROTOBUF:
+                return PROTOBUF
+    return ""
 
 
 def wants_pretty(pretty: str | None, user_agent: str) -> bool:

@@ -88,9 +88,10 @@ def resource_list(resources: Sequence[Resource], group: str, version: str) -> Ob
     if not here:
         return None
     entries = [entry for resource in here for entry in (_entry(resource), *_subentries(resource))]
+    version_of_list = {"apiVersion": "v1"} if group else {}  # kube-apiserver leaves it out of the core group's list
     return {
         "kind": "APIResourceList",
-        "apiVersion": "v1",
+        **version_of_list,
         "groupVersion": here[0].api_version,
         "resources": sorted(entries, key=lambda entry: str(entry["name"])),
     }

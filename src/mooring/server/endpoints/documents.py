@@ -1,8 +1,8 @@
 """Documents made from the table of kinds: version, discovery (legacy and aggregated), OpenAPI v2 and v3.
 
 Rules kept here (reference/kubernetes.md 7.1-7.3): each document is built once, on first request, and kept as bytes with its
-ETag; which discovery form is answered is read from Accept and told in Content-Type. The legacy form is JSON or YAML; who takes
-protobuf alone gets JSON, which clients of protobuf read (7.10), and who takes none of these 406.
+ETag; which discovery form is answered is read from Accept and told in Content-Type. The legacy form is JSON, YAML or protobuf, the
+aggregated one JSON or protobuf; clients that accept none of these get 406.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.render import accepted, content_type, is_pretty
 from mooring.server.services import Services
-from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf, openapiv3protobuf
-from mooring.wire.accept import AGGREGATED_CONTENT_TYPE, JSON, YAML, parse_accept, wants_aggregated_discovery
+from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf, openapiv3protobuf, protobuf
+from mooring.wire.accept import (
+    AGGREGATED_PARAMETERS,
+    JSON,
+    MEDIA_TYPES,
+    PROTOBUF,
+    YAML,
+    aggregated_discovery_type,
+    parse_accept,
+)
 from mooring.wire.codec import decode_json, encode_json, pretty
+from mooring.wire.discoveryschema import DOCUMENTS
 from mooring.wire.schema import Obj
 from mooring.wire.yamltext import encode_yaml
 
@@ -32,7 +41,8 @@ _VARY = (b"vary", b"Accept")
 
 
 async def version(context: Context, services: Services) -> Response:
-    """`/version` (7.2)."""
+    """`/version` (7.2): JSON only."""
+    accepted(context.request, medias=("json",))
     document = {
         "major": KUBERNETES_MAJOR,
         "minor": KUBERNETES_MINOR,
@@ -57,14 +67,14 @@ def _architecture() -> str:
 
 
 @lru_cache(maxsize=256)
-def _kept(services: Services, path: str, aggregated: bool) -> tuple[bytes, str]:
+def _kept(services: Services, path: str, aggregated: bool, as_protobuf: bool = False) -> tuple[bytes, str]:
     """The document of a discovery path and its ETag ("" where none is sent). Raises NotFoundError."""
     parts = [part for part in path.split("/") if part]
     resources = services.resources
     document: Obj | None
     if aggregated:
         document = discovery.aggregated(resources, core=parts == ["api"])
-        body = encode_json(document)
+        body = _encoded(document, as_protobuf)
         return body, discovery.etag(body)
     if parts == ["api"]:
         document = discovery.api_versions(services.server_address)
@@ -77,7 +87,13 @@ def _kept(services: Services, path: str, aggregated: bool) -> tuple[bytes, str]:
         document = discovery.resource_list(resources, group, found_version)
     if document is None:
         raise NotFoundError("the server could not find the requested resource")
-    return encode_json(document), ""
+    return _encoded(document, as_protobuf), ""
+
+
+def _encoded(document: Obj, as_protobuf: bool) -> bytes:
+    if not as_protobuf:
+        return encode_json(document)
+    return protobuf.encode_object({"apiVersion": "", **document}, DOCUMENTS[document["kind"]])
 
 
 async def api(context: Context, services: Services) -> Response:
@@ -87,19 +103,33 @@ async def api(context: Context, services: Services) -> Response:
         "/apis//"
     ):  # an empty version or resource (6.1): no document lives there, whatever its other parts name
         return not_found()
-    aggregated = path in ("/api", "/apis") and wants_aggregated_discovery(context.request.header(b"accept"))
+    aggregated = aggregated_discovery_type(context.request.header(b"accept")) if path in ("/api", "/apis") else ""
+    media = aggregated or MEDIA_TYPES[accepted(context.request).media]
+    as_protobuf = media == PROTOBUF
     try:
-        body, etag = _kept(services, path, aggregated)
+        body, etag = _kept(services, path, bool(aggregated), as_protobuf)
     except NotFoundError:
-        return not_found()
+        return missing(context, services)
     if not aggregated:
-        if accepted(context.request).media == "yaml":
+        if media == YAML:
             return Response(200, encode_yaml(decode_json(body)[0]), (content_type(YAML), _VARY))
+        if as_protobuf:
+            return Response(200, body, (content_type(PROTOBUF), _VARY))
         return Response(200, pretty(body) if is_pretty(context.request) else body, (content_type(JSON), _VARY))
-    headers = (content_type(AGGREGATED_CONTENT_TYPE), _VARY, (b"etag", etag.encode()))
+    headers = (content_type(aggregated + AGGREGATED_PARAMETERS), _VARY, (b"etag", etag.encode()))
     if context.request.header(b"if-none-match") == etag:
         return Response(304, b"", headers)
     return Response(200, body, headers)
+
+
+def missing(context: Context, services: Services) -> Response:
+    """Refuse a path that nobody serves: with a Status below the roots of API groups and of /version, as kube-apiserver does, and
+    with text elsewhere. Raises NotFoundError."""
+    root, _, rest = context.info.path.removeprefix("/").partition("/")
+    group = rest.partition("/")[0]
+    if root in ("api", "version") or (root == "apis" and group and group in discovery.groups(services.resources)):
+        raise NotFoundError("the server could not find the requested resource")
+    return not_found()
 
 
 def not_found() -> Response:
