@@ -222,3 +222,18 @@ def test_a_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file is in the way")
     with pytest.raises(ConfigError, match=r"the directory .* cannot be made"):
         NodeState(tmp_path).write_pending_key(generate_key())
+
+
+def test_keys_that_others_reach_are_told_with_the_command_that_mends_them(state: NodeState) -> None:
+    assert state.exposures() == []
+    state.write_bootstrap("https://127.0.0.1:6443", CA.certificate_pem, "abcdef.0123456789abcdef")
+    state.write_pending_key(generate_key())
+    assert state.exposures() == []
+    state.pending_key.chmod(0o644)
+    state.bootstrap.chmod(0o660)
+    assert state.exposures() == [
+        f"{state.pending_key} can be read by other users of this machine: run chmod 600 {state.pending_key}",
+        f"{state.bootstrap} can be changed by other users of this machine: run chmod 600 {state.bootstrap}",
+    ]
+    state.certificates.chmod(0o777)
+    assert f"run chmod 700 {state.certificates}" in state.exposures()[0]

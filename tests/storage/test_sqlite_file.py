@@ -75,6 +75,22 @@ def test_a_file_others_could_read_is_narrowed(path: Path) -> None:
     assert mode(path) == 0o600
 
 
+@pytest.mark.timeout(20)
+def test_what_is_no_file_or_belongs_to_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(path)
+    with pytest.raises(StorageError, match="is no regular file"):
+        sqlite_schema.create_file(path)
+    path.unlink()
+    path.write_bytes(b"")
+    owner = path.stat().st_uid
+    monkeypatch.setattr(sqlite_schema, "ROOT", owner + 2)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(
+        StorageError, match=rf"belongs to another user \(uid {owner}\); if it is yours, run chown {owner + 1}"
+    ):
+        sqlite_schema.create_file(path)
+
+
 def test_a_file_others_can_read_and_we_cannot_narrow_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(path, nothing)
     path.chmod(0o644)

@@ -56,6 +56,8 @@ async def run(
             return
         on_member(joined)
         log.info("member %s of %s", joined.node_name, joined.cluster.server)
+        for found in joined.state.exposures():
+            log.warning("%s", found)
         endpoints = plan.discovery.endpoints if plan and isinstance(plan.discovery, ByToken) else ()
         async with node_client(joined, clock) as client:
             following = asyncio.create_task(follow(joined.state, clock, client, endpoints))

@@ -18,6 +18,7 @@ Rules kept here (reference/kubernetes.md 2.6, 4.2, 4.3, 4.5):
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
+from mooring.client.files import exposure, make_directory, read_limited, sync_directory, write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
@@ -79,6 +80,12 @@ class NodeState:
         self.current = self.certificates / "kubelet-client-current.pem"
         self.updated = self.certificates / "kubelet-client-updated.pem"
         self.pending_key = self.certificates / "kubelet-client.key.tmp"
+
+    def exposures(self) -> list[str]:
+        """Return how other users may reach the keys of this member, each with the command that mends it."""
+        keys = (self.certificates, self.current, self.pending_key, self.kubeconfig, self.bootstrap)
+        found = (exposure(path, 0 if path == self.certificates else stat.S_IROTH) for path in keys)
+        return [one for one in found if one]
 
     # ── the CA ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -47,6 +47,8 @@ CHECKPOINT_PAGES = 4000
 """The log of pages is copied into the database each 16 MiB: about once in two seconds of full write load, 4 ms a time."""
 NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
 """The newest revision; that of a fresh store is 1."""
+ROOT = 0
+"""The user who can change every file anyway."""
 KEPT_WAL_BYTES = 64 * 1024 * 1024
 """After a burst the `-wal` file is cut back to this."""
 
@@ -77,6 +79,12 @@ def create_file(path: Path) -> None:
 
 
 def _narrow(path: Path) -> None:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(f"the database file {path} is no regular file; name one")
+    if status.st_uid not in (os.geteuid(), ROOT):
+        who = f"belongs to another user (uid {status.st_uid})"
+        raise StorageError(f"the database file {path} {who}; if it is yours, run chown {os.geteuid()} on it")
     if not os.access(path, os.R_OK | os.W_OK):
         # Told before SQLite opens it: that would leave -wal and -shm files behind which are read-only for ever.
         raise StorageError(f"the database file {path} {_READ_ONLY}")
