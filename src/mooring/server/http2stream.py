@@ -73,8 +73,7 @@ class _Encoder(Encoder):
     """
 
     def encode(self, headers: Any, huffman: bool = True) -> bytes:  # of HeaderTuples: `reply_headers` makes no others
-        parts = [self._encode_table_size_change()] if self.header_table.resized else []
-        self.header_table.resized = False
+        parts = [bytes(super().encode([]))] if self.header_table.resized else []  # the new size, and nothing else
         for header in headers:
             if header.indexable:
                 parts.append(self.add(header, False, huffman))
@@ -115,7 +114,7 @@ class H2(H2Connection):
         self._until_sweep -= 1
         if not self._until_sweep:
             self._until_sweep = SWEEP
-            self._open_streams(1)
+            _ = super().open_inbound_streams  # h2 forgets closed streams while it counts the others
         return 0
 
 
