@@ -51,10 +51,19 @@ def test_what_is_left_is_the_measure_of_the_next_time() -> None:
     assert [trimming.is_due(107 * MIB) for _ in range(3)] == [False] * 3, "it would free nothing more"
 
 
+def test_after_one_that_was_worth_it_comes_one_more_for_what_was_freed_meanwhile() -> None:
+    trimming = Trimming(63 * MIB)
+    assert [trimming.is_due(size * MIB) for size in (387, 387)] == [False, True]
+    trimming.done(196 * MIB)
+    assert [trimming.is_due(size * MIB) for size in (200, 195)] == [False, True], "not while it grows"
+    trimming.done(190 * MIB)
+    assert not trimming.is_due(190 * MIB)
+
+
 def test_the_system_is_asked_at_every_look() -> None:
     async def story() -> None:
         clock = ManualClock()
-        sizes = iter([63, 107, 107, 70, 70, 70])
+        sizes = iter([63, 107, 107, 100, 100, 100])
         given_back: list[str] = []
         task = asyncio.ensure_future(
             trim_forever(clock, lambda: next(sizes) * MIB, lambda: given_back.append("free pages"))

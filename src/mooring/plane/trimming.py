@@ -4,7 +4,8 @@ Rules kept here:
 * glibc returns free memory only from the end of its heap. OpenSSL's blocks of a thousand connections lie between blocks that stay,
   so that all of it would stay. `malloc_trim` returns every free page.
 * It takes about 0.4 ms a MiB, in a thread, and other threads may wait for the heap meanwhile. So it comes rarely: when resident
-  memory is well above what the last one left, and has stopped growing.
+  memory is well above what the last one left, and has stopped growing; and once more after one that was worth it, for what was
+  freed meanwhile.
 * Where there is no /proc or no malloc_trim (macOS, musl) nothing is done.
 """
 
@@ -33,16 +34,19 @@ class Trimming:
     def __init__(self, resident: int) -> None:
         self._left = resident
         self._before = resident
+        self._was_worth_it = False
 
     def is_due(self, resident: int) -> bool:
         """Whether so much memory is worth it now. To be asked at every look."""
         has_settled = resident <= self._before
         self._before = resident
         self._left = min(self._left, resident)
-        return has_settled and resident - self._left >= max(WORTH_OCTETS, self._left // WORTH_PART)
+        growth = resident - self._left
+        return has_settled and (self._was_worth_it or growth >= max(WORTH_OCTETS, self._left // WORTH_PART))
 
     def done(self, resident: int) -> None:
         """Note what is left after memory was given back."""
+        self._was_worth_it = self._before - resident >= WORTH_OCTETS
         self._left = self._before = resident
 
 
