@@ -22,6 +22,7 @@ from mooring.cli import cluster, csrdecide, csrfacts, flags, logs, options, outp
 from mooring.cli.csr import lines
 from mooring.cli.csrdecide import Decision, decide, decided_request
 from mooring.cli.initconfiguration import token_records
+from mooring.client.serverversion import NotMooringError
 from mooring.clock import SystemClock
 from mooring.errors import (
     ConfigError,
@@ -266,6 +267,7 @@ def test_ten_conflicts_are_enough() -> None:
         (ServiceUnavailableError("starting"), True),
         (PeerError("reset"), True),
         (NotTlsError("s", "w"), False),
+        (NotMooringError("another"), False),
         (UnauthorizedError(), False),
         (ForbiddenError("no"), False),
         (ConfigError("flag"), False),

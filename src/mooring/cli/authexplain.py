@@ -30,9 +30,9 @@ from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
-from mooring.client.serverversion import check_is_mooring
+from mooring.client.serverversion import NotMooringError, check_is_mooring
 from mooring.clock import SystemClock
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.trust.failures import NotKubernetesError
 from mooring.wire.schema import Obj
 
@@ -106,7 +106,7 @@ def explain(
 
 
 async def ask(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
-    """The record under `audit_id`, or without one what would become of `offered`. Raises ApiError, PeerError."""
+    """The record under `audit_id`, or without one what would become of `offered`. Raises NotMooringError, ApiError, PeerError."""
     try:
         if audit_id:
             return await client.get_path(f"{PREFIX}/refusals/{quote(audit_id, safe='')}")
@@ -116,7 +116,7 @@ async def ask(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
             raise
         await check_is_mooring(client, "explains refusals; elsewhere the log of kube-apiserver tells the reason")
         if isinstance(error, NotFoundError):
-            raise PeerError(_ANOTHER) from None
+            raise NotMooringError(_ANOTHER) from None
         raise
 
 
@@ -158,10 +158,10 @@ def _password() -> str:
 
 
 def checked(told: Obj) -> Obj:
-    """What the server said, with what is known of the codes. Raises PeerError when it is nothing of the kind."""
+    """What the server said, with what is known of the codes. Raises NotMooringError when it is nothing of the kind."""
     steps, user = told.get("authenticators"), told.get("user", {})
     if told.get("kind") not in ("Refusal", "Explanation") or not isinstance(steps, list) or not isinstance(user, dict):
-        raise PeerError(_ANOTHER)
+        raise NotMooringError(_ANOTHER)
     known = [step | _row(step.get("reason")) for step in steps if isinstance(step, dict)]
     return told | {"authenticators": known} | _row(told.get("why"))
 

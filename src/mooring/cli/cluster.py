@@ -22,6 +22,7 @@ from mooring.cli.output import echo
 from mooring.cli.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.serverversion import NotMooringError
 from mooring.clock import Clock
 from mooring.errors import (
     InternalServerError,
@@ -44,7 +45,7 @@ RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
 _AUDIT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 """What is repeated of an id that a server made."""
-_LASTING = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError)
+_LASTING = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
 """What asking again does not mend."""
 
 

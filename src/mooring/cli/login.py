@@ -40,6 +40,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
 from mooring.trust import loginrecord, oauth
+from mooring.trust.failures import DiscoveryError
 from mooring.trust.joininput import parse_endpoint
 from mooring.trust.kubeconfig import Cluster, Selected, flatten_cluster
 from mooring.trust.loginrecord import Login, Place, Source
@@ -156,7 +157,9 @@ def login(
     with logins.locked(found.id):
         try:
             found = renewed(found, clock, logins.write, ask=True, given=given)
-        except (ApiError, PeerError):
+        except (ApiError, PeerError) as error:
+            if isinstance(error, DiscoveryError):  # nothing answered, or nothing of Kubernetes
+                raise
             asyncio.run(
                 check_anonymously(_cluster(place), clock, "gives credentials for a login; kubectl shows yours itself")
             )

@@ -14,6 +14,10 @@ _BUILD = "+mooring-"
 """Part of the `gitVersion` of every Mooring server."""
 
 
+class NotMooringError(PeerError):
+    """Another Kubernetes API server answers, which does not do what only Mooring does."""
+
+
 async def read_version(client: ClusterClient) -> str:
     """Return `gitVersion`; empty when the server tells none. Raises ApiError, PeerError."""
     version = (await client.get_path("/version")).get("gitVersion")
@@ -26,13 +30,13 @@ def is_mooring(version: str) -> bool:
 
 
 async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
-    """Raise PeerError when the server is surely no Mooring. `purpose`: what only a Mooring server does."""
+    """Raise NotMooringError when the server is surely no Mooring. `purpose`: what only a Mooring server does."""
     try:
         version = await read_version(client)
     except MooringError:
         return
     if version and not is_mooring(version):
-        raise PeerError(
+        raise NotMooringError(
             f"{client.server} is no Mooring server, it is Kubernetes {version}: only a Mooring server {purpose}"
         )
 
