@@ -115,7 +115,8 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     certificate.write_bytes(pair.certificate_pem + ISSUING.certificate_pem)
     root.write_bytes(COMPANY.certificate_pem)
     flags = ("--tls-cert-file", str(certificate), "--tls-private-key-file", str(key), "--root-ca-file", str(root))
-    server = start_server(directory / "data", *flags)
+    port = free_port()
+    server = start_server(directory / "data", *flags, *endpoints(port, 1), port=port)
     yield Company(server, root)
     server.stop()
 
@@ -124,9 +125,8 @@ def test_a_join_keeps_both_cas_apart(company: Company, tmp_path: Path) -> None:
     server, state = company.server, NodeState(tmp_path)
     wanted = plan(server.create_token(), "apart", server.endpoint, ca=COMPANY.certificate_pem)
     assert joined(wanted, tmp_path).request_name
-    cluster = state.read_cluster()
-    assert cluster is not None
-    assert (cluster.server, cluster.ca_pem) == (server.url, COMPANY.certificate_pem)
+    assert servers(state) == [server.url, "https://127.0.0.1:1"]
+    assert {one.ca_pem for one in state.read_clusters()} == {COMPANY.certificate_pem}
     assert state.read_ca() == server.ca_pem
     assert works(state)
 
@@ -180,6 +180,20 @@ def test_everything_that_verifies_the_server_names_its_ca(company: Company) -> N
     assert root["data"]["ca.crt"] == COMPANY.certificate_pem.decode()
     assert extension["data"]["client-ca-file"] == company.server.ca_pem.decode()
     assert select(parse(company.server.kubeconfig.read_bytes())).cluster.ca_pem == COMPANY.certificate_pem
+
+
+def test_kubeadm_finds_one_ca_whichever_entry_it_looks_at(company: Company) -> None:
+    """kubeadm takes the server of the entry without a name, and the CA of any entry (reference/kubernetes.md 2.2)."""
+
+    async def read() -> bytes:
+        reply = await fetch(Fetch(cluster_info_url(company.server.url), COMPANY.certificate_pem), SystemClock())
+        assert isinstance(reply, Fetched)
+        return reply.body
+
+    config = parse(cluster_info_data("reading", Fetched(200, asyncio.run(read())))["kubeconfig"])
+    assert [one.name for one in config.clusters] == ["", "127.0.0.1:1"]
+    assert {one.ca_pem for one in config.clusters} == {COMPANY.certificate_pem}
+    assert (config.users, config.contexts, config.current_context) == ((), (), "")
 
 
 def test_a_root_of_the_machine_is_found_and_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from mooring.authz.defaultpolicy import default_policy
 from mooring.authz.kubeadmpolicy import kubeadm_policy
 from mooring.config import server_config
 from mooring.plane.firstboot import FirstBoot
-from mooring.trust import clusterinfo, kubeadmconfig
+from mooring.trust import clusterinfo, jws, kubeadmconfig
 from mooring.trust.token import parse_token
 from mooring.trust.tokenrecord import TokenRecord
 from tests.support.registryroom import Room, open_room
@@ -185,6 +185,17 @@ def test_an_edited_cluster_info_stays_over_every_restart(edited: str, caplog: py
 
     body()
     assert "the ConfigMap kube-public/cluster-info was edited: its kubeconfig stays as it is" in caplog.text
+
+
+@in_empty_room
+async def test_a_changed_cluster_info_is_signed_anew_in_the_same_write(room: Room) -> None:
+    boot, token = first_boot(room), parse_token("abcdef.0123456789abcdef")
+    await boot.run()
+    await boot.create_token(TokenRecord(token, expires=room.clock.now() + timedelta(hours=1), usages=("signing",)))
+    for address in ("192.0.2.2", "192.0.2.3"):
+        await first_boot(room, detected_addresses=(address,)).run()
+        data = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]
+        assert address in jws.verify(data, token)
 
 
 @in_empty_room

@@ -292,3 +292,31 @@ def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be made"):
         prepared(tmp_path / "file" / "data")
+
+
+def test_a_bundle_that_verifies_the_server_is_in_the_kubeconfigs(tmp_path: Path) -> None:
+    """So the next CA is made known while the server still shows a certificate of its own CA."""
+    root = tmp_path / "data"
+    own = prepared(root).material.client_ca_pem
+    both = tmp_path / "both.crt"
+    both.write_bytes(own + ThrowawayCA("next").certificate_pem)
+    changed = prepared(root, root_ca_file=str(both))
+    assert made(changed, root) == ["admin.conf", "super-admin.conf"]
+    assert (changed.material.serving_ca_pem, changed.material.client_ca_pem) == (both.read_bytes(), own)
+    assert parse(root.joinpath("admin.conf").read_bytes()).clusters[0].ca_pem == both.read_bytes()
+    assert prepared(root, root_ca_file=str(both)).made == ()
+
+
+def test_a_bundle_that_does_not_verify_the_server_stops_the_start(tmp_path: Path) -> None:
+    other = tmp_path / "other.crt"
+    other.write_bytes(ThrowawayCA("other").certificate_pem)
+    with pytest.raises(ConfigError, match="root-ca-file: no certificate in it verifies the serving certificate"):
+        prepared(tmp_path / "data", root_ca_file=str(other))
+
+
+def test_every_address_is_in_the_kubeconfigs(tmp_path: Path) -> None:
+    prepared(tmp_path, control_plane_endpoints=("a.test", "b.test:443"))
+    clusters = parse((tmp_path / "admin.conf").read_bytes()).clusters
+    assert [(one.name, one.server) for one in clusters] == [
+        ("kubernetes", "https://a.test:6443"), ("b.test:443", "https://b.test:443"),
+    ]  # fmt: skip

@@ -22,7 +22,7 @@ from mooring.agent.state import NodeState, Pair
 from mooring.client.cluster import ClusterClient
 from mooring.client.transport import drive
 from mooring.clock import Clock
-from mooring.errors import MooringError
+from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.verify import ClientTrust
@@ -56,7 +56,10 @@ async def refresh(
     on_told: Callable[[Told], None] = lambda told: None,
 ) -> Refresh:
     """Read cluster-info again and bring the files of a member up to date. Raises DiscoveryError, ConfigError."""
-    found = await drive(refreshed(state.read_clusters(), state.read_base(), endpoints), clock, on_told)
+    known = state.read_clusters()
+    if not known:
+        raise ConfigError(f"{state.kubeconfig} cannot be used; join again to have it written")
+    found = await drive(refreshed(known, state.read_base(), endpoints), clock, on_told)
     return Refresh(found.clusters, write(state, pair, found.clusters, found.published, clock.now()))
 
 

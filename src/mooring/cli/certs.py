@@ -1,4 +1,6 @@
-"""`mooring certs ca|server|client`: keys and certificates without a cluster, for `--client-ca-file`, `--tls-cert-file` and clients.
+"""`mooring certs ca|server|client`: keys and certificates without a cluster.
+
+A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` when it signs the pair of `--tls-cert-file`.
 
 Rules kept here:
 * A certificate is made from a profile and read back by its twin, as everything that the control plane issues

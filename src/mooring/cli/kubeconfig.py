@@ -156,4 +156,4 @@ def _kubeconfig(chosen: Selected, found: User, cluster_name: str) -> Kubeconfig:
     """The same cluster as the administrator's, with nothing of the administrator's own."""
     flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
     made = for_user(flat.server, flat.ca_pem, found, cluster_name)
-    return replace(made, clusters=(replace(flat, name=cluster_name, extensions=()),))
+    return replace(made, clusters=(replace(flat, name=cluster_name, extensions=()), *chosen.others))

@@ -67,7 +67,7 @@ class FirstBoot:
     async def publish_serving_cas(self, serving_ca_pem: bytes) -> None:
         """Publish other CAs that verify the server. Raises ApiError or StorageError."""
         self._serving_ca_pem = serving_ca_pem
-        await publish(self._registry, self._cluster_info(), self._change())
+        await self._publish_cluster_info()
 
     async def create_token(self, record: tokenrecord.TokenRecord) -> None:
         """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
@@ -116,10 +116,19 @@ class FirstBoot:
         first, *others = (endpoint.url for endpoint in self._config.endpoints)
         return clusterinfo.config_map(first, self._serving_ca_pem, others=others, client_ca_pem=self._client_ca_pem)
 
+    async def _publish_cluster_info(self) -> None:
+        """Signatures change with the text: a joiner takes one of another text for a forgery."""
+
+        def signed(config_map: Obj) -> Obj:
+            tokens = self._registry.views["secrets"].list(tokenrecord.NAMESPACE)
+            return clusterinfo.signed(config_map, tokens, self._clock.now()) or config_map
+
+        await publish(self._registry, self._cluster_info(), self._change(), signed)
+
     def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
         services = self._config.service_range
+        yield self._publish_cluster_info()
         for wanted in (
-            self._cluster_info(),
             kubeadmconfig.kubeadm_config(str(self._config.endpoints[0]), KUBERNETES_VERSION, services),
             kubeadmconfig.kubelet_config(services),
         ):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,8 +64,13 @@ def merged(existing: Obj | None, wanted: Obj) -> Merged:
     return Merged(None if same else changed, tuple(edited))
 
 
-async def publish(registry: Registry, wanted: Obj, change: Change) -> None:
-    """Create the ConfigMap `wanted`, or bring it up to date. Raises ApiError, StorageError."""
+async def publish(
+    registry: Registry, wanted: Obj, change: Change, complete: Callable[[Obj], Obj] = lambda obj: obj
+) -> None:
+    """Create the ConfigMap `wanted`, or bring it up to date. `complete` adds what depends on it to what is written.
+
+    Raises ApiError, StorageError.
+    """
     kind = BY_PLURAL["configmaps"]
     namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
     existing: Any = registry.views["configmaps"].get(name, namespace)
@@ -79,9 +84,9 @@ async def publish(registry: Registry, wanted: Obj, change: Change) -> None:
         return
     try:
         if existing is None:
-            await registry.create(kind, namespace, found.obj, change, WriteOptions())
+            await registry.create(kind, namespace, complete(found.obj), change, WriteOptions())
         else:
-            await registry.update(kind, namespace, name, found.obj, change, WriteOptions())
+            await registry.update(kind, namespace, name, complete(found.obj), change, WriteOptions())
     except (AlreadyExistsError, ConflictError):
         return  # another server of this cluster was faster, and writes the same
 

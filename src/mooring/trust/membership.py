@@ -84,7 +84,8 @@ def refreshed(
     """
     current = known[0]
     typed = [Cluster(endpoint, f"https://{endpoint}", current.ca_pem) for endpoint in endpoints]
-    published = yield from _published([*known, *(one for one in typed if one.server not in {k.server for k in known})])
+    asked = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
+    answering, published = yield from _published(asked)
     ca_pem = current.ca_pem if base is not None and digest(current.ca_pem) != base.ca else published.ca_pem
     listed = list(published.clusters)
     same = next((one for one in listed if one.server == current.server), None)
@@ -98,7 +99,8 @@ def refreshed(
         clusters = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
         for turn, one in enumerate(clusters):
             try:
-                yield from works(one)
+                if (one.server, bundle) != (answering.server, answering.ca_pem):  # else it has just answered
+                    yield from works(one)
             except DiscoveryError as error:
                 last = error
                 continue
@@ -107,13 +109,14 @@ def refreshed(
     raise last
 
 
-def _published(addresses: Sequence[Cluster]) -> Generator[Step, Reply, TrustedCluster]:
+def _published(addresses: Sequence[Cluster]) -> Generator[Step, Reply, tuple[Cluster, TrustedCluster]]:
+    """The first address that answers, and its cluster-info."""
     last: DiscoveryError | None = None
     for one in addresses:
         if last is not None:
             yield Told(str(last), kept=True)
         try:
-            return (yield from published_at(one))
+            return one, (yield from published_at(one))
         except DiscoveryError as error:
             last = error
     assert last is not None  # a member knows an address at least
