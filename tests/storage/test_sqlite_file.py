@@ -116,7 +116,7 @@ def test_a_path_under_a_file_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_path_that_is_a_directory_cannot_be_used(path: Path) -> None:
     path.mkdir(mode=0o700)
-    with pytest.raises(StorageError, match=r"mooring\.db cannot be opened: check that its directory exists"):
+    with pytest.raises(StorageError, match=r"mooring\.db is no regular file; name one"):
         run(path, nothing)
 
 
