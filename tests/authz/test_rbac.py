@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -27,6 +27,7 @@ from mooring.identity import UserInfo
 from mooring.kinds.view import FixedView, View
 from mooring.wire.schema import Obj
 from tests.support.rbac import rbac_views
+from tests.support.work import work
 
 JANE = UserInfo("jane", groups=("dev", "system:authenticated"))
 ROBOT = UserInfo("system:serviceaccount:ns:robot", groups=("system:serviceaccounts",))
@@ -322,6 +323,19 @@ def test_a_user_of_very_many_groups_is_not_remembered() -> None:
     groups = ("dev", *(f"g{number}" for number in range(MAX_GROUPS_REMEMBERED)))
     assert rbac.authorize(ask(UserInfo("x", groups=groups)), views).allowed
     assert len(rbac._held) == 0
+    assert not rbac.authorize(ask(UserInfo("x", groups=groups[1:])), views).allowed
+
+
+def test_more_groups_than_subjects_are_not_looked_up_one_by_one() -> None:
+    rbac = Rbac()
+    views = rbac_views([READER, cluster_binding("b", "reader", group("dev"), user("dev2"))])
+
+    def make(size: int) -> Callable[[], object]:
+        asked = ask(UserInfo("x", groups=tuple(f"g{number}" for number in range(size))))
+        return lambda: rbac.authorize(asked, views)
+
+    work(make(8))
+    assert work(make(5_000)) <= work(make(2_000)) + 20
 
 
 def test_the_same_name_with_other_groups_is_somebody_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -115,3 +116,10 @@ async def test_after_a_stop_nothing_waits_for_ever(long_work: LongWork) -> None:
         await waiting
     with pytest.raises(RuntimeError):
         await long_work.run(LONG, "jane", hold.wait)
+
+
+@with_long_work
+async def test_no_garbage_is_collected_while_a_computation_runs(long_work: LongWork) -> None:
+    assert gc.isenabled()
+    assert not await long_work.run(LONG, "jane", gc.isenabled)
+    assert gc.isenabled()

@@ -18,10 +18,13 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
+from mooring.registry import stored
 from mooring.registry.refusals import MAX_OBJECT
 from mooring.registry.writing import PATCH_TRIES
 from mooring.storage.contract import RevisionMismatchError
+from mooring.wire.conform import MAX_VALUES
 from mooring.wire.patch import copied
+from mooring.wire.resource import Resource
 from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret
 
@@ -325,3 +328,30 @@ async def test_an_unconditional_put_gives_up_when_somebody_always_is_faster(room
     room.storage.update = raced  # type: ignore[method-assign] # somebody is always faster
     with pytest.raises(ConflictError, match="the object has been modified"):
         await room.update("secrets", secret("a", metadata={"labels": {"a": "b"}}))
+
+
+@in_room
+async def test_a_patch_that_makes_too_many_values_is_413(room: Room) -> None:
+    many = {f"k{index}": "" for index in range(MAX_VALUES // 2 + 1)}
+    await room.create("configmaps", {"metadata": {"name": "a"}, "data": many})
+    with pytest.raises(RequestEntityTooLargeError, match="the object would have more than 100000 values"):
+        await room.patch("configmaps", "a", {"data": {f"l{index}": "" for index in range(MAX_VALUES // 2)}})
+
+
+@in_room
+async def test_a_large_object_that_was_written_here_is_not_completed_again(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed: list[str] = []
+    rewrite = stored._rewritten
+
+    def count(resource: Resource, value: bytes) -> bytes:
+        completed.append(resource.plural)
+        return rewrite(resource, value)
+
+    monkeypatch.setattr(stored, "_rewritten", count)
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{index}"]} for index in range(500)]
+    role = {"metadata": {"name": "a"}, "rules": rules}
+    await room.create("roles", role)
+    await room.patch("roles", "a", {"metadata": {"labels": {"a": "b"}}})
+    assert completed == []

@@ -118,14 +118,21 @@ class Bindings:
     def of(self, user: UserInfo, namespace: str) -> list[Grant]:
         """Grants that concern `user` in `namespace` ("": cluster bindings), in order, one per binding."""
         found = [*self._grants.get((namespace, "u:" + user.username), _NONE).values()]
-        for group in user.groups:
-            found += self._grants.get((namespace, "g:" + group), _NONE).values()
+        for subject in self._groups(user, namespace):
+            found += self._grants.get((namespace, subject), _NONE).values()
         if len(found) < 2:
             return found
         first: dict[Place, Grant] = {}
         for grant in sorted(found, key=_order):
             first.setdefault(grant.order[0], grant)
         return list(first.values())
+
+    def _groups(self, user: UserInfo, namespace: str) -> Iterable[str]:
+        """Subjects that may be groups of `user`: an access review may name more groups than there are subjects."""
+        if len(user.groups) <= len(self._grants):
+            return ("g:" + group for group in user.groups)
+        held = set(user.groups)
+        return [name for place, name in self._grants if place == namespace and name[:2] == "g:" and name[2:] in held]
 
 
 def place_of(obj: Obj) -> Place:

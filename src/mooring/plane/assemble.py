@@ -8,6 +8,7 @@ drain → storage closes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -145,6 +146,7 @@ class Plane:
         self._stack.push_async_callback(_cancelled, compactor)
         trimmer = asyncio.create_task(trim_forever(self._clock), name="trimming")
         self._stack.push_async_callback(_cancelled, trimmer)
+        gc.freeze()  # what a server begins with stays for its life: no collection of garbage need look at it again
 
     def _assemble(self, storage: Storage) -> None:
         config, material, clock = self._config, self._material, self._clock

@@ -16,6 +16,8 @@ from mooring.errors import (
 )
 from mooring.kinds.kind import Kind
 from mooring.registry.stored import Stored
+from mooring.wire.conform import MAX_VALUES
+from mooring.wire.jsonsize import count_values
 from mooring.wire.schema import Obj
 
 MAX_OBJECT = 1536 * 1024
@@ -23,8 +25,16 @@ MAX_OBJECT = 1536 * 1024
 
 
 def bounded(value: bytes) -> bytes:
+    """The bytes of an object that is to be stored. Raises RequestEntityTooLargeError.
+
+    A patch can make a larger object than any body brings: so its values are counted again.
+    """
     if len(value) > MAX_OBJECT:
         raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_OBJECT}")
+    if len(value) > MAX_VALUES and count_values(value) > MAX_VALUES:
+        raise RequestEntityTooLargeError(
+            f"Request entity too large: the object would have more than {MAX_VALUES} values; split it into several objects"
+        )
     return value
 
 
