@@ -244,9 +244,9 @@ def until_full(served: Served) -> None:
     """Wait until the kernel takes nothing more of what is sent to anybody."""
 
     async def look() -> None:
-        before = -1
-        while (now := sum(protocol.recount() for protocol in served.listener.connections)) != before or not now:
-            before = now
+        seen: list[int] = []
+        while len({*seen[-4:], 0}) != 2 or len(seen) < 4:  # four times the same, and not nothing
+            seen.append(sum(protocol.recount() for protocol in served.listener.connections))
             await asyncio.sleep(0.05)
 
     served.run(look)
