@@ -133,7 +133,7 @@ BAD_FILES = {
         "f: bootstrapTokens[1]: invalid bootstrap token usage foo: valid usages are signing,authentication",
     ),
     "groups that are no list": (HEAD + "bootstrapTokens: [{groups: x}]\n", "f: bootstrapTokens[0].groups must be a list of texts"),
-    "broken YAML": (HEAD + "a: [\n", "f: error converting YAML to JSON: yaml: line 4: "),
+    "broken YAML": (HEAD + "a: [\n", "f: yaml: line 3: "),
 }  # fmt: skip
 
 
