@@ -89,6 +89,11 @@ def decode_json(body: bytes) -> tuple[Any, list[str]]:
 
     Raises BadRequestError, RequestEntityTooLargeError.
     """
+    return read_json(body), _duplicates(body)
+
+
+def read_json(body: bytes) -> Any:
+    """The value alone, several times faster than with duplicate keys. Raises as `decode_json`."""
     if count_values(body) > MAX_VALUES:
         raise RequestEntityTooLargeError(
             f"Request entity too large: the body has more than {MAX_VALUES} values; split it into several objects"
@@ -103,7 +108,7 @@ def decode_json(body: bytes) -> tuple[Any, list[str]]:
         raise BadRequestError(json_syntax_error(body) or _limit_error(error)) from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and depth_exceeds(value):
         raise _too_deep()
-    return value, _duplicates(body)
+    return value
 
 
 def _limit_error(error: msgspec.MsgspecError) -> str:
