@@ -256,3 +256,8 @@ def test_it_prints_like_the_core_group(stored: Obj) -> None:
     cells = [column.cell(obj, NOW) for column in CORE.resource.columns]
     assert [column.cell(from_core(obj), NOW) for column in KIND.resource.columns] == cells
     assert [column.name for column in KIND.resource.columns] == [column.name for column in CORE.resource.columns]
+
+
+def test_words_that_only_the_core_group_always_writes_are_left_out() -> None:
+    bare = {"kind": "Event", "apiVersion": "v1", "reportingComponent": "", "reportingInstance": ""}
+    assert KIND.outward(bare) == {"kind": "Event", "apiVersion": "events.k8s.io/v1"}

@@ -54,7 +54,7 @@ TWO_PATHS = {"items": [{"key": "a", "path": "d"}, {"key": "b", "path": "d/f"}, {
 @pytest.mark.parametrize(
     ("spec", "annotations", "told"),
     [
-        pytest.param({}, {}, [], id="nothing"),
+        pytest.param({"nodeSelector": {"a": "b"}}, {}, [], id="nothing"),
         pytest.param(
             {"nodeSelector": {OLD: "x"}},
             {},
@@ -414,6 +414,7 @@ SLOPPY = 'IPv6 address "1::0" should be in RFC 5952 canonical format ("1::")'
             ],
             id="a Node",
         ),
+        pytest.param("nodes", {"spec": {"podCIDRs": ["10.0.0.0/8"]}}, [], id="a Node that nothing is wrong with"),
         pytest.param(
             "endpoints",
             {"subsets": [{"addresses": [{"ip": "1::0"}], "notReadyAddresses": [{"ip": "1.1.1.1"}]}]},

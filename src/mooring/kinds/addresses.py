@@ -110,8 +110,8 @@ def endpoint_port_errors(port: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-def port_names_errors(ports: list[Obj], path: str, *, needed: bool) -> list[FieldError]:
-    """Names of the ports at `path`: labels, none twice, and, where `needed`, none missing."""
+def port_names_errors(ports: list[Obj], path: str, *, needed: bool, unique: bool = True) -> list[FieldError]:
+    """Names of the ports at `path`: labels, where `unique` none twice, and, where `needed`, none missing."""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, port in enumerate(ports):
@@ -120,7 +120,7 @@ def port_names_errors(ports: list[Obj], path: str, *, needed: bool) -> list[Fiel
             errors.append(required(at))
         elif name:
             errors += [invalid(at, name, why) for why in dns1123_label_errors(name)]
-        if name in seen and (name or not needed):
+        if unique and name in seen and (name or not needed):
             errors.append(duplicate(at, name))
         seen.add(name)
     return errors

@@ -94,7 +94,7 @@ def _validate(obj: Obj) -> list[FieldError]:
             for number, address in enumerate(subset.get(name) or ()):
                 errors += _address_errors(address, f"{at}.{name}[{number}]")
         ports = subset.get("ports") or []
-        errors += port_names_errors(ports, f"{at}.ports", needed=len(ports) > 1)
+        errors += port_names_errors(ports, f"{at}.ports", needed=len(ports) > 1, unique=False)
         for number, port in enumerate(ports):
             errors += endpoint_port_errors({"port": 0, **port}, f"{at}.ports[{number}]")
     return errors

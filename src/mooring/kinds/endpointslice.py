@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from mooring.errors import FieldError, invalid, not_supported, required
+from mooring.errors import FieldError, duplicate, invalid, not_supported, required
 from mooring.kinds.addresses import (
     address_warnings,
     endpoint_port_errors,
@@ -29,6 +29,8 @@ from mooring.wire.names import dns1123_label_errors, dns1123_subdomain_errors, l
 from mooring.wire.resource import Column, Resource
 from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 
+MAX_HINTS = 8
+"""Zones, and nodes, of the hints of one endpoint."""
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 """Label that names the controller that writes this slice."""
 CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
@@ -171,7 +173,6 @@ def _endpoint_errors(endpoint: Obj, address_type: str, path: str) -> list[FieldE
     for name, rule in (
         ("hostname", dns1123_label_errors),
         ("nodeName", dns1123_subdomain_errors),
-        ("zone", label_value_errors),
     ):
         if (value := endpoint.get(name)) is not None:
             errors += [invalid(f"{path}.{name}", value, why) for why in rule(value)]
@@ -198,9 +199,16 @@ def _address_errors(address: str, address_type: str, path: str) -> list[FieldErr
 def _hint_errors(hints: Mapping[str, Any], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for member, rule in (("forZones", label_value_errors), ("forNodes", dns1123_subdomain_errors)):
-        for index, hint in enumerate(hints.get(member) or ()):
+        listed = hints.get(member) or []
+        if too_many := _too_many(listed, MAX_HINTS, f"{path}.{member}"):
+            return errors + too_many
+        seen = set()
+        for index, hint in enumerate(listed):
             at, name = f"{path}.{member}[{index}].name", hint.get("name", "")
-            errors += [invalid(at, name, why) for why in rule(name)] if name else [required(at)]
+            if name in seen:
+                errors.append(duplicate(at, name))
+            seen.add(name)
+            errors += [invalid(at, name, why) for why in rule(name)]
     return errors
 
 

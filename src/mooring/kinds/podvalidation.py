@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from mooring.kinds.meta import label_errors
 from mooring.kinds.podcontainervalidation import container_errors
+from mooring.kinds.podplacement import placement_errors
 from mooring.kinds.podvolumevalidation import volume_errors
 from mooring.wire.names import dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors
 from mooring.wire.schema import Obj
@@ -46,7 +47,7 @@ def validate(obj: Obj) -> list[FieldError]:
     spec = obj.get("spec") or {}
     volumes, errors = volume_errors(spec.get("volumes") or [])
     errors += container_errors(spec, volumes)
-    errors += _choice_errors(spec) + _name_errors(spec)
+    errors += _choice_errors(spec) + _name_errors(spec) + placement_errors(spec)
     errors += _sysctl_errors((spec.get("securityContext") or {}).get("sysctls") or ())
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_DEADLINE:

@@ -233,8 +233,8 @@ def validate_update(new: Obj, old: Obj) -> list[FieldError]:
 def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
     """Only Services of type LoadBalancer lead in, under addresses with a mode and under DNS names."""
     path = "status.loadBalancer.ingress"
-    ways = new["status"]["loadBalancer"].get("ingress") or []
-    if ways and new["spec"].get("type") != BALANCER:
+    ways = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    if ways and (new.get("spec") or {}).get("type") != BALANCER:
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
     errors: list[FieldError] = []
     for index, way in enumerate(ways):
