@@ -117,7 +117,7 @@ def bob(server: Server) -> Any:
             "GET",
             "/apis/authorization.k8s.io/v1/nowhere",
             {},
-            {"responseStatus": {"metadata": {}, "code": 404}},
+            {"responseStatus": {"metadata": {}, "code": 404, "status": "Failure", "reason": "NotFound"}},
             id="a path nobody serves",
         ),
     ],
