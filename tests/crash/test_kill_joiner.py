@@ -20,7 +20,7 @@ import pytest
 
 from mooring.agent import request, steps
 from mooring.agent.join import JoinOptions, join
-from mooring.agent.state import NodeState
+from mooring.agent.state import CA_MODE, NodeState
 from mooring.client.cluster import connect
 from mooring.client.files import TEMPORARY
 from mooring.client.kubeconfigfiles import load
@@ -67,7 +67,7 @@ def check_nothing_is_half_written(root: Path) -> None:
             continue
         data = path.read_bytes()
         assert data.endswith(b"\n"), path
-        assert path.stat().st_mode & 0o777 == 0o600, path
+        assert path.stat().st_mode & 0o777 == (CA_MODE if path == state.ca else 0o600), path
     if state.pending_key.exists():
         assert state.read_pending_key() is not None
     if state.kubeconfig.exists():
