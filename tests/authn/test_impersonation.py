@@ -180,7 +180,7 @@ def test_an_arbitrary_node_is_granted_by_its_name() -> None:
     ],
 )
 def test_bad_requests(headers: dict[str, list[str]]) -> None:
-    with pytest.raises(BadRequestError, match="impersonation"):
+    with pytest.raises(BadRequestError, match="impersonat"):
         read_impersonation(headers, BOB)
 
 
@@ -242,3 +242,27 @@ def test_groups_of_the_target(headers: dict[str, list[str]], groups: tuple[str, 
 def test_a_malformed_escape_in_an_extra_key_leaves_all_of_it_raw(key: str) -> None:
     found = old({"impersonate-user": ["x"], f"impersonate-extra-{key}": ["1"]})
     assert dict(found.user.extra) == {key: ("1",)}
+
+
+@pytest.mark.parametrize(
+    ("headers", "identity"),
+    [
+        pytest.param(
+            {"impersonate-uid": ["5"]}, 'UID:"5", Groups:[]string(nil), Extra:map[string][]string(nil)', id="a uid"
+        ),
+        pytest.param(
+            {"impersonate-group": ["a", "b"]},
+            'UID:"", Groups:[]string{"a", "b"}, Extra:map[string][]string(nil)',
+            id="groups",
+        ),
+        pytest.param(
+            {"impersonate-extra-k": ["v"]},
+            'UID:"", Groups:[]string(nil), Extra:map[string][]string{"k":[]string{"v"}}',
+            id="an extra",
+        ),
+    ],
+)
+def test_a_request_without_a_user_name_is_shown_what_it_asked_for(headers: dict[str, list[str]], identity: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read_impersonation(headers, BOB)
+    assert str(caught.value) == f'requested &user.DefaultInfo{{Name:"", {identity}}} without impersonating a user name'

@@ -131,7 +131,7 @@ def test_what_the_user_lacks_is_absent() -> None:
         pytest.param(
             {"request": FORGED},
             [
-                'spec.request: Invalid value: "<certificate request>": '
+                f'spec.request: Invalid value: "{FORGED}": '
                 "the certificate request's signature does not verify with the key it carries"
             ],
             id="a signature must verify",
@@ -152,7 +152,7 @@ def test_spec_validation(spec: Obj, errors: list[str]) -> None:
 
 def test_without_spec_everything_is_missing() -> None:
     assert created(CSR, {})[1] == [
-        'spec.request: Invalid value: "<certificate request>": PEM block type must be CERTIFICATE REQUEST',
+        "spec.request: Invalid value: null: PEM block type must be CERTIFICATE REQUEST",
         "spec.usages: Required value",
         "spec.signerName: Required value",
     ]
@@ -391,7 +391,9 @@ CERTIFICATE_PATH = "status.certificate"
         pytest.param(
             stored(APPROVED),
             {"conditions": [APPROVED], "certificate": b64(b"no PEM")},
-            [f'{CERTIFICATE_PATH}: Invalid value: "<certificate data>": the text holds no CERTIFICATE PEM block'],
+            [
+                f'{CERTIFICATE_PATH}: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block'
+            ],
             id="something must be issued",
         ),
         pytest.param(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.kinds import BY_PLURAL, tokenrequest
+from mooring.wire.names import qualified_name_errors
 from tests.support.changes import LATER, NOW, created, texts, updated
 
 NAMESPACE = BY_PLURAL["namespaces"]
@@ -51,7 +52,7 @@ def test_the_name_label_is_forced() -> None:
 
 def test_a_namespace_finalizer_is_qualified() -> None:
     assert created(NAMESPACE, {"spec": {"finalizers": ["mine"]}})[1] == [
-        'spec.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified'
+        'spec.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified'
     ]
 
 
@@ -238,6 +239,7 @@ MISMATCH = 'involvedObject.namespace: Invalid value: "": does not match event.na
             {"eventTime": NEWER["eventTime"], "involvedObject": {"namespace": "default"}},
             [
                 "reportingComponent: Required value",
+                *(f'reportingComponent: Invalid value: "": {why}' for why in qualified_name_errors("")),
                 "reportingInstance: Required value",
                 "action: Required value",
                 "reason: Required value",

@@ -40,13 +40,31 @@ def subset(*ips: str, ports: list[Obj] | None = None, **more: Any) -> Obj:
             [subset("a", "")],
             [
                 f'subsets[0].addresses[0].ip: Invalid value: "a": {NOT_AN_ADDRESS}',
+                'subsets[0].addresses[0].ip: Invalid value: "a": must be a valid IP address',
                 f'subsets[0].addresses[1].ip: Invalid value: "": {NOT_AN_ADDRESS}',
+                'subsets[0].addresses[1].ip: Invalid value: "": must be a valid IP address',
             ],
             id="addresses are addresses",
         ),
         pytest.param(
+            [subset("10.0.0.01")],
+            ['subsets[0].addresses[0].ip: Invalid value: "10.0.0.01": must not have leading 0s'],
+            id="in decimal numbers without leading zeros",
+        ),
+        pytest.param(
+            [subset("010.0.0.300")],
+            [
+                f'subsets[0].addresses[0].ip: Invalid value: "010.0.0.300": {NOT_AN_ADDRESS}',
+                'subsets[0].addresses[0].ip: Invalid value: "010.0.0.300": must be a valid IP address',
+            ],
+            id="zeros or not",
+        ),
+        pytest.param(
             [{"notReadyAddresses": [{"ip": "fe80::1%eth0"}]}],
-            [f'subsets[0].notReadyAddresses[0].ip: Invalid value: "fe80::1%eth0": {NOT_AN_ADDRESS}'],
+            [
+                f'subsets[0].notReadyAddresses[0].ip: Invalid value: "fe80::1%eth0": {NOT_AN_ADDRESS}',
+                'subsets[0].notReadyAddresses[0].ip: Invalid value: "fe80::1%eth0": must be a valid IP address',
+            ],
             id="without a zone",
         ),
         pytest.param(
@@ -157,11 +175,16 @@ def endpoint(*addresses: str, **more: Any) -> Obj:
         pytest.param(
             {"addressType": "IPv4", "endpoints": [endpoint("2001:db8::1", "a", "127.0.0.1")]},
             [
-                'endpoints[0].addresses[0]: Invalid value: "2001:db8::1": must be a valid IPv4 address',
-                'endpoints[0].addresses[1]: Invalid value: "a": must be a valid IPv4 address',
+                'endpoints[0].addresses: Invalid value: "2001:db8::1": must be an IPv4 address',
+                'endpoints[0].addresses[1]: Invalid value: "a": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
                 'endpoints[0].addresses[2]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)',
             ],
             id="and addresses of it",
+        ),
+        pytest.param(
+            {"addressType": "IPv4", "endpoints": [endpoint("x")]},
+            [f'endpoints[0].addresses[0]: Invalid value: "x": {NOT_AN_ADDRESS}'],
+            id="and nothing else",
         ),
         pytest.param(
             {"addressType": "FQDN", "endpoints": [endpoint("localhost")]},

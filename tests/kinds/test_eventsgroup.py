@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.kinds import BY_PLURAL, by_resource
 from mooring.kinds.eventsgroup import KIND, from_core, to_core
+from mooring.wire.names import qualified_name_errors
 from tests.support.changes import NOW, created, updated
 
 Obj = dict[str, Any]
@@ -125,6 +126,7 @@ def without(*names: str) -> Obj:
             without("reportingController", "reportingInstance", "action", "reason"),
             [
                 "reportingController: Required value",
+                *(f'reportingController: Invalid value: "": {why}' for why in qualified_name_errors("")),
                 "reportingInstance: Required value",
                 "action: Required value",
                 "reason: Required value",

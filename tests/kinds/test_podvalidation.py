@@ -20,7 +20,7 @@ D = {"name": "d", "image": "i:1"}
 (NO_LABEL,) = dns1123_label_errors("A")
 NO_SYSCTL = (
     "must have at most 253 characters and match regex "
-    r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+    r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 )
 
 

@@ -122,7 +122,7 @@ SUBJECT, LOCAL, SELF = SUBJECT_ACCESS_REVIEW, LOCAL_SUBJECT_ACCESS_REVIEW, SELF_
             {},
             {"user": "jane", "resourceAttributes": POD, "nonResourceAttributes": URL},
             [
-                'spec.nonResourceAttributes: Invalid value: {"verb":"get","path":"/healthz"}: '
+                'spec.nonResourceAttributes: Invalid value: {"Path":"/healthz","Verb":"get"}: '
                 "cannot be specified in combination with resourceAttributes"
             ],
             id="one thing at a time",
@@ -166,7 +166,7 @@ SUBJECT, LOCAL, SELF = SUBJECT_ACCESS_REVIEW, LOCAL_SUBJECT_ACCESS_REVIEW, SELF_
             {"namespace": "ns"},
             {"user": "jane", "nonResourceAttributes": URL},
             [
-                'spec.nonResourceAttributes: Invalid value: {"verb":"get","path":"/healthz"}: '
+                'spec.nonResourceAttributes: Invalid value: {"Path":"/healthz","Verb":"get"}: '
                 "disallowed on this kind of request"
             ],
             id="and has no URLs",

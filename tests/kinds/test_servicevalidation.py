@@ -54,7 +54,7 @@ RULES: list[tuple[str, Obj, list[str]]] = [
     (
         "a balancer has an address",
         {**BALANCER, **HEADLESS, "selector": {"a": "b"}},
-        ["spec.clusterIPs: Invalid value: [\"None\"]: may not be set to 'None' for LoadBalancer services"],
+        ["spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for LoadBalancer services"],
     ),
     (
         "several ports need names",
@@ -69,7 +69,10 @@ RULES: list[tuple[str, Obj, list[str]]] = [
     (
         "no port twice",
         ports({"port": 80, "name": "a"}, {"port": 80, "name": "b"}),
-        ['spec.ports[1]: Duplicate value: {"protocol":"TCP","port":80}'],
+        [
+            "spec.ports[1]: Duplicate value: "
+            '{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}'
+        ],
     ),
     ("but once for each protocol", ports({"port": 80, "name": "a"}, {"port": 80, "name": "b", "protocol": "UDP"}), []),
     (
@@ -168,7 +171,7 @@ RULES: list[tuple[str, Obj, list[str]]] = [
         "sources of a balancer are networks",
         {**BALANCER, "loadBalancerSourceRanges": ["192.0.2.0/24", " 2001:db8::/64", "192.0.2.1", "a/b"]},
         [
-            f'spec.loadBalancerSourceRanges[{index}]: Invalid value: "{text}": '
+            f'spec.LoadBalancerSourceRanges[{index}]: Invalid value: "{text}": '
             "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
             for index, text in ((2, "192.0.2.1"), (3, "a/b"))
         ],

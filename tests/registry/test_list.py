@@ -202,7 +202,7 @@ async def test_a_future_revision_is_waited_for_and_then_504(room: Room, verb: st
     await room.clock.advance(3.1)
     with pytest.raises(RequestTimeoutError) as caught:
         await call
-    assert caught.value.message == f"Too large resource version: {future}, current: {room.registry.revision}"
+    assert caught.value.message == f"Timeout: Too large resource version: {future}, current: {room.registry.revision}"
     assert [cause.reason for cause in caught.value.details.causes] == ["ResourceVersionTooLarge"]
     assert caught.value.details.retry_after == 1
     again = asyncio.ensure_future(calls[verb]())  # type: ignore[no-untyped-call] # each returns its own coroutine

@@ -116,10 +116,13 @@ async def test_a_put_about_another_uid_is_a_failed_precondition(room: Room, exis
     actual = (await room.create("secrets", secret("a"))).obj["metadata"]["uid"] if exists else ""
     with pytest.raises(ConflictError) as caught:
         await room.update("secrets", secret("a", metadata={"uid": "u-1"}))
-    assert caught.value.message == (
-        'Operation cannot be fulfilled on secrets "a": '
-        f"Precondition failed: UID in precondition: u-1, UID in object meta: {actual}"
-    )
+    why = "uid mismatch: the provided object specified uid u-1, and no existing object was found"
+    if exists:
+        why = (
+            "StorageError: invalid object, Code: 4, Key: /registry/secrets/default/a, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: UID in precondition: u-1, UID in object meta: {actual}"
+        )
+    assert caught.value.message == f'Operation cannot be fulfilled on secrets "a": {why}'
 
 
 @pytest.mark.parametrize(

@@ -88,16 +88,17 @@ def test_a_limit_below_one_is_no_limit(text: str, limit: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("limit=x", 'limit: Invalid value: "x": must be an integer'),
-        ("limit=9223372036854775808", 'limit: Invalid value: "9223372036854775808": must be an integer'),
-        ("timeoutSeconds=1.5", 'timeoutSeconds: Invalid value: "1.5": must be an integer'),
+        ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("limit=9223372036854775808", 'strconv.ParseInt: parsing "9223372036854775808": value out of range'),
+        ("timeoutSeconds=1.5", 'strconv.ParseInt: parsing "1.5": invalid syntax'),
         (
             "resourceVersion=01",
-            'resourceVersion: Invalid value: "01": must be a decimal number without leading zero',
+            'invalid resource version: resourceVersion: Invalid value: "01": strconv.ParseUint: parsing "01": invalid syntax',
         ),
         (
             "resourceVersion=9999999999999999999",
-            'resourceVersion: Invalid value: "9999999999999999999": must be a decimal number without leading zero',
+            'invalid resource version: resourceVersion: Invalid value: "9999999999999999999": '
+            'strconv.ParseUint: parsing "9999999999999999999": value out of range',
         ),
         ("resourceVersion=5&continue=x", "specifying resource version is not allowed when using continue"),
         ("labelSelector=a,", "found '', expected: identifier after ','"),
@@ -171,7 +172,6 @@ def test_a_timeout_is_at_most_and_by_default_a_minute(text: str, seconds: float)
     [
         ("invalid", 'invalid timeout specified in the request URL - time: invalid duration "invalid"'),
         ("5", 'invalid timeout specified in the request URL - time: missing unit in duration "5"'),
-        ("-1s", "invalid timeout specified in the request URL - a timeout is not negative"),
     ],
 )
 def test_a_timeout_that_is_no_duration_is_a_bad_request(text: str, message: str) -> None:
@@ -291,7 +291,7 @@ def test_delete_options_outside_the_rules_are_invalid(text: str, body: dict[str,
 @pytest.mark.parametrize(
     ("text", "body", "message"),
     [
-        ("gracePeriodSeconds=x", None, 'gracePeriodSeconds: Invalid value: "x": must be an integer'),
+        ("gracePeriodSeconds=x", None, 'strconv.ParseInt: parsing "x": invalid syntax'),
         ("", {"kind": "Secret"}, "the body of a DELETE is a DeleteOptions object"),
         ("", {"gracePeriodSeconds": "5"}, "gracePeriodSeconds of DeleteOptions has the wrong type"),
         ("", {"gracePeriodSeconds": True}, "gracePeriodSeconds of DeleteOptions has the wrong type"),
@@ -323,7 +323,7 @@ def token(value: Any) -> str:
         (token({"v": "meta.k8s.io/v1", "rv": "1", "start": "a"}), "it was not made by this server"),
         (token([]), "it was not made by this server"),
         ("a" * (MAX_CONTINUE + 1), "too long"),
-        (token({"v": "v2", "rv": 1, "start": "a"}), "server does not recognize this encoded version"),
+        (token({"v": "v2", "rv": 1, "start": "a"}), "server does not recognize this encoded version v2"),
         (
             token({"v": "meta.k8s.io/v1", "rv": 0, "start": "a"}),
             "incorrect encoded start resourceVersion (meta.k8s.io/v1)",
@@ -333,14 +333,15 @@ def token(value: Any) -> str:
             "incorrect encoded start resourceVersion (meta.k8s.io/v1)",
         ),
         (token({"v": "meta.k8s.io/v1", "rv": 1, "start": ""}), "encoded start key empty (meta.k8s.io/v1)"),
-        (token({"v": "meta.k8s.io/v1", "rv": 1, "start": "../b"}), "encoded start key not clean (meta.k8s.io/v1)"),
-        (token({"v": "meta.k8s.io/v1", "rv": 1, "start": "a/./b"}), "encoded start key not clean (meta.k8s.io/v1)"),
+        (token({"v": "meta.k8s.io/v1", "rv": 1, "start": "../b"}), "../b"),
+        (token({"v": "meta.k8s.io/v1", "rv": 1, "start": "a/./b"}), "a/./b"),
+        (token({}), "server does not recognize this encoded version "),
     ],
 )
 def test_a_tampered_continue_token_is_a_bad_request(text: str, why: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         decode_continue(text)
-    assert str(caught.value) == f"continue key is not valid: {why}"
+    assert str(caught.value) == f"invalid continue token: continue key is not valid: {why}"
 
 
 def test_a_continue_token_looks_like_kube_apiservers() -> None:

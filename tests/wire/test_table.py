@@ -142,7 +142,7 @@ def test_include_object_is_read(text: str, include: str) -> None:
 
 
 def test_an_unknown_include_object_is_a_bad_request() -> None:
-    with pytest.raises(BadRequestError, match=r'^unrecognized includeObject value: "All"$'):
+    with pytest.raises(BadRequestError, match=r'^Unable to convert .* includeObject: Invalid value: "All": must'):
         parse_include("All")
 
 

@@ -31,7 +31,7 @@ from types import MappingProxyType
 from urllib.parse import unquote
 
 from mooring.authn.chain import with_authenticated
-from mooring.errors import BadRequestError
+from mooring.errors import BadRequestError, quoted
 from mooring.identity import (
     ANONYMOUS,
     MASTERS,
@@ -51,6 +51,8 @@ EXTRA_PREFIX = "impersonate-extra-"
 VERB = "impersonate"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 POD_NAME = "authentication.kubernetes.io/pod-name"
+MAX_SHOWN = 16
+"""Groups, keys and values that an error lists."""
 MAX_PARTS = 256  # each costs one authorization; no real user has as many groups and extras
 
 _AUTHENTICATION = "authentication.k8s.io"
@@ -122,11 +124,26 @@ def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo
             extra[key] = extra.get(key, ()) + tuple(headers[header])
     if not name:
         if groups or uid or extra:
-            raise BadRequestError("requested impersonation of a group, uid or extra without impersonating a user")
+            raise BadRequestError(f"requested {_go_user(uid, groups, extra)} without impersonating a user name")
         return ()
     if len(groups) + sum(len(values) for values in extra.values()) > MAX_PARTS:
         raise BadRequestError(f"requested impersonation of more than {MAX_PARTS} groups and extras")
     return tuple(_ways(_Wanted(name, uid, groups, extra), requester))
+
+
+def _go_user(uid: str, groups: Sequence[str], extra: Mapping[str, Sequence[str]]) -> str:
+    """Return an identity without a name as Go's `%#v` writes it."""
+    shown_groups, shown_extra = "[]string(nil)", "map[string][]string(nil)"
+    if groups:
+        shown_groups = _go_texts(groups)
+    if extra:
+        members = (f"{quoted(key)}:{_go_texts(extra[key])}" for key in sorted(extra)[:MAX_SHOWN])
+        shown_extra = f"map[string][]string{{{', '.join(members)}}}"
+    return f'&user.DefaultInfo{{Name:"", UID:{quoted(uid)}, Groups:{shown_groups}, Extra:{shown_extra}}}'
+
+
+def _go_texts(texts: Sequence[str]) -> str:
+    return f"[]string{{{', '.join(map(quoted, texts[:MAX_SHOWN]))}}}"
 
 
 def _ways(wanted: _Wanted, requester: UserInfo) -> Iterator[Impersonation]:

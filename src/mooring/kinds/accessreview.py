@@ -50,7 +50,7 @@ def _validate_local(obj: Obj) -> list[FieldError]:
         namespace = resource.get("namespace", "")
         errors.append(invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace"))
     if url is not None:
-        errors.append(invalid("spec.nonResourceAttributes", url, "disallowed on this kind of request"))
+        errors.append(invalid("spec.nonResourceAttributes", _shown_url(url), "disallowed on this kind of request"))
     return errors
 
 
@@ -71,6 +71,11 @@ def _subject_errors(obj: Obj) -> list[FieldError]:
     return errors
 
 
+def _shown_url(url: Obj) -> Obj:
+    """The attributes as Go writes its internal type."""
+    return {"Path": url.get("path", ""), "Verb": url.get("verb", "")}
+
+
 def _access_errors(spec: Obj) -> list[FieldError]:
     resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is None:
@@ -81,7 +86,7 @@ def _access_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     if url is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        errors.append(invalid("spec.nonResourceAttributes", url, why))
+        errors.append(invalid("spec.nonResourceAttributes", _shown_url(url), why))
     for name in ("fieldSelector", "labelSelector"):
         if name in resource:
             errors += _selector_errors(resource[name], f"spec.resourceAttributes.{name}")

@@ -23,7 +23,7 @@ NOT_A_PORT = f"must be between 1 and {MAX_PORT}, inclusive"
 MAX_PORT_NAME = 15
 """RFC 6335 5.1: characters of a service name."""
 
-_port_name = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?").fullmatch
+_port_name = re.compile("[-a-z0-9]+").fullmatch
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
@@ -32,6 +32,12 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
         return ipaddress.ip_address(text) if "%" not in text else None
     except ValueError:
         return None
+
+
+def address_errors(text: str, path: str) -> list[FieldError]:
+    """Return what is wrong with a text that is no address."""
+    plain = re.sub(r"(^|[.:])0+(?=[0-9])", r"\1", text) if "." in text else text
+    return [invalid(path, text, NOT_AN_ADDRESS if parse_address(plain) is None else "must not have leading 0s")]
 
 
 def address_warnings(path: str, text: str) -> list[str]:
@@ -90,7 +96,11 @@ def port_name_errors(name: str) -> list[str]:
     if not _port_name(name):
         return ["must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"]
     errors = [] if re.search("[a-z]", name) else ["must contain at least one letter (a-z)"]
-    return [*errors, "must not contain consecutive hyphens"] if "--" in name else errors
+    if "--" in name:
+        errors.append("must not contain consecutive hyphens")
+    if "-" in (name[0], name[-1]):
+        errors.append("must not begin or end with a hyphen")
+    return errors
 
 
 def protocol_errors(protocol: str, path: str) -> list[FieldError]:

@@ -51,7 +51,10 @@ def _validate(obj: Obj) -> list[FieldError]:
         if not selectors:
             errors.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
         for index, selector in enumerate(selectors):
-            errors += _selector_errors(selector, f"{path}[{index}]")
+            found = _selector_errors(selector, f"{path}[{index}]")
+            errors += found
+            if found:
+                errors.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
     return errors
 
 

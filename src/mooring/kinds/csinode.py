@@ -114,7 +114,9 @@ def _driver_errors(driver: Obj, path: str) -> list[FieldError]:
         if key in keys:
             errors.append(duplicate(f"{path}.topologyKeys", key))
         keys.add(key)
-        errors += [invalid(f"{path}.topologyKeys", key, why) for why in qualified_name_errors(key)]
+        if not key:
+            errors.append(required(path))
+        errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
     return errors
 
 

@@ -19,7 +19,7 @@ from mooring.errors import FieldError, duplicate, forbidden, invalid, not_suppor
 from mooring.kinds.kind import Change
 from mooring.kinds.parts import restore
 from mooring.pki.errors import PemError
-from mooring.pki.pem import certificates
+from mooring.pki.pem import NO_CERTIFICATE, certificates
 from mooring.wire.schema import Obj
 
 APPROVED = "Approved"
@@ -140,5 +140,6 @@ def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
     try:
         certificates(base64.b64decode(certificate))
     except (PemError, binascii.Error) as error:
-        return [invalid(path, "<certificate data>", str(error))]
+        why = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
+        return [invalid(path, "<certificate data>", why)]
     return []

@@ -1,8 +1,8 @@
 """What a CertificateSigningRequest may ask for.
 
 Rules kept here (reference/kubernetes.md 3.3):
-* `request` is one PEM block CERTIFICATE REQUEST, and its signature verifies. It is not quoted in errors: people have sent
-  private keys by mistake.
+* `request` is one PEM block CERTIFICATE REQUEST, and its signature verifies. Errors quote it only
+  where it cannot be a private key: people have sent those by mistake.
 * `usages`: at least one, known, none twice. `expirationSeconds`: at least 600.
 * `signerName`: `<domain>/<path>`, the domain of two DNS labels or more, the path of DNS names, and never the legacy signer.
 """
@@ -31,7 +31,7 @@ _LISTED_USAGES = tuple(sorted(USAGES))
 
 def spec_errors(spec: Obj) -> list[FieldError]:
     """Every broken rule of `spec`."""
-    errors = _request_errors(spec.get("request", ""))
+    errors = _request_errors(spec.get("request"))
     usages = spec.get("usages") or []
     if not usages:
         errors.append(required("spec.usages"))
@@ -59,12 +59,20 @@ def spec_errors(spec: Obj) -> list[FieldError]:
     return errors
 
 
-def _request_errors(request: str) -> list[FieldError]:
+def _request_errors(request: str | None) -> list[FieldError]:
+    given = b""
     try:
-        parse_request(base64.b64decode(request))
+        given = base64.b64decode(request or "")
+        parse_request(given)
     except (RequestError, binascii.Error) as error:
-        return [invalid("spec.request", "<certificate request>", str(error))]
+        shown = request if not request or _is_public(given) else "<certificate request>"
+        return [invalid("spec.request", shown, str(error))]
     return []
+
+
+def _is_public(given: bytes) -> bool:
+    """Return whether an error may quote the text: it is PEM, and no block of it says that it is private."""
+    return given.startswith(b"-----BEGIN ") and b"PRIVATE" not in given
 
 
 def signer_name_errors(signer: str, path: str) -> list[FieldError]:

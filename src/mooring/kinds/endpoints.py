@@ -13,6 +13,7 @@ from datetime import datetime
 from mooring.errors import FieldError, invalid, required
 from mooring.kinds.addresses import (
     NOT_AN_ADDRESS,
+    address_errors,
     address_warnings,
     endpoint_port_errors,
     parse_address,
@@ -100,11 +101,19 @@ def _validate(obj: Obj) -> list[FieldError]:
     return errors
 
 
+def _unreadable_address_errors(text: str, path: str) -> list[FieldError]:
+    """Return the errors about an address that two checks look at: kube-apiserver's parser and its check for special ones."""
+    errors = address_errors(text, path)
+    return (
+        [*errors, invalid(path, text, "must be a valid IP address")] if errors[0].detail == NOT_AN_ADDRESS else errors
+    )
+
+
 def _address_errors(address: Obj, path: str) -> list[FieldError]:
     text, node = address.get("ip", ""), address.get("nodeName")
     parsed = parse_address(text)
     errors = (
-        [invalid(f"{path}.ip", text, NOT_AN_ADDRESS)]
+        _unreadable_address_errors(text, f"{path}.ip")
         if parsed is None
         else special_address_errors(parsed, f"{path}.ip")
     )

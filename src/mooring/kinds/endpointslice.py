@@ -14,6 +14,7 @@ from typing import Any
 
 from mooring.errors import FieldError, duplicate, invalid, not_supported, required
 from mooring.kinds.addresses import (
+    address_errors,
     address_warnings,
     endpoint_port_errors,
     parse_address,
@@ -191,8 +192,10 @@ def _address_errors(address: str, address_type: str, path: str) -> list[FieldErr
     if address_type not in ADDRESS_TYPES:
         return []
     parsed = parse_address(address)
-    if parsed is None or f"IPv{parsed.version}" != address_type:
-        return [invalid(path, address, f"must be a valid {address_type} address")]
+    if parsed is None:
+        return address_errors(address, path)
+    if f"IPv{parsed.version}" != address_type:
+        return [invalid(path.rpartition("[")[0], address, f"must be an {address_type} address")]
     return special_address_errors(parsed, path)
 
 

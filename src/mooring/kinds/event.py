@@ -100,10 +100,9 @@ def errors_of(obj: Obj, reporter_name: str) -> list[FieldError]:
     if not newer:
         return errors
     reporter = obj.get("reportingComponent", "")
-    if reporter:
-        errors += [invalid(reporter_name, reporter, why) for why in qualified_name_errors(reporter)]
-    else:
+    if not reporter:
         errors.append(required(reporter_name))
+    errors += [invalid(reporter_name, reporter, why) for why in qualified_name_errors(reporter)]
     for word in ("reportingInstance", "action", "reason"):
         given = obj.get(word, "")
         if not given:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from mooring.errors import FieldError, invalid, required
 from mooring.kinds import event
@@ -139,12 +140,28 @@ def _validate_create(obj: Obj) -> list[FieldError]:
     return errors
 
 
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_INITIALISMS = {"uid": "UID", "apiVersion": "APIVersion"}
+_TEXTS = frozenset(("action", "message", "reason", "reportingComponent", "reportingInstance", "type"))
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return the value of a frozen field as Go writes its internal type."""
+    if name == "involvedObject" or (name == "related" and value is not None):
+        reference = value or {}
+        return {_INITIALISMS.get(key) or key[0].upper() + key[1:]: reference.get(key, "") for key in _REFERENCE}
+    if name == "source":
+        source = value or {}
+        return {"Component": source.get("component", ""), "Host": source.get("host", "")}
+    return "" if value is None and name in _TEXTS else value
+
+
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     errors = _series_errors(new) if new.get("series") != old.get("series") else []
     for name in (*_FROZEN, "reportingComponent", "reportingInstance"):
         if (new.get(name) or None) != (old.get(name) or None):
             told = "reportingController" if name == "reportingComponent" else name
-            errors.append(invalid(told, new.get(name), "field is immutable"))
+            errors.append(invalid(told, _shown(name, new.get(name)), "field is immutable"))
     return errors
 
 

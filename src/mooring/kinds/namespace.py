@@ -112,11 +112,7 @@ def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
 
 def _validate(obj: Obj) -> list[FieldError]:
     finalizers = (obj.get("spec") or {}).get("finalizers") or []
-    return [
-        error
-        for index, finalizer in enumerate(finalizers)
-        for error in finalizer_errors(finalizer, f"spec.finalizers[{index}]")
-    ]
+    return [error for finalizer in finalizers for error in finalizer_errors(finalizer, "spec.finalizers")]
 
 
 def _validate_status(new: Obj, old: Obj) -> list[FieldError]:

@@ -18,7 +18,7 @@ from mooring.wire.schema import Obj
 
 _CHOICES = (
     ("imagePullPolicy", ("Always", "IfNotPresent", "Never")),
-    ("terminationMessagePolicy", ("FallbackToLogsOnError", "File")),
+    ("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
 )
 
 

@@ -105,7 +105,7 @@ def _sysctl_errors(sysctls: Iterable[Obj]) -> list[FieldError]:
         if not name:
             errors.append(required(path))
         elif len(name) > MAX_SYSCTL or not _SYSCTL.fullmatch(name):
-            why = f"must have at most {MAX_SYSCTL} characters and match regex {_SYSCTL.pattern}"
+            why = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL.pattern}$"
             errors.append(invalid(path, name, why))
         elif name in seen:
             errors.append(duplicate(path, name))

@@ -98,8 +98,6 @@ def _subject_errors(subject: Obj, path: str, namespaced: bool) -> list[FieldErro
         if not namespaced and not subject.get("namespace"):
             errors.append(required(f"{path}.namespace"))
     elif kind in _SUBJECT_KINDS:
-        if not name:
-            errors.append(invalid(f"{path}.name", name, f"{kind.lower()} name cannot be empty"))
         if group != GROUP:
             errors.append(not_supported(f"{path}.apiGroup", group, (GROUP,)))
     else:
@@ -109,8 +107,11 @@ def _subject_errors(subject: Obj, path: str, namespaced: bool) -> list[FieldErro
 
 def role_ref_errors(new: Obj, old: Obj) -> list[FieldError]:
     """roleRef never changes."""
-    role = new.get("roleRef")
-    return [] if role == old.get("roleRef") else [invalid("roleRef", role, "cannot change roleRef")]
+    role = new.get("roleRef") or {}
+    if role == (old.get("roleRef") or {}):
+        return []
+    shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
+    return [invalid("roleRef", shown, "cannot change roleRef")]
 
 
 def _role(obj: Obj, now: datetime) -> str:

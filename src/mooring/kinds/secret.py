@@ -26,6 +26,7 @@ from mooring.kinds.meta import OBJECT_META
 from mooring.kinds.references import CORE
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_public_keys, public_key_der
+from mooring.wire.goerrors import json_syntax_error
 from mooring.wire.names import dns1123_subdomain_errors
 from mooring.wire.resource import Column, Resource
 from mooring.wire.schema import Field, MapOf, Message, Obj, Scalar
@@ -108,9 +109,11 @@ def _registry_errors(data: Mapping[str, str], key: str) -> list[FieldError]:
     if key not in data:
         return [required(f"data[{key}]")]
     try:
-        msgspec.json.decode(base64.b64decode(data[key]), type=dict[str, Any])
+        text = base64.b64decode(data[key])
+        msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error):
-        return [invalid(f"data[{key}]", "<secret contents redacted>", "must be a JSON object")]
+        why = json_syntax_error(text) or "json: cannot unmarshal into Go value of type map[string]interface {}"
+        return [invalid(f"data[{key}]", "<secret contents redacted>", why)]
     return []
 
 

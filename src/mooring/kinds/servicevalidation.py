@@ -14,7 +14,7 @@ from mooring.errors import FieldError, duplicate, forbidden, invalid, not_suppor
 from mooring.kinds.addresses import (
     MAX_PORT,
     NOT_A_PORT,
-    NOT_AN_ADDRESS,
+    address_errors,
     parse_address,
     port_name_errors,
     port_names_errors,
@@ -70,7 +70,7 @@ def _type_errors(spec: Obj) -> list[FieldError]:
             return [*errors, required("spec.externalName")]
         return errors + [invalid("spec.externalName", name, why) for why in dns1123_subdomain_errors(name.rstrip("."))]
     if kind != CLUSTER_IP and is_headless(spec):
-        return [invalid("spec.clusterIPs", addresses, f"may not be set to 'None' for {kind} services")]
+        return [invalid("spec.clusterIPs[0]", addresses[0], f"may not be set to 'None' for {kind} services")]
     return []
 
 
@@ -86,7 +86,15 @@ def _ports_errors(spec: Obj) -> list[FieldError]:
         at, protocol, number = f"spec.ports[{index}]", port.get("protocol", ""), port.get("port", 0)
         errors += _port_errors(port, at)
         if (protocol, number) in seen:
-            errors.append(duplicate(at, {"protocol": protocol, "port": number}))
+            key = {
+                "Name": "",
+                "Protocol": protocol,
+                "AppProtocol": None,
+                "Port": number,
+                "TargetPort": 0,
+                "NodePort": 0,
+            }
+            errors.append(duplicate(at, key))
         seen.add((protocol, number))
         if node_port := port.get("nodePort"):
             if spec.get("type") in (CLUSTER_IP, EXTERNAL_NAME):
@@ -125,7 +133,7 @@ def _affinity_errors(spec: Obj) -> list[FieldError]:
 def _address_errors(text: str, path: str) -> list[FieldError]:
     address = parse_address(text)
     if address is None:
-        return [invalid(path, text, NOT_AN_ADDRESS)]
+        return address_errors(text, path)
     return special_address_errors(address, path)
 
 
@@ -165,7 +173,7 @@ def _balancer_errors(spec: Obj) -> list[FieldError]:
             ipaddress.ip_interface(cidr.strip())
         except ValueError:
             why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            errors.append(invalid(f"spec.loadBalancerSourceRanges[{index}]", cidr, why))
+            errors.append(invalid(f"spec.LoadBalancerSourceRanges[{index}]", cidr, why))
     if kind := spec.get("loadBalancerClass"):
         errors += [invalid("spec.loadBalancerClass", kind, why) for why in qualified_name_errors(kind)]
     return errors
@@ -186,7 +194,7 @@ def _cluster_ip_errors(spec: Obj) -> list[FieldError]:
                 why = "'None' must be the first and only value"
                 errors.append(invalid(f"{path}[{index}]", text, why))
         elif parse_address(text) is None:
-            errors.append(invalid(f"{path}[{index}]", text, NOT_AN_ADDRESS))
+            errors += address_errors(text, f"{path}[{index}]")
         elif index:
             errors.append(invalid(path, addresses, "this cluster is not configured for dual-stack services"))
     return errors
@@ -240,7 +248,7 @@ def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
     for index, way in enumerate(ways):
         at, address, mode, name = f"{path}[{index}]", way.get("ip", ""), way.get("ipMode"), way.get("hostname", "")
         if address and parse_address(address) is None:
-            errors.append(invalid(f"{at}.ip", address, NOT_AN_ADDRESS))
+            errors += address_errors(address, f"{at}.ip")
         if mode is None:
             if address:
                 errors.append(required(f"{at}.ipMode", "must be specified when `ip` is set"))

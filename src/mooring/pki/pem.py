@@ -41,6 +41,8 @@ UNPARSABLE = (
 
 _BEGIN = re.compile(rb"^-----BEGIN ([A-Z0-9](?:[A-Z0-9 ]*[A-Z0-9])?)-----[ \t]*\r?$", re.MULTILINE)
 
+NO_CERTIFICATE = "the text holds no CERTIFICATE PEM block"
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -103,7 +105,7 @@ def certificates(data: bytes) -> tuple[x509.Certificate, ...]:
             raise PemError(f"the PEM text holds more than {MAX_CERTIFICATES} certificates")
         found.append(certificate_from_der(block.der))
     if not found:
-        raise PemError("the text holds no CERTIFICATE PEM block")
+        raise PemError(NO_CERTIFICATE)
     return tuple(found)
 
 

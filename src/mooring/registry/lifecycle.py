@@ -88,7 +88,15 @@ def check_uid(kind: Kind, name: str, wanted: str, stored: Stored | None) -> None
     if wanted:
         actual = stored.obj["metadata"].get("uid", "") if stored is not None else ""
         if wanted != actual:
-            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+            if stored is None:
+                why = f"uid mismatch: the provided object specified uid {wanted}, and no existing object was found"
+            else:
+                namespace = stored.obj["metadata"].get("namespace", "")
+                key = "/".join(filter(None, (kind.storage, namespace, name)))
+                why = (
+                    f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+                    f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+                )
             raise ConflictError.of(kind.resource.group, kind.resource.plural, name, why)
 
 
@@ -101,4 +109,4 @@ def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> N
         if wanted is not None and wanted != actual:
             why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual})."
             why = f"{why} The object might have been {else_}"
-            raise ConflictError.of(kind.resource.group, kind.resource.kind, stored.name, why)
+            raise ConflictError.of(kind.at_rest.resource.group, kind.resource.kind, stored.name, why)

@@ -35,6 +35,7 @@ from mooring.errors import (
     forbidden,
     invalid,
     not_supported,
+    quoted,
     required,
     too_long,
 )
@@ -73,7 +74,7 @@ INCONSISTENT = -1
 
 _LARGEST = 2**63 - 1
 _revision = re.compile(r"0|[1-9][0-9]{0,18}").fullmatch
-_integer = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
+_integer = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII).fullmatch
 
 
 def _first(query: Query, key: str) -> str:
@@ -86,9 +87,12 @@ def _number(query: Query, key: str) -> int:
     text = _first(query, key)
     if not text:
         return 0
-    if not _integer(text) or abs(int(text)) > _LARGEST:
-        raise BadRequestError(f"{invalid(key, text[:64], 'must be an integer')}")
-    return int(text)
+    if not _integer(text):
+        raise BadRequestError(f"strconv.ParseInt: parsing {quoted(text[:64])}: invalid syntax")
+    number = int(text)
+    if not -_LARGEST - 1 <= number <= _LARGEST:
+        raise BadRequestError(f"strconv.ParseInt: parsing {quoted(text[:64])}: value out of range")
+    return number
 
 
 def _optional_truth(query: Query, key: str) -> bool | None:
@@ -99,7 +103,9 @@ def _optional_truth(query: Query, key: str) -> bool | None:
 def parse_resource_version(text: str, path: str = "resourceVersion") -> str:
     """`text` if it is "" or a decimal revision without leading zero; BadRequestError otherwise."""
     if text and (not _revision(text) or int(text) > _LARGEST):
-        raise BadRequestError(f"{invalid(path, text[:64], 'must be a decimal number without leading zero')}")
+        why = "value out of range" if text.isdecimal() and text.isascii() and text[0] != "0" else "invalid syntax"
+        why = f"strconv.ParseUint: parsing {quoted(text[:64])}: {why}"
+        raise BadRequestError(f"invalid resource version: {invalid(path, text[:64], why)}")
     return text
 
 
@@ -112,9 +118,7 @@ def parse_timeout(query: Query) -> timedelta:
         asked = parse_duration(text)
     except ValueError as error:
         raise BadRequestError(f"invalid timeout specified in the request URL - {error}") from None
-    if asked < timedelta():
-        raise BadRequestError("invalid timeout specified in the request URL - a timeout is not negative")
-    return MAX_TIMEOUT if not asked or asked > MAX_TIMEOUT else asked
+    return MAX_TIMEOUT if asked <= timedelta() or asked > MAX_TIMEOUT else asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def parse_list_options(query: Query) -> ListOptions:
     options = ListOptions(
         limit=max(0, _number(query, "limit")),
         continue_token=_first(query, "continue"),
-        resource_version=parse_resource_version(_first(query, "resourceVersion")),
+        resource_version=_first(query, "resourceVersion"),
         match=_first(query, "resourceVersionMatch"),
         label_selector=parse_label_selector(_first(query, "labelSelector")),
         field_selector=parse_field_selector(_first(query, "fieldSelector")),
@@ -171,6 +175,7 @@ def parse_list_options(query: Query) -> ListOptions:
         send_initial_events=_optional_truth(query, "sendInitialEvents"),
     )
     _refuse("ListOptions", _watch_errors(options) if options.watch else _list_errors(options))
+    parse_resource_version(options.resource_version)  # checked last, as where kube-apiserver reads its storage
     if options.continue_token and not options.watch and options.revision:
         raise BadRequestError("specifying resource version is not allowed when using continue")
     return options
@@ -290,8 +295,9 @@ def parse_delete_options(query: Query, body: Obj | None = None) -> DeleteOptions
     asked: Obj = {"dryRun": query.get("dryRun", [])}
     if _first(query, "gracePeriodSeconds"):
         asked["gracePeriodSeconds"] = _number(query, "gracePeriodSeconds")
-    if _first(query, "propagationPolicy"):
+    if "propagationPolicy" in query:
         asked["propagationPolicy"] = _first(query, "propagationPolicy")
+    asked["preconditions"] = {name: _first(query, name) for name in ("uid", "resourceVersion") if name in query}
     orphan = _optional_truth(query, "orphanDependents")
     if orphan is not None:
         asked["orphanDependents"] = orphan
@@ -340,9 +346,9 @@ def _typed(asked: Obj, name: str, kind: type) -> Any:
 class _Continue(msgspec.Struct):
     """The order of the fields is that of kube-apiserver's tokens."""
 
-    v: str
-    rv: int
-    start: str
+    v: str = ""
+    rv: int = 0
+    start: str = ""
 
 
 _continue = msgspec.json.Decoder(_Continue)
@@ -360,19 +366,25 @@ def decode_continue(text: str) -> tuple[str, int]:
     The start key is still the caller's word: use it only as a position inside the prefix that was authorized.
     """
     if len(text) > MAX_CONTINUE:
-        raise BadRequestError("continue key is not valid: too long")
+        raise BadRequestError("invalid continue token: continue key is not valid: too long")
     try:
         token = _continue.decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise BadRequestError("continue key is not valid: it was not made by this server") from None
+        raise BadRequestError(
+            "invalid continue token: continue key is not valid: it was not made by this server"
+        ) from None
     if token.v != CONTINUE_VERSION:
-        raise BadRequestError("continue key is not valid: server does not recognize this encoded version")
+        raise BadRequestError(
+            f"invalid continue token: continue key is not valid: server does not recognize this encoded version {token.v[:64]}"
+        )
     if token.rv < 1 and token.rv != INCONSISTENT:
         raise BadRequestError(
-            f"continue key is not valid: incorrect encoded start resourceVersion ({CONTINUE_VERSION})"
+            f"invalid continue token: continue key is not valid: incorrect encoded start resourceVersion ({CONTINUE_VERSION})"
         )
     if not token.start:
-        raise BadRequestError(f"continue key is not valid: encoded start key empty ({CONTINUE_VERSION})")
+        raise BadRequestError(
+            f"invalid continue token: continue key is not valid: encoded start key empty ({CONTINUE_VERSION})"
+        )
     if not {".", ".."}.isdisjoint(token.start.split("/")):
-        raise BadRequestError(f"continue key is not valid: encoded start key not clean ({CONTINUE_VERSION})")
+        raise BadRequestError(f"invalid continue token: continue key is not valid: {token.start}")
     return token.start, token.rv

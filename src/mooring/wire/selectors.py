@@ -35,6 +35,8 @@ _EQUALITY = frozenset({"=", "=="})
 _ORDER = frozenset({">", "<"})
 _SETS = frozenset({"in", "notin"})
 _OPERATORS = ("in", "notin", "=", "==", "!=", ">", "<")
+_NAMED_OPERATORS = "in, notin, =, ==, !=, gt, lt"
+"""The operators as an error lists them."""
 _OBJECT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
 
@@ -178,7 +180,7 @@ def _requirement(tokens: _Tokens) -> Requirement:
     if absent or tokens.ended() or tokens.next == ",":
         return _checked(key, "!" if absent else "exists", [])
     if tokens.next not in _OPERATORS:
-        raise _unexpected(tokens, ", ".join(_OPERATORS))
+        raise _unexpected(tokens, _NAMED_OPERATORS)
     operator = tokens.take()
     return _checked(key, operator, _set(tokens) if operator in _SETS else _exact(tokens))
 
@@ -217,7 +219,7 @@ def _set(tokens: _Tokens) -> list[str]:
 
 
 def _checked(key: str, operator: str, values: list[str]) -> Requirement:
-    _refuse("key", key, qualified_name_errors(key))
+    _refuse("<nil>", key, qualified_name_errors(key))
     if operator in _SETS and not values:
         raise BadRequestError("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
     if operator in ("exists", "!") and values:
@@ -357,7 +359,7 @@ def _unescaped(value: str) -> str:
     if "\\" not in value and "=" not in value:
         return value
     if "=" in _escape("", value):
-        raise BadRequestError("invalid field selector: unescaped character in value: =")
+        raise BadRequestError("invalid field selector: unescaped character in value: 61")
 
     def one(found: re.Match[str]) -> str:
         if found[1] not in ("\\", ",", "="):

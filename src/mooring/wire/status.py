@@ -230,5 +230,5 @@ def resource_version_too_large(asked: int, current: int) -> RequestTimeoutError:
     """504 for a revision the store has not reached in time (7.5, 7.7)."""
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     return RequestTimeoutError(
-        f"Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)
+        f"Timeout: Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)
     )

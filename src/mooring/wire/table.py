@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 from mooring.clock import human_duration, parse_rfc3339
-from mooring.errors import BadRequestError
+from mooring.errors import BadRequestError, quoted
 from mooring.wire.resource import Cell, Column, Resource
 from mooring.wire.schema import Obj
 
@@ -30,7 +30,10 @@ def parse_include(text: str) -> Include:
             return text
         case "":
             return "Metadata"
-    raise BadRequestError(f'unrecognized includeObject value: "{text}"')
+    raise BadRequestError(
+        f"Unable to convert to Table as requested: includeObject: Invalid value: {quoted(text[:64])}: "
+        "must be 'Metadata', 'Object', 'None', or empty"
+    )
 
 
 def age(timestamp: str | None, now: datetime) -> str:
