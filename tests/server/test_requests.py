@@ -59,9 +59,9 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
             f"{SECRETS}/a",
             b"[]",
             {"content_type": "application/merge-patch+json"},
-            400,
-            "JSON object",
-            id="a merge patch that is a list",
+            404,
+            "not found",
+            id="a merge patch that is a list, of an object that is not there",
         ),
         pytest.param(
             "PATCH",
@@ -256,7 +256,9 @@ async def test_unknown_and_duplicate_fields_are_warnings_by_default(server: Serv
 async def test_strict_is_400_with_every_field(server: Server) -> None:
     answer = await server.post(f"{SECRETS}?fieldValidation=Strict", b'{"metadata":{"name":"a"},"odd":1,"even":2}')
     assert answer.status == 400
-    assert answer.message == 'strict decoding error: unknown field "odd", unknown field "even"'
+    assert answer.message == (
+        'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "odd", unknown field "even"'
+    )
 
 
 @in_server
