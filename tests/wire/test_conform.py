@@ -287,3 +287,26 @@ def test_a_plan_belongs_to_one_message() -> None:
     other = Message("io.example.v1.Same", EXAMPLE_PART.fields)
     assert conform({"id": "a"}, one) == ["id"]
     assert conform({"id": "a"}, other) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"part": "x"}, "cannot restore struct from: string"),
+        ({"data": ["x"]}, "cannot restore map from slice"),
+        ({"words": {}}, "cannot restore slice from map"),
+        ({"blob": 1}, "cannot restore slice from int64"),
+        ({"blob": "x y"}, "error decoding from json: illegal base64 data at input byte 1"),
+        ({"text": 1}, "cannot convert int64 to string"),
+        ({"text": 1.5}, "unrecognized type: string"),
+        ({"text": {}}, "unrecognized type: string"),
+        ({"small": 1.5}, "cannot convert float64 to int32"),
+        ({"small": "1"}, "unrecognized type: int32"),
+        ({"flag": 1}, "unrecognized type: bool"),
+        ({"memory": []}, "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
+    ],
+)
+def test_the_converter_after_a_strategic_patch_has_words_of_its_own(given: Obj, message: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        conform(given, EXAMPLE, converted=True)
+    assert str(caught.value) == message
