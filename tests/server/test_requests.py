@@ -72,15 +72,12 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
             "",
             id="a JSON patch that is no JSON",
         ),
-        pytest.param("GET", f"{SECRETS}?limit=x", None, {}, 400, "limit", id="a limit that is no number"),
+        pytest.param("GET", f"{SECRETS}?limit=x", None, {}, 400, "strconv.ParseInt", id="a limit that is no number"),
         pytest.param("GET", f"{SECRETS}?labelSelector=(", None, {}, 400, "", id="a selector that is none"),
         pytest.param("GET", f"{SECRETS}?fieldSelector=a=b", None, {}, 400, "", id="a field nobody can select by"),
         pytest.param("GET", f"{SECRETS}?continue=x", None, {}, 400, "continue", id="a token of nobody's"),
         pytest.param(
             "GET", f"{SECRETS}?timeout=soon", None, {}, 400, "timeout specified in the request URL", id="a bad timeout"
-        ),
-        pytest.param(
-            "GET", f"{SECRETS}?timeout=-1s", None, {}, 400, "timeout specified in the request URL", id="no time at all"
         ),
         pytest.param(
             "GET", f"{SECRETS}?" + "&".join(["a=b"] * 1001), None, {}, 400, "parameters", id="1001 parameters"

@@ -53,6 +53,7 @@ from mooring.wire.goerrors import (
         ("\x00", r"invalid character '\x00' looking for beginning of value"),
         ("\x7f", r"invalid character '\x7f' looking for beginning of value"),
         ("1e999", ""),
+        ("[1.5 2]", "invalid character '2' after array element"),
     ],
 )
 def test_json(body: str, text: str) -> None:
@@ -136,6 +137,7 @@ def test_times(text: str, layout: str, wrong: str) -> None:
         (9223372036854775808, "9.223372036854776e+18"),
         (9223372036854775807, "9223372036854775807"),
         (1.5, "1.5"),
+        ([], "[]"),
         (2.0, "2"),
         (1e300, "1e+300"),
     ],
