@@ -185,11 +185,11 @@ def test_every_room_of_the_code_is_described_in_the_architecture() -> None:
     assert [room for room in rooms if f"| `{room}/` |" not in described] == []
 
 
-def test_decisions_are_numbered_once_and_listed() -> None:
+def test_decisions_are_numbered_once_without_gaps_and_listed() -> None:
     folder = ROOT / "docs/adr"
     files = sorted(path.name for path in folder.glob("[0-9]*.md"))
     numbers = [match[1] for name in files if (match := _DECISION.fullmatch(name))]
-    assert len(numbers) == len(set(numbers)) == len(files)  # a gap is a decision of a branch that has not landed
+    assert numbers == [f"{number:04}" for number in range(1, len(files) + 1)]
     listed = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
     assert listed == list(zip(numbers, files, strict=True))
 

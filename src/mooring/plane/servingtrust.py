@@ -1,6 +1,6 @@
 """CAs that verify the serving certificate: the bundle of cluster-info, kube-root-ca.crt and the kubeconfigs that are written here.
 
-Rules kept here (docs/adr/0028-serving-trust-and-issuing-trust.md):
+Rules kept here (docs/adr/0027-serving-trust-and-issuing-trust.md):
 * `root-ca-file` is the bundle where it is given, and it has to verify the serving certificate.
 * Otherwise it is the one certificate that verifies the serving certificate: the cluster's own CA, else a root at the end of
   `tls-cert-file`, else one of the machine's roots.
