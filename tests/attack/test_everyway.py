@@ -17,6 +17,7 @@ import pytest
 from mooring.config.authentication import authentication_options
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.server.http import Request
+from mooring.wire.codec import MAX_BODY
 from tests.support.everyway import FILE_TOKEN, PASSWORD, EveryWay, every_way
 from tests.support.refused import KUBECONFIG, Answering, reviewed
 from tests.support.serverroom import Reply, Server, connection, open_server
@@ -140,9 +141,9 @@ def test_whoever_serves_a_request_sees_no_credential(tmp_path: Path, monkeypatch
         seen: list[tuple[bytes, bytes]] = []
         real = Request.load
 
-        async def load(request: Request) -> bool:
+        async def load(request: Request, limit: int = MAX_BODY) -> bool:
             seen.extend(request.headers)
-            return await real(request)
+            return await real(request, limit)
 
         monkeypatch.setattr(Request, "load", load)
         attempts: list[dict[str, Any]] = [{"token": token} for token in way.tokens.values()]

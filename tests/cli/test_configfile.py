@@ -171,7 +171,7 @@ def test_init_says_how_to_serve_with_the_same_file(mooring: CommandLine, write: 
             id="an authenticator's duration in words",
         ),
         pytest.param("- a", "a configuration is keys with values", id="a list"),
-        pytest.param("a: [", "yaml: line 2: ", id="no YAML"),
+        pytest.param("a: [", "yaml: line 1: ", id="no YAML"),
         pytest.param("a: !!python/object:os.system x", "tags are not supported", id="a tag"),
         pytest.param("a: &x [1]\nb: *x", '"b": unknown key', id="an alias"),
     ],

@@ -205,7 +205,8 @@ def test_unknown_fields_are_refused(kubectl: Kubectl, namespace: str) -> None:
     refused = kubectl.fails(*here, "create", "-f", "-", stdin=UNKNOWN)
     if kubectl.program.release >= (1, 25):
         assert refused == (
-            'Error from server (BadRequest): error when creating "STDIN": strict decoding error: unknown field "flavour"\n'
+            'Error from server (BadRequest): error when creating "STDIN": ConfigMap in version "v1" cannot be handled as a '
+            'ConfigMap: strict decoding error: unknown field "flavour"\n'
         )
     else:
         assert 'ValidationError(ConfigMap): unknown field "flavour" in io.k8s.api.core.v1.ConfigMap' in refused

@@ -136,7 +136,7 @@ def test_services_and_pods(api: Any, core: Any) -> None:
     assert gone.value.status == 404
 
 
-@pytest.mark.shows("get node")
+@pytest.mark.shows("Pods and Services, which are stored; cluster-info")
 def test_a_node_that_reported_nothing_has_its_structs(core: Any) -> None:
     core.create_node(k8s.V1Node(metadata=k8s.V1ObjectMeta(name="silent")))
     try:

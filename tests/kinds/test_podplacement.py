@@ -53,7 +53,11 @@ def spread(*constraints: Obj) -> Obj:
             [f"{FIRST}.livenessProbe.httpGet.port", f"{FIRST}.livenessProbe.httpGet.scheme"],
             id="neither port nor scheme",
         ),
-        pytest.param(probe(tcpSocket={"port": "-"}), [f"{FIRST}.livenessProbe.tcpSocket.port"], id="no port"),
+        pytest.param(
+            probe(tcpSocket={"port": "-"}),
+            [f"{FIRST}.livenessProbe.tcpSocket.port"] * 2,
+            id="a port that has no letter and ends wrong",
+        ),
         pytest.param(
             {"initContainers": [{"lifecycle": {"postStart": {}}}]},
             ["spec.initContainers[0].lifecycle.postStart"],
