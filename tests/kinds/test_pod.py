@@ -518,3 +518,22 @@ def test_an_older_source_says_what_it_cannot_do_without(source: str) -> None:
     assert all(
         error.startswith(f"spec.volumes[0].{source}.") and error.endswith(": Required value") for error in errors
     )
+
+
+@pytest.mark.parametrize(
+    ("phase", "bound", "asked", "seconds"),
+    [
+        pytest.param("Running", True, None, 45, id="the spec decides where the request does not"),
+        pytest.param("Running", True, 5, 5, id="the request decides"),
+        pytest.param("Running", True, 0, 0, id="the request may ask for none"),
+        pytest.param("Running", True, -1, 1, id="a negative period is one second"),
+        pytest.param("Pending", True, None, 45, id="a Pod that its node has not started"),
+        pytest.param("Pending", False, 5, 0, id="a Pod without a node goes at once"),
+        pytest.param("Succeeded", True, 5, 0, id="a Pod that succeeded goes at once"),
+        pytest.param("Failed", True, None, 0, id="a Pod that failed goes at once"),
+    ],
+)
+def test_grace_period_of_a_delete(phase: str, bound: bool, asked: int | None, seconds: int) -> None:
+    spec = {"terminationGracePeriodSeconds": 45} | ({"nodeName": "n1"} if bound else {})
+    assert POD.graceful
+    assert POD.grace_seconds({"spec": spec, "status": {"phase": phase}}, asked) == seconds

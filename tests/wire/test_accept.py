@@ -135,24 +135,25 @@ def test_content_types_of_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accept", "wanted"),
+    ("accept", "media"),
     [
-        pytest.param(AGGREGATED, True, id="what kubectl and client-go send"),
-        pytest.param("application/json," + AGGREGATED, True, id="plain JSON first does not matter"),
+        pytest.param(AGGREGATED, JSON, id="what kubectl and client-go send"),
+        pytest.param("application/json," + AGGREGATED, JSON, id="plain JSON first does not matter"),
         pytest.param(
-            "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io;q=0.1", True, id="any order and q"
+            "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io;q=0.1", JSON, id="any order and q"
         ),
         pytest.param(
-            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", False, id="only v2beta1"
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", id="only v2beta1"
         ),
-        pytest.param("application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", False, id="as YAML"),
-        pytest.param("text/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", False, id="as text"),
-        pytest.param("application/json", False, id="the Python client"),
-        pytest.param("", False, id="no header"),
+        pytest.param("application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "", id="as YAML"),
+        pytest.param("text/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "", id="as text"),
+        pytest.param(f"{PROTOBUF};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", PROTOBUF, id="as protobuf"),
+        pytest.param("application/json", "", id="the Python client"),
+        pytest.param("", "", id="no header"),
     ],
 )
-def test_aggregated_discovery_is_chosen(accept: str, wanted: bool) -> None:
-    assert bool(aggregated_discovery_type(accept)) is wanted
+def test_aggregated_discovery_is_chosen(accept: str, media: str) -> None:
+    assert aggregated_discovery_type(accept) == media
 
 
 def test_the_aggregated_content_type_is_the_one_clients_look_for() -> None:

@@ -61,6 +61,23 @@ def test_every_representation_gives_the_same_object(body: bytes, content_type: s
     assert list(decoded.obj)[:3] == ["kind", "apiVersion", "metadata"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "api_version", "given"),
+    [
+        ("Event", "v1", "events.k8s.io/v1"),
+        ("Event", "events.k8s.io/v1", "v1"),
+        ("HorizontalPodAutoscaler", "autoscaling/v2", "autoscaling/v1"),
+    ],
+)
+def test_a_kind_in_another_version_than_the_path(kind: str, api_version: str, given: str) -> None:
+    body = json.dumps({"kind": kind, "apiVersion": given}).encode()
+    with pytest.raises(BadRequestError) as caught:
+        decode_body(body, JSON, EXAMPLE, kind=kind, api_version=api_version)
+    assert str(caught.value) == (
+        f"the API version in the data ({given}) does not match the expected API version ({api_version})"
+    )
+
+
 def test_unknown_types_are_415_and_listed() -> None:
     with pytest.raises(UnsupportedMediaTypeError) as caught:
         _decode(b"{}", "text/plain")

@@ -198,6 +198,11 @@ def test_wrong_types_are_refused_with_their_path(given: Obj, message: str) -> No
             id="empty micro time",
         ),
         pytest.param(
+            {"precisely": "2026-01-02T03:04:05Z"},
+            'parsing time "2026-01-02T03:04:05Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"',
+            id="micro time without microseconds",
+        ),
+        pytest.param(
             {"memory": "a lot"},
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
             id="quantity",

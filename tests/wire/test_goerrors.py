@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,9 +56,45 @@ from mooring.wire.goerrors import (
         ("\x7f", r"invalid character '\x7f' looking for beginning of value"),
         ("1e999", ""),
         ("[1.5 2]", "invalid character '2' after array element"),
+        ("[1.2.3]", "invalid character '.' after array element"),
+        ("[5.5e5.]", "invalid character '.' after array element"),
+        ("1 .", "invalid character '.' after top-level value"),
+        ("true.", "invalid character '.' after top-level value"),
+        ("1.e5", "invalid character 'e' after decimal point in numeric literal"),
+        ("[-0.5E-x]", "invalid character 'x' in exponent of numeric literal"),
+        ("1.", "invalid character ' ' after decimal point in numeric literal"),
+        ("-", "invalid character ' ' in numeric literal"),
+        ('{"a" ', "unexpected end of JSON input"),
+        ("[1, ", "unexpected end of JSON input"),
     ],
 )
 def test_json(body: str, text: str) -> None:
+    assert json_syntax_error(body.encode()) == text
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "text"),
+    [
+        (
+            "[1 , ]",
+            "Illegal trailing comma before end of array",
+            "invalid character ']' looking for beginning of value",
+        ),
+        (
+            '{"a":1,}',
+            "Illegal trailing comma before end of object",
+            "invalid character '}' looking for beginning of object key string",
+        ),
+    ],
+)
+def test_json_with_the_scanner_of_python_3_13(
+    body: str, message: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(document: str, **options: object) -> None:
+        raise json.JSONDecodeError(message, document, document.index(","))
+
+    assert json_syntax_error(body.encode()) == text
+    monkeypatch.setattr(json, "loads", refuse)
     assert json_syntax_error(body.encode()) == text
 
 
@@ -140,6 +178,13 @@ def test_times(text: str, layout: str, wrong: str) -> None:
         ([], "[]"),
         (2.0, "2"),
         (1e300, "1e+300"),
+        (123456.0, "123456"),
+        (123456789.0, "1.23456789e+08"),
+        (1e6, "1e+06"),
+        (0.0001, "0.0001"),
+        (0.00001, "1e-05"),
+        (-1.5e-7, "-1.5e-07"),
+        (0.0, "0"),
     ],
 )
 def test_values(value: object, text: str) -> None:

@@ -186,6 +186,12 @@ def test_other_spellings_are_read(schema: Message, wire: str, obj: Obj) -> None:
             _of(Scalar.TIME), "0a 0b 08 ff 91 b8 c3 98 fe ff ff ff 01", "v: time out of range", id="before the year 1"
         ),
         pytest.param(_of(Scalar.RAW), "0a 03 0a 01 7b", "v: not JSON", id="RawExtension without JSON"),
+        pytest.param(
+            _of(Scalar.QUANTITY),
+            "0a 03 0a 01 78",
+            "v: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            id="a quantity that is no number",
+        ),
         pytest.param(_of(Scalar.RAW), "0a 03 0a 01 ff", "v: not JSON", id="RawExtension without text"),
         pytest.param(
             _of(Scalar.RAW), "0a 03 0a 01 31", "v: not a JSON object of reasonable depth", id="RawExtension of a number"

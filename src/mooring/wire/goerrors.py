@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 from mooring.errors import quoted
 
 END_OF_INPUT = "unexpected end of JSON input"
 _LITERALS = {"n": "null", "t": "true", "f": "false"}
-_NUMBER_PREFIX = re.compile(r"-?(?:0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]*)?", re.ASCII)
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
+_DECIMAL = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?", re.ASCII)
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/\r\n]", re.ASCII)
 
 TIME_LAYOUT = "2006-01-02T15:04:05Z07:00"
@@ -78,33 +80,29 @@ def json_syntax_error(body: bytes) -> str:
 
 def _first_constant(text: str, name: str) -> int:
     """Return the place of a constant outside strings: the scanner tells its name only."""
-    for found in re.finditer(r'"(?:[^"\\]|\\.)*"|' + re.escape(name), text, re.DOTALL):
-        if found[0] == name:
-            return found.start()
-    return 0
+    tokens = re.finditer(r'"(?:[^"\\]|\\.)*"|' + name, text, re.DOTALL)
+    return next(token.start() for token in tokens if token[0] == name)
 
 
 def _located(text: str, error: json.JSONDecodeError) -> str:
-    place, why, end = error.pos, error.msg, len(text) - 1
-    if why.startswith("Unterminated string") or place > end:
+    place, why = error.pos, error.msg
+    if why.startswith("Unterminated string") or place >= len(text) - 1:
         return END_OF_INPUT
     if why.startswith("Invalid control character"):
         return _unexpected(text, place, "in string literal")
     if why.startswith("Invalid \\uXXXX"):
-        return _hexadecimal(text, place, end)
+        return _hexadecimal(text, place)
     if why.startswith("Invalid \\escape"):
         return _unexpected(text, place + 1, "in string escape code")
-    if why.startswith("Illegal trailing comma"):
+    if why.startswith("Illegal trailing comma"):  # Python 3.13 and later
         place = _after_blanks(text, place + 1)
         looked = "object key string" if "object" in why else "value"
         return _unexpected(text, place, f"looking for beginning of {looked}")
     if why.startswith("Expecting value"):
-        return _value(text, place, end)
+        return _value(text, place)
     number = _number(text, place)
     if number:
         return number
-    if place >= end:
-        return END_OF_INPUT
     if why.startswith("Expecting property name"):
         return _unexpected(text, place, "looking for beginning of object key string")
     if why.startswith("Expecting ':'"):
@@ -119,40 +117,35 @@ def _after_blanks(text: str, place: int) -> int:
     return place + len(text[place:]) - len(text[place:].lstrip(" \t\r\n"))
 
 
-def _hexadecimal(text: str, place: int, end: int) -> str:
+def _hexadecimal(text: str, place: int) -> str:
     place = text.index("u", place) + 1
     while text[place] in "0123456789abcdefABCDEF":
         place += 1
     return _unexpected(text, place, "in \\u hexadecimal character escape")
 
 
-def _value(text: str, place: int, end: int) -> str:
+def _value(text: str, place: int) -> str:
     literal = _LITERALS.get(text[place], "")
     for offset, wanted in enumerate(literal):
         if text[place + offset] != wanted:
             where = f"in literal {literal} (expecting {_character(wanted)})"
             return _unexpected(text, place + offset, where)
-    if place >= end:
-        return END_OF_INPUT
     if text[place] == "-":
         return _unexpected(text, place + 1, "in numeric literal")
     return _unexpected(text, place, "looking for beginning of value")
 
 
 def _number(text: str, place: int) -> str:
-    """Return what is wrong with the number that ends at `place`; empty when there is none or it is whole."""
-    if not place or text[place] not in ".eE":
-        return ""
+    """Return what is wrong with the number that ends before `place`; empty when there is none or it is whole."""
     start = place
-    while start and text[start - 1] in "0123456789.-+":
+    while start and text[start - 1] in "0123456789.+-eE":
         start -= 1
-    found = _NUMBER_PREFIX.match(text, start)
-    if found is None or found.end() <= place:
-        return ""
-    last = text[found.end() - 1]
-    if last == ".":
-        return _unexpected(text, found.end(), "after decimal point in numeric literal")
-    return _unexpected(text, found.end(), "in exponent of numeric literal") if last in "eE+-" else ""
+    if text[place] == "." and _INTEGER.fullmatch(text, start, place):
+        return _unexpected(text, place + 1, "after decimal point in numeric literal")
+    if text[place] in "eE" and _DECIMAL.fullmatch(text, start, place):
+        place += 1 + (text[place + 1] in "+-")
+        return _unexpected(text, place, "in exponent of numeric literal")
+    return ""
 
 
 def _in_array(prefix: str) -> bool:
@@ -188,11 +181,12 @@ def go_value(value: Any) -> str:
 
 
 def _go_float(value: float) -> str:
-    """Go's `%v`: an exponent from 10^21 on and below 10^-4."""
-    text = repr(value)
-    if "e" not in text and abs(value) >= 1e21:
-        return f"{value:e}"
-    return text.removesuffix(".0")
+    """Return a float64 as Go's `%v` writes it: with an exponent from 10^6 on and below 10^-4."""
+    number = Decimal(repr(value)).normalize()
+    if -4 <= number.adjusted() < 6:
+        return f"{number:f}"
+    mantissa, _, exponent = f"{number:e}".partition("e")
+    return f"{mantissa}e{int(exponent):+03d}"
 
 
 def base64_error(text: str) -> str:
