@@ -72,7 +72,10 @@ def test_no_header_impersonates_nobody() -> None:
             {"impersonate-user": ["system:serviceaccount:ns:a.b"]}, BOB, ["serviceaccount", ""], id="a name with a dot"
         ),
         pytest.param(
-            {"impersonate-user": ["jane"], "impersonate-extra-a.io%2fb": [""]}, BOB, [""], id="an extra without a value"
+            {"impersonate-user": ["jane"], "impersonate-extra-a.io%2fb": [""]},
+            BOB,
+            ["user-info", ""],
+            id="an extra without a value",
         ),
         pytest.param({"impersonate-user": [NODE]}, BOB, ["arbitrary-node", ""], id="a node"),
         pytest.param({"impersonate-user": [NODE], "impersonate-group": [NODES]}, BOB, [""], id="a node with a group"),
@@ -94,21 +97,27 @@ def test_no_header_impersonates_nobody() -> None:
             id="a node by a token that is bound to the node without a Pod",
         ),
         pytest.param(
-            {"impersonate-user": ["jane"], "impersonate-group": [MASTERS]}, BOB, [""], id="a user in system:masters"
+            {"impersonate-user": ["jane"], "impersonate-group": [MASTERS]},
+            BOB,
+            ["user-info", ""],
+            id="a user in system:masters",
         ),
         pytest.param(
-            {"impersonate-user": ["jane"], "impersonate-group": [""]}, BOB, [""], id="a user in a nameless group"
+            {"impersonate-user": ["jane"], "impersonate-group": [""]},
+            BOB,
+            ["user-info", ""],
+            id="a user in a nameless group",
         ),
         pytest.param(
             {"impersonate-user": ["jane"], "impersonate-extra-scopes": ["1"]},
             BOB,
-            [""],
+            ["user-info", ""],
             id="a user with an extra key without a domain",
         ),
         pytest.param(
             {"impersonate-user": ["jane"], "impersonate-extra-a.io%2f": ["1"]},
             BOB,
-            [""],
+            ["user-info", ""],
             id="a user with an extra key without a path",
         ),
         pytest.param(
@@ -121,6 +130,55 @@ def test_no_header_impersonates_nobody() -> None:
 )
 def test_the_ways_in_order(headers: dict[str, list[str]], requester: UserInfo, modes: list[str]) -> None:
     assert [way.mode for way in read_impersonation(headers, requester)] == modes
+
+
+@pytest.mark.parametrize(
+    ("headers", "prohibited", "reason", "asked"),
+    [
+        pytest.param(
+            {"impersonate-group": ["g", MASTERS]},
+            Grant(AUTHN, "v1", "groups", MASTERS),
+            "impersonating the system:masters group is not allowed",
+            ["users", "uids"],
+            id="the group system:masters",
+        ),
+        pytest.param(
+            {"impersonate-group": [MASTERS, ""]},
+            Grant(AUTHN, "v1", "groups", ""),
+            "impersonating the empty string group is not allowed",
+            ["users", "uids"],
+            id="an empty group",
+        ),
+        pytest.param(
+            {"impersonate-group": ["g"], "impersonate-extra-scopes": ["1"]},
+            Grant(AUTHN, "v1", "userextras", ""),
+            "impersonating an invalid key in extra is not allowed",
+            ["users", "uids", "groups"],
+            id="an extra key that is no path",
+        ),
+        pytest.param(
+            {"impersonate-extra-": ["1"]},
+            Grant(AUTHN, "v1", "userextras", ""),
+            "impersonating the empty string key in extra is not allowed",
+            ["users", "uids"],
+            id="an extra without a key",
+        ),
+        pytest.param(
+            {"impersonate-extra-a.io%2fb": ["1", ""]},
+            Grant(AUTHN, "v1", "userextras", ""),
+            "impersonating the empty string value in extra is not allowed",
+            ["users", "uids"],
+            id="an empty value",
+        ),
+        pytest.param({"impersonate-group": ["g"]}, None, "", ["users", "uids", "groups"], id="nothing of these"),
+    ],
+)
+def test_parts_that_user_info_never_grants(
+    headers: dict[str, list[str]], prohibited: Grant | None, reason: str, asked: list[str]
+) -> None:
+    way = read_impersonation({"impersonate-user": ["jane"], "impersonate-uid": ["1"], **headers}, BOB)[0]
+    assert (way.mode, way.prohibited, way.reason) == ("user-info", prohibited, reason)
+    assert [grant.resource for grant in way.grants] == asked, "what is asked for before"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ Rules kept here (reference/kubernetes.md 5.13; KEP-5284):
 3. A way with a name wants verb `impersonate-on:<way>:<verb>` on what the request is about, and verb `impersonate:<way>` on
    each part of the target, all in authentication.k8s.io: `nodes` (`*` for associated-node), `serviceaccounts`, or
    `users`, `uids`, `groups` and `userextras/<key>`.
-4. The node ways and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts, not
-   the group system:masters nor an empty one, and only extra keys that are domain-prefixed paths, with values that are not empty.
+4. The node ways and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts. It
+   never grants the group system:masters or an empty one, extra keys that are no domain-prefixed paths, or empty values. They
+   are refused after the parts before them were asked for, so that the first missing grant is the one that is told.
 5. The old way wants verb `impersonate` on each part: core `users` (or `serviceaccounts` in the namespace the name says) and
    `groups`; `uids` and `userextras/<key>` of authentication.k8s.io. A name that only begins like a service account's, but holds a
    namespace or a name that no object can have, is an ordinary user's.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from urllib.parse import unquote
 
@@ -81,6 +82,10 @@ class Impersonation:
     grants: tuple[Grant, ...]
     mode: str = ""
     """The name of the way; "" is the old one."""
+    prohibited: Grant | None = None
+    """A part that this way never grants."""
+    reason: str = ""
+    """Why not."""
 
     @property
     def verb(self) -> str:
@@ -157,9 +162,8 @@ def _ways(wanted: _Wanted, requester: UserInfo) -> Iterator[Impersonation]:
     elif account is not None and wanted.only_named:
         grant = Grant(_AUTHENTICATION, "v1", "serviceaccounts", account[1], namespace=account[0])
         yield Impersonation(_target(wanted), (grant,), "serviceaccount")
-    elif not wanted.name.startswith(NODE_PREFIX) and account is None and _is_plain(wanted):
-        first = Grant(_AUTHENTICATION, "v1", "users", wanted.name)
-        yield Impersonation(_target(wanted), (first, *_parts(wanted, _AUTHENTICATION)), "user-info")
+    elif not wanted.name.startswith(NODE_PREFIX) and account is None:
+        yield _user_info(wanted)
     if account is None:
         first = Grant("", "v1", "users", wanted.name)
     else:
@@ -190,9 +194,31 @@ def _runs_on(requester: UserInfo, node: str) -> bool:
     )
 
 
-def _is_plain(wanted: _Wanted) -> bool:
-    groups = all(group and group != MASTERS for group in wanted.groups)
-    return groups and all(_is_path(key) and all(values) for key, values in wanted.extra.items())
+def _user_info(wanted: _Wanted) -> Impersonation:
+    """The way for all users who are neither nodes nor service accounts (rule 4)."""
+    first, group, extra = Grant(_AUTHENTICATION, "v1", "users", wanted.name), _bad_group(wanted), _bad_extra(wanted)
+    prohibited, reason, asked = None, "", wanted
+    if group is not None:
+        prohibited, asked = Grant(_AUTHENTICATION, "v1", "groups", group), replace(wanted, groups=(), extra={})
+        reason = f"impersonating the {group or 'empty string'} group is not allowed"
+    elif extra:
+        prohibited, asked = Grant(_AUTHENTICATION, "v1", "userextras", ""), replace(wanted, extra={})
+        reason = f"impersonating {extra} in extra is not allowed"
+    return Impersonation(_target(wanted), (first, *_parts(asked, _AUTHENTICATION)), "user-info", prohibited, reason)
+
+
+def _bad_group(wanted: _Wanted) -> str | None:
+    return next((group for group in ("", MASTERS) if group in wanted.groups), None)
+
+
+def _bad_extra(wanted: _Wanted) -> str:
+    """The first extra that is never granted, as an error names it; "" for none."""
+    for key, values in wanted.extra.items():
+        if not _is_path(key):
+            return "an invalid key" if key else "the empty string key"
+        if not all(values):
+            return "the empty string value"
+    return ""
 
 
 def _is_path(key: str) -> bool:

@@ -34,7 +34,7 @@ from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import Grant, read_impersonation
 from mooring.authn.stripping import Stripping
 from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision
+from mooring.authz.decision import Decision, Ruling
 from mooring.clock import Clock
 from mooring.errors import (
     ApiError,
@@ -285,7 +285,9 @@ class Pipeline:
             raise RequestTimeoutError(f"the server did not answer within {seconds:.0f} seconds") from error
 
     def _require(self, context: Context, attributes: Attributes) -> None:
-        decision = self._authorize(attributes)
+        self._require_decision(context, attributes, self._authorize(attributes))
+
+    def _require_decision(self, context: Context, attributes: Attributes, decision: Decision) -> None:
         context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
         context.annotations["authorization.k8s.io/reason"] = decision.reason
         if not decision.allowed:
@@ -351,6 +353,9 @@ class Pipeline:
                     self._require(context, replace(asked, verb=way.verb_on(asked.verb)))
                 for grant in way.grants:
                     self._require(context, _granted(context.user, way.verb, grant))
+                if way.prohibited is not None:
+                    refused = _granted(context.user, way.verb, way.prohibited)
+                    self._require_decision(context, refused, Decision(Ruling.DENY, way.reason))
             except ForbiddenError as error:
                 refusal = refusal or error
                 continue
