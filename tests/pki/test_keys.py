@@ -161,6 +161,13 @@ def test_every_form_a_service_account_key_file_may_have_is_read() -> None:
     assert keys.load_public_keys(text) == (P256.public_key(), RSA.public_key(), ca.key.public_key())
 
 
+@pytest.mark.parametrize("label", ["PUBLIC KEY", "RSA PUBLIC KEY", "EC PRIVATE KEY", "CERTIFICATE"])
+def test_a_block_of_junk_is_refused_by_its_label(label: str) -> None:
+    with pytest.raises(KeyRefusedError) as raised:
+        keys.load_public_keys(keys.public_key_pem(P256) + pem.encode(label, b"junk"))
+    assert str(raised.value) == f"the PEM block {label} cannot be parsed"
+
+
 def test_a_text_without_public_keys_is_refused() -> None:
     with pytest.raises(KeyRefusedError, match="the text holds no public key in PEM form"):
         keys.load_public_keys(b"nothing")

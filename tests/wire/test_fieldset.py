@@ -37,6 +37,13 @@ def test_the_root_is_in_no_set() -> None:
     assert not has(of_paths(("f:a",)), ())
 
 
+def test_what_is_taken_away_goes_with_everything_below_it() -> None:
+    have = of_paths(("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:c", "f:e"), ("f:g",))
+    gone = of_paths(("f:a",), ("f:c", "f:d"), ("f:g", "f:h"))
+    assert members(without(have, gone)) == {("f:c", "f:e"), ("f:g",)}
+    assert without({".": {}, "f:a": {}}, {}) == {"f:a": {}}
+
+
 @given(PATH_SETS, PATH_SETS)
 def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> None:
     left, right = of_paths(*a), of_paths(*b)

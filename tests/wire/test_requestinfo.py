@@ -169,6 +169,8 @@ def test_no_request_is_more_than_refused(method: str, path: str, query: dict[str
         ("/apis//v1/secrets", False),
         ("/apis//v1/namespaces/x/secrets/y", False),
         ("/api//secrets", False),
+        ("api//api", False),
+        ("/api//api", False),
         ("/apis/apps//deployments", False),
     ],
 )

@@ -65,6 +65,15 @@ def test_an_alias_shares_nothing() -> None:
     ("text", "message"),
     [
         pytest.param("a: [", "line 1: did not find expected node content", id="unfinished"),
+        pytest.param("{a]", "did not find expected ',' or '}'", id="the wrong bracket in the first line"),
+        pytest.param("a: 1\n{b]", "line 3: could not find expected ':'", id="the end where a colon is due"),
+        pytest.param("a: b: c", "mapping values are not allowed in this context", id="two values in the first line"),
+        pytest.param(
+            "a: 1\nb: c: d",
+            "line 2: mapping values are not allowed in this context",
+            id="two values in the second line",
+        ),
+        pytest.param("a:\n  - b\n c: d", "line 2: did not find expected key", id="a key between two indentations"),
         pytest.param("a: \x07", "control characters are not allowed", id="control character"),
         pytest.param("a: *x", "unknown anchor 'x' referenced", id="alias of nothing"),
         pytest.param("&x [*x]", "unknown anchor 'x' referenced", id="alias of itself"),

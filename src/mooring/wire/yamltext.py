@@ -195,14 +195,12 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 
 def _syntax_error(error: yaml.YAMLError) -> str:
-    """The place and the problem as Go's library tells them: only its scanner counts lines from one."""
+    """Return place and problem as Go's library words them: only its scanner counts lines from one."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return "control characters are not allowed"
     line = error.problem_mark.line if error.problem_mark else 0
     if line and isinstance(error, yaml.scanner.ScannerError):
         line += 1
-    elif not line and error.context_mark:
-        line = error.context_mark.line
     return f"line {line}: {error.problem}" if line else str(error.problem)
 
 
