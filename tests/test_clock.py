@@ -101,3 +101,9 @@ def test_the_machines_clock_goes_on_and_knows_its_zone() -> None:
 )
 def test_by_how_much_a_time_was_missed(span: timedelta, text: str) -> None:
     assert gap(span) == text
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(0)), timezone(timedelta(hours=2))], ids=str)
+def test_a_micro_time_is_written_in_utc(zone: timezone) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC).astimezone(zone)
+    assert rfc3339_micro(moment) == "2026-01-02T03:04:05.000006Z"

@@ -15,6 +15,9 @@ from mooring.errors import ApiError, Cause, Details, FieldError, InvalidError
     [
         (errors.invalid("spec.a", "x", "must be y"), 'spec.a: Invalid value: "x": must be y'),
         (errors.invalid("spec.a", 'q"\\\n', "no"), 'spec.a: Invalid value: "q\\"\\\\\\n": no'),
+        (errors.invalid("spec.a", "\x1b", "no"), r'spec.a: Invalid value: "\x1b": no'),
+        (errors.invalid("spec.a", "é\u200b", "no"), r'spec.a: Invalid value: "é\u200b": no'),
+        (errors.invalid("spec.a", "\U000e0001", "no"), r'spec.a: Invalid value: "\U000e0001": no'),
         (errors.invalid("spec.a", None, "no"), "spec.a: Invalid value: null: no"),
         (errors.invalid("spec.a", True, ""), "spec.a: Invalid value: true"),
         (errors.invalid("spec.a", False, ""), "spec.a: Invalid value: false"),
