@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.errors import BadRequestError
+from mooring.wire import yamltext
 from mooring.wire.conform import MAX_VALUES
 from mooring.wire.schema import Obj
 from mooring.wire.yamltext import decode_yaml, encode_yaml
@@ -144,3 +145,18 @@ def test_what_is_written_is_read_again(obj: Obj) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(BadRequestError):
         decode_yaml(text)
+
+
+def test_a_large_object_is_written_in_pieces_between_which_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Counted(yamltext._Pieces):
+        def write(self, piece: bytes) -> None:
+            sizes.append(len(piece))
+            super().write(piece)
+
+    monkeypatch.setattr(yamltext, "_Pieces", Counted)
+    obj = {f"key{number}": "value" for number in range(20_000)}
+    assert decode_yaml(encode_yaml(obj).decode())[0] == obj
+    assert len(sizes) > 10
+    assert max(sizes) <= 64 << 10

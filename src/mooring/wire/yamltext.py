@@ -230,7 +230,23 @@ def _write_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _write_text)
 
 
+class _Pieces(list[bytes]):
+    """Output of libyaml, about 16 kB at a time. It calls back into Python for each piece, so that other threads get a turn."""
+
+    def write(self, piece: bytes) -> None:
+        self.append(piece)
+
+
 def encode_yaml(obj: Obj, *, ascii_only: bool = False) -> bytes:
     """Return the object as block-style YAML with sorted keys, as kube-apiserver writes it; `ascii_only` escapes everything else."""
-    text: str = yaml.dump(obj, Dumper=_Dumper, default_flow_style=False, allow_unicode=not ascii_only, sort_keys=True)
-    return text.encode()
+    pieces = _Pieces()
+    yaml.dump(
+        obj,
+        pieces,
+        Dumper=_Dumper,
+        default_flow_style=False,
+        allow_unicode=not ascii_only,
+        sort_keys=True,
+        encoding="utf-8",
+    )
+    return b"".join(pieces)
