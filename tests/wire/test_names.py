@@ -14,10 +14,6 @@ LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
     "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-OLD_LABEL = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
-    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
     "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
@@ -55,20 +51,6 @@ CONFIG_KEY = (
 )
 def test_labels(name: str, errors: list[str]) -> None:
     assert names.dns1123_label_errors(name) == errors
-
-
-@pytest.mark.parametrize(
-    ("name", "errors"),
-    [
-        pytest.param("a-1", [], id="a plain word"),
-        pytest.param("1-a", [OLD_LABEL], id="a digit first is refused"),
-        pytest.param("a" * 64, ["must be no more than 63 characters"], id="64 characters are too many"),
-        pytest.param("a.b", [OLD_LABEL], id="dots are refused"),
-        pytest.param("a\n", [OLD_LABEL], id="a trailing newline is refused"),
-    ],
-)
-def test_names_of_services(name: str, errors: list[str]) -> None:
-    assert names.dns1035_label_errors(name) == errors
 
 
 @pytest.mark.parametrize(

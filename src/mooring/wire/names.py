@@ -27,14 +27,12 @@ GENERATED_BASE_MAX = LABEL_MAX - GENERATED_LENGTH
 """The base is cut so that base and suffix still fit a DNS label."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_OLD_LABEL = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED_NAME})?"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 
 _label = re.compile(_LABEL).fullmatch
-_old_label = re.compile(_OLD_LABEL).fullmatch
 _subdomain = re.compile(_SUBDOMAIN).fullmatch
 _qualified_name = re.compile(_QUALIFIED_NAME).fullmatch
 _label_value = re.compile(_LABEL_VALUE).fullmatch
@@ -53,13 +51,6 @@ _NOT_A_LABEL = _pattern(
     _LABEL,
     "my-name",
     "123-abc",
-)
-_NOT_AN_OLD_LABEL = _pattern(
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character",
-    _OLD_LABEL,
-    "my-name",
-    "abc-123",
 )
 _NOT_A_SUBDOMAIN = _pattern(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
@@ -101,12 +92,6 @@ def dns1123_label_errors(name: str) -> list[str]:
     if not _label(name):
         errors.append("must not contain dots" if _subdomain(name) else _NOT_A_LABEL)
     return errors
-
-
-def dns1035_label_errors(name: str) -> list[str]:
-    """Names of Services: one DNS label that begins with a letter, at most 63 characters."""
-    errors = [f"must be no more than {LABEL_MAX} characters"] if _longer(name, LABEL_MAX) else []
-    return errors if _old_label(name) else [*errors, _NOT_AN_OLD_LABEL]
 
 
 def dns1123_subdomain_errors(name: str) -> list[str]:
