@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,7 +12,7 @@ from functools import partial
 import pytest
 
 from mooring.errors import BadRequestError, TooManyRequestsError
-from mooring.registry.longwork import LONG_BYTES, WAITING_PER_USER, LongWork
+from mooring.registry.longwork import LONG_BYTES, SWITCH_SECONDS, WAITING_PER_USER, LongWork
 from tests.support.manualclock import settle
 
 LONG = LONG_BYTES + 1
@@ -123,3 +124,17 @@ async def test_no_garbage_is_collected_while_a_computation_runs(long_work: LongW
     assert gc.isenabled()
     assert not await long_work.run(LONG, "jane", gc.isenabled)
     assert gc.isenabled()
+
+
+@with_long_work
+async def test_threads_switch_quickly_only_while_a_computation_runs(long_work: LongWork) -> None:
+    usual = sys.getswitchinterval()
+    assert await long_work.run(LONG, "jane", sys.getswitchinterval) == pytest.approx(SWITCH_SECONDS)
+    assert sys.getswitchinterval() == usual
+
+    def fail() -> None:
+        raise BadRequestError("wrong")
+
+    with pytest.raises(BadRequestError):
+        await long_work.run(LONG, "jane", fail)
+    assert sys.getswitchinterval() == usual

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -45,7 +44,6 @@ from mooring.reconcile.leader import LeaderElector
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
 from mooring.registry import admission
-from mooring.registry.longwork import SWITCH_SECONDS
 from mooring.registry.store import Registry
 from mooring.server.audit import AuditLog, read_policy
 from mooring.server.auditing import Auditor
@@ -114,7 +112,6 @@ class Plane:
 
     async def _start(self) -> None:
         config = self._config
-        sys.setswitchinterval(SWITCH_SECONDS)
         storage = open_storage(config.storage_url, self._clock)
         await storage.open()
         self._stack.push_async_callback(storage.close)
