@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
 from mooring.registry import stored as kept
+from mooring.registry.longwork import LONG_BYTES
 from mooring.registry.stored import Decoded, Event, Stored, Transition, encoded, head, slices
 from mooring.wire.patch import copied
 from tests.support.registryroom import kind, open_room, secret
@@ -257,3 +259,26 @@ def test_a_long_list_is_cut_into_runs(
     cut = [list(run) for run in slices(items, share)]
     assert [len(run) for run in cut] == runs
     assert [item for run in cut for item in run] == items
+
+
+@pytest.mark.parametrize(("size", "collected"), [(LONG_BYTES, False), (10, True)], ids=["large", "small"])
+def test_no_garbage_is_collected_while_a_large_object_is_decoded(
+    size: int, collected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    decode = kept._decode
+
+    def noted(raw: bytes) -> object:
+        seen.append(gc.isenabled())
+        return decode(raw)
+
+    monkeypatch.setattr(kept, "_decode", noted)
+    assert stored_secret("a", size).obj["metadata"]["name"] == "a"
+    assert seen == [collected]
+    assert gc.isenabled()
+    seen.clear()
+    broken = Stored(SECRETS, "default", "b", 7, b"{" * (size + 1))
+    with pytest.raises(StorageError):
+        _ = broken.obj
+    assert seen == [collected]
+    assert gc.isenabled()

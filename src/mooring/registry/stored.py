@@ -13,6 +13,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from sys import intern
@@ -23,6 +24,7 @@ import msgspec
 
 from mooring.errors import StorageError
 from mooring.kinds.kind import Kind
+from mooring.registry.longwork import LONG_BYTES
 from mooring.storage.contract import Entry
 from mooring.wire import codec
 from mooring.wire import watch as wire
@@ -157,10 +159,16 @@ class Stored:
         """The object with metadata.resourceVersion. Shared by everybody: copy it before changing anything."""
         obj = self._obj  # read once: a thread of `longwork` may forget it at any moment
         if obj is None:
+            collecting = len(self.raw) > LONG_BYTES and gc.isenabled()
+            if collecting:
+                gc.disable()  # tens of thousands of new containers would have all others looked at: 5 ms become 55
             try:
                 obj = cast("Obj", _decode(self.raw))
             except msgspec.DecodeError as error:
                 raise _unreadable(self.kind.resource) from error
+            finally:
+                if collecting:
+                    gc.enable()
             self._obj = obj
             DECODED.add(self)
         return obj
