@@ -104,6 +104,10 @@ class TlsTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._closing
 
+    def lost(self) -> None:
+        """Take no more writes: the connection has ended."""
+        self._closing = True
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or not data:
             return
@@ -389,7 +393,7 @@ class TlsProtocol(asyncio.Protocol):
             self._deadline.cancel()
             self._deadline = None
         if self._transport is not None:
-            self._transport._closing = True  # noqa: SLF001 - the two halves of one connection
+            self._transport.lost()
             self.inner.connection_lost(error)
         # References to this object are undone, and with them OpenSSL's 27 kB: the garbage collector comes late in a server that
         # keeps many objects, because it waits for a quarter as many new ones.
