@@ -1,7 +1,8 @@
 """Counts the work of a computation, so that tests compare growth without a clock.
 
 Rules kept here:
-* Work is the number of lines that Python executes and of functions that it calls. It is the same in every run.
+* Work is the number of lines that Python executes and of functions that it calls. It is the same in every run: no garbage is
+  collected meanwhile, because callbacks of the collector (Hypothesis has one) would be counted too.
 * `Word` makes the comparisons inside `in`, `index` and `==` visible, and every copy of its text: C code that walks a list calls
   its methods once for each item.
 * `peak` is the memory that a computation held at most, in bytes.
@@ -9,6 +10,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -52,7 +54,8 @@ def work(compute: Callable[[], Any]) -> int:
         count += 1
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         compute()
@@ -60,6 +63,8 @@ def work(compute: Callable[[], Any]) -> int:
         pass
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return count
 
 
