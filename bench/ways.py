@@ -22,12 +22,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mooring.pki import profiles
-from mooring.pki.authority import Authority, self_signed_ca
-from mooring.pki.jwks import jwks_document
-from mooring.pki.jwt import TokenSigner
+from mooring.pki.jwt.jwks import jwks_document
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.pki.pem import certificates_pem
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca
 
 if TYPE_CHECKING:
     from bench.__main__ import Server

@@ -15,8 +15,8 @@ import click
 
 from mooring.authn.reasons import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
-from mooring.cli.configfile import AUTHENTICATORS, options_by_key, type_of
-from mooring.cli.options import server_options
+from mooring.cli.options.configfile import AUTHENTICATORS, options_by_key, type_of
+from mooring.cli.options.server import server_options
 from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, PYTHON, ROWS, Row, shown
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,10 +13,10 @@ import coverage
 import pytest
 
 PURE = (
-    "wire",
+    "apimachinery",
     "pki",
     "trust",
-    "kinds",
+    "api",
     "authn",
     "authz",
     "controllers",

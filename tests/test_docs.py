@@ -21,8 +21,8 @@ from mooring.authz.table import AUTHORIZERS
 from mooring.cli.commands import COMMANDS
 from mooring.cli.main import program
 from mooring.errors import ConfigError
-from mooring.pki.signers import SIGNERS
-from mooring.registry.admission import ADMISSION
+from mooring.pki.x509.signers import SIGNERS
+from mooring.registry.admission.table import ADMISSION
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.identity import (
-    ANONYMOUS_USER,
-    UserInfo,
-    service_account_groups,
-    service_account_username,
-)
+from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
 
 
 def test_groups_are_added_once_and_in_order() -> None:

@@ -56,6 +56,6 @@ def test_every_exception_to_a_check_has_a_reason(path: Path) -> None:
 
 
 def test_tests_mirror_the_rooms() -> None:
-    rooms = {path.name for path in (ROOT / "src/mooring").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    rooms = {path.name for path in (ROOT / "src/mooring").iterdir() if (path / "__init__.py").exists()}
     tested = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert rooms <= tested

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from bench.ways import Ways, ways
-from mooring.trust.kubeconfigtext import parse
+from mooring.trust.kubeconfig.text import parse
 from tests.support.liveserver import LiveServer, _await_ready
 from tests.support.ports import free_port
 

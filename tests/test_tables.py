@@ -16,20 +16,20 @@ from typing import Any
 import click
 import pytest
 
+from mooring.api.kind import Kind
+from mooring.api.table import BY_PLURAL, KINDS, RESOURCES, by_resource
 from mooring.authn import table as authn
 from mooring.authz import table as authz
 from mooring.authz.masters import Masters
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.clock import SystemClock
-from mooring.controllers import CONTROLLERS, ControllerSettings
-from mooring.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
-from mooring.kinds.kind import Kind
-from mooring.pki import signers
+from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.pki.rootca import RootCa
-from mooring.registry.admission import ADMISSION
-from mooring.server.endpoints import ENDPOINTS, Endpoint, find
+from mooring.pki.x509 import signers
+from mooring.registry.admission.table import ADMISSION
 from mooring.server.endpoints.reviews import REVIEWS
-from mooring.storage import DRIVERS, open_storage
+from mooring.server.endpoints.table import ENDPOINTS, Endpoint, find
+from mooring.storage.table import DRIVERS, open_storage
 from tests.authn.test_table import EVERYTHING
 from tests.support.testca import ThrowawayCA
 
@@ -64,8 +64,8 @@ CA = ThrowawayCA()
 
 
 def test_every_kind_is_in_the_table() -> None:
-    defined = [value for value in values("mooring.kinds") if isinstance(value, Kind)]
-    in_lists = [item for value in values("mooring.kinds") if isinstance(value, tuple) for item in value]
+    defined = [value for value in values("mooring.api") if isinstance(value, Kind)]
+    in_lists = [item for value in values("mooring.api") if isinstance(value, tuple) for item in value]
     assert {id(kind) for kind in defined} | {id(item) for item in in_lists if isinstance(item, Kind)} == set(
         map(id, KINDS)
     )

@@ -4,7 +4,7 @@ Rules kept here:
 * An error belongs to exactly one fault: the caller's (`ApiError` and below, which carry a Kubernetes reason), the
   operator's (`ConfigError`), the peer's (`PeerError`), the disk's or database's (`StorageError`).
 * No message ever contains a token, key or password: errors name the field or the public id, never the value of a secret.
-* How an `ApiError` meets HTTP (code, Status body) is decided in one place only: `mooring.wire.status`.
+* How an `ApiError` meets HTTP (code, Status body) is decided in one place only: `mooring.apimachinery.status`.
 
 Reasons and causes: k8s.io/apimachinery `metav1.StatusReason`, `metav1.CauseType` (reference/kubernetes.md 7.5).
 """

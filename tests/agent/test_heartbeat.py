@@ -16,10 +16,10 @@ from mooring.agent.daemon import member
 from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.join import JoinOptions
 from mooring.agent.node import Machine, node_object, node_status
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError
-from mooring.wire.schema import Obj
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
 

@@ -15,15 +15,16 @@ from cryptography import x509
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust import clusterinfo, tokenrecord
-from mooring.trust.discovery import Polling
+from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.pins import pin_of
+from mooring.trust.discovery.token import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.pins import pin_of
-from mooring.trust.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
-from mooring.wire.schema import Obj
 from tests.support import peer
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock

@@ -15,18 +15,18 @@ from mooring.agent import request, steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Progress
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key, public_key_der
-from mooring.pki.requests import build_request
+from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.discovery import Polling
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery.token import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig import User, for_user
-from mooring.trust.kubeconfigtext import dump
-from mooring.trust.token import BootstrapToken
-from mooring.wire.schema import Obj
+from mooring.trust.kubeconfig.model import User, for_user
+from mooring.trust.kubeconfig.text import dump
 from tests.support.liveserver import LiveServer
 from tests.support.testca import ThrowawayCA
 

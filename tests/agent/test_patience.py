@@ -15,6 +15,8 @@ from mooring.agent import steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress, patiently
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watch import WatchEvent
 from mooring.client.cluster import ClusterClient, Listed, Target
 from mooring.clock import SystemClock
 from mooring.errors import (
@@ -26,11 +28,9 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.secret import Secret
-from mooring.trust.discovery import Polling
-from mooring.trust.failures import EndpointDownError, NotKubernetesError
+from mooring.trust.discovery.failures import EndpointDownError, NotKubernetesError
+from mooring.trust.discovery.token import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.wire.schema import Obj
-from mooring.wire.watch import WatchEvent
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from mooring.agent.registration import NONE, READY, TAINTED, NodeKeptError, check_keeper, choose, is_fresh
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.wire.schema import Obj
 from tests.support.manualclock import EPOCH
 
 NOW = "2026-01-02T03:04:05Z"

@@ -13,16 +13,16 @@ from mooring.agent import request
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key, public_key_der
-from mooring.pki.requests import build_request
+from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.discovery import Polling
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery.token import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig import Cluster, User
-from mooring.trust.token import BootstrapToken
-from mooring.wire.schema import Obj
+from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.liveserver import LiveServer
 
 

@@ -20,22 +20,22 @@ from mooring.agent.daemon import run
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.http.transport import fetch
 from mooring.client.kubeconfigfiles import load
-from mooring.client.transport import fetch
 from mooring.clock import SystemClock
 from mooring.identity import NODE_PREFIX
-from mooring.pki import names
+from mooring.pki.x509 import names
 from mooring.secret import Secret
-from mooring.trust.discovery import Polling
-from mooring.trust.exchange import Fetch, Fetched, cluster_info_data, cluster_info_url
-from mooring.trust.failures import EndpointDownError
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery.exchange import Fetch, Fetched, cluster_info_data, cluster_info_url
+from mooring.trust.discovery.failures import EndpointDownError
+from mooring.trust.discovery.pins import pins_of
+from mooring.trust.discovery.token import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig import Cluster, User, for_user, select
-from mooring.trust.kubeconfigtext import dump, parse
-from mooring.trust.pins import pins_of
-from mooring.trust.token import BootstrapToken
-from mooring.wire.schema import Obj
+from mooring.trust.kubeconfig.model import Cluster, User, for_user, select
+from mooring.trust.kubeconfig.text import dump, parse
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.ports import free_port
 from tests.support.testca import Pair, ThrowawayCA

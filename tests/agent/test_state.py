@@ -12,8 +12,9 @@ import pytest
 from mooring.agent.state import NodeState, Pair
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
-from mooring.trust import kubeconfig, kubeconfigtext
-from mooring.trust.kubeconfig import Cluster, User
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import Cluster, User
 from mooring.trust.membership import BASE, Base, digest
 from tests.support.testca import ThrowawayCA
 

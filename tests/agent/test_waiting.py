@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from mooring.agent import request
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watch import MODIFIED, WatchEvent
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.errors import MooringError, PeerError, UnauthorizedError
-from mooring.wire.schema import Obj
-from mooring.wire.watch import MODIFIED, WatchEvent
 from tests.support.manualclock import ManualClock, settle
 
 CSR: Obj = {"metadata": {"name": "node-csr-x", "uid": "u", "resourceVersion": "1"}}

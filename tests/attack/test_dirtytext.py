@@ -21,13 +21,13 @@ from urllib.parse import quote
 
 import pytest
 
-from mooring.cli.lineformat import CONTINUED, MAX_LINE
-from mooring.kinds import KINDS
+from mooring.api.table import KINDS
+from mooring.cli.printing.lineformat import CONTINUED, MAX_LINE
 from mooring.pki.keys import generate_key
-from mooring.pki.requests import build_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.server.auditbounds import MAX_RECORD
-from mooring.server.endpoints import ENDPOINTS
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.server.audit.bounds import MAX_RECORD
+from mooring.server.endpoints.table import ENDPOINTS
 from tests.support.liveserver import LiveServer
 from tests.test_redaction import started
 

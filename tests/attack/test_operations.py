@@ -19,20 +19,20 @@ from typing import Any
 
 import pytest
 
+from mooring.api.view import FixedView, View
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
+from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Basic, Credentials, bearer
-from mooring.authn.lastuses import LastUses
-from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
-from mooring.authn.passwordfile import PasswordFileAuthenticator
-from mooring.authn.passwordhash import PasswordHash
-from mooring.authn.tokenfile import TokenFileAuthenticator
+from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
+from mooring.authn.passwordfile.hash import PasswordHash
+from mooring.authn.serviceaccount.lastuses import LastUses
+from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
+from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, Later
 from mooring.authn.verdictcache import VerdictCache
-from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import TokenSigner, VerificationKeys
+from mooring.pki.jwt.legacy import LegacyToken
+from mooring.pki.jwt.token import TokenSigner, VerificationKeys
 from mooring.pki.keys import generate_key
-from mooring.pki.legacytoken import LegacyToken
 from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,8 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.anonymous import AnonymousAccess
-from mooring.authn.authenticationconfig import (
+from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
+from mooring.authn.claims.mapping import Claim, Identification, Required, Rule
+from mooring.authn.oidc.authenticationconfig import (
     MAX_BYTES,
     MAX_ISSUERS,
     VERSIONS,
@@ -20,10 +22,8 @@ from mooring.authn.authenticationconfig import (
     from_flags,
     parse,
 )
-from mooring.authn.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
-from mooring.authn.claims import Claim, Identification, Required, Rule
-from mooring.authn.jwtissuer import IssuerConfig
-from mooring.authn.mappingconfig import MAX_ENTRIES
+from mooring.authn.oidc.issuer import IssuerConfig
+from mooring.authn.oidc.mappingconfig import MAX_ENTRIES
 from mooring.config.authentication import SIGNING_ALGORITHMS, OidcFlags
 from mooring.errors import MAX_TOLD, ConfigError
 from tests.support.testca import ThrowawayCA

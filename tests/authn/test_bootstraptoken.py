@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
+from mooring.api.view import FixedView
+from mooring.apimachinery.schema import Obj
+from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.identity import UserInfo
-from mooring.kinds.view import FixedView
 from mooring.secret import Secret
-from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "abcdef.0123456789abcdef"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn import cel
-from mooring.authn.cel import (
+from mooring.authn.claims import cel
+from mooring.authn.claims.cel import (
     CLAIMS,
     MAX_EXPRESSION,
     TEXT,

@@ -8,14 +8,14 @@ from typing import Literal
 
 import pytest
 
-from mooring.authn.anonymous import Anonymous, AnonymousAccess
+from mooring.api.view import Views
+from mooring.authn.anonymous.authenticator import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
 from mooring.authn.chain import NOT_ASKED, Found, Outcome, Pending, Refusal, Step, authenticate, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, SchemeCredential
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo
-from mooring.kinds.view import Views
 from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

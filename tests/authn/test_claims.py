@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
-from mooring.authn.claims import REASONS, Claim, ClaimsRefusedError, Identification, Required, Rule, identify
+from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
+from mooring.authn.claims.mapping import REASONS, Claim, ClaimsRefusedError, Identification, Required, Rule, identify
 from mooring.identity import CREDENTIAL_ID, UserInfo
 
 SUB = Claim("sub")

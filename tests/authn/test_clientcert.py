@@ -10,18 +10,18 @@ from unittest.mock import ANY
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.authn.anonymous import Anonymous
+from mooring.api.view import Views
+from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import authenticate
-from mooring.authn.clientcert import NO_COMMON_NAME, ClientCertificateAuthenticator
 from mooring.authn.credentials import Credentials, PeerMemo
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.x509.authenticator import NO_COMMON_NAME, ClientCertificateAuthenticator
 from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
-from mooring.kinds.view import Views
-from mooring.pki import profiles
-from mooring.pki.authority import Authority, self_signed_ca
 from mooring.pki.keys import generate_key
-from mooring.pki.verify import ClientTrust, VerifiedPeer
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.claims import Claim, ClaimsRefusedError, Identification
-from mooring.authn.distributedclaims import Source, fetch, source_of
-from mooring.authn.jwtissuer import IssuerConfig, JwtIssuer
-from mooring.authn.oidcprovider import Published
+from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification
+from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
+from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
+from mooring.authn.oidc.provider import Published
 from mooring.authn.verdict import Answer, CallFailed
-from mooring.pki.keyset import parse_key_set
+from mooring.pki.jwt.keyset import parse_key_set
 from mooring.secret import Secret
 from tests.support.jwtsigner import key_for, key_set, public, signed, unsigned
 from tests.support.talks import World

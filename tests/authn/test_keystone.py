@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mooring.authn import keystone
 from mooring.authn.chain import Refusal, authenticate
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
-from mooring.authn.keystone import KeystoneAuthenticator, tokens_url
+from mooring.authn.keystone import authenticator as keystone
+from mooring.authn.keystone.authenticator import KeystoneAuthenticator, tokens_url
 from mooring.authn.verdict import (
     Accepted,
     Answer,

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.api.view import FixedView, View
+from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.lastuses import LastUse, LastUses
-from mooring.authn.legacyserviceaccount import WARNING, LegacyServiceAccountAuthenticator
+from mooring.authn.serviceaccount.lastuses import LastUse, LastUses
+from mooring.authn.serviceaccount.legacy import WARNING, LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
-from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import TokenSigner, VerificationKeys, claimed_issuer, verify_jwt
+from mooring.pki.jwt.legacy import LegacyToken
+from mooring.pki.jwt.token import TokenSigner, VerificationKeys, claimed_issuer, verify_jwt
 from mooring.pki.keys import generate_key
-from mooring.pki.legacytoken import LegacyToken
 from mooring.secret import Secret
-from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ISSUER = "https://mooring.example"

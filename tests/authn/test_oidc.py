@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn import oidc
 from mooring.authn.chain import Found, Outcome, judge
-from mooring.authn.claims import Claim, Identification, Required
+from mooring.authn.claims.mapping import Claim, Identification, Required
 from mooring.authn.credentials import Credentials
-from mooring.authn.jwtissuer import HOLD, KEEP, IssuerConfig, JwtIssuer
-from mooring.authn.oidc import DISTRIBUTED_TTL, OidcAuthenticator
-from mooring.authn.oidcprovider import Published
+from mooring.authn.oidc import authenticator as oidc
+from mooring.authn.oidc.authenticator import DISTRIBUTED_TTL, OidcAuthenticator
+from mooring.authn.oidc.issuer import HOLD, KEEP, IssuerConfig, JwtIssuer
+from mooring.authn.oidc.provider import Published
 from mooring.authn.verdict import Accepted, Answer, CallFailed, Later, NotMine, Rejected
 from mooring.identity import UserInfo
-from mooring.pki.keyset import KeySet, parse_key_set
+from mooring.pki.jwt.keyset import KeySet, parse_key_set
 from mooring.secret import Secret
 from tests.support.jwtsigner import key_for, key_set, public, signed, signed_with_secret, unsigned
 from tests.support.talks import World

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.oidcprovider import (
+from mooring.authn.oidc.provider import (
     ASK_SECONDS,
     MAX_DOCUMENT,
     MAX_KEY_SET,

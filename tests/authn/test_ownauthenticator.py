@@ -18,12 +18,12 @@ from mooring.authn import verdict
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import Found, Outcome, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
+from mooring.authn.custom.authenticator import MAX_DETAIL, MAX_USER, ContainedAuthenticator, read
 from mooring.authn.own import NotMine, Offered, Rejected, User
-from mooring.authn.ownauthenticator import MAX_DETAIL, MAX_USER, ContainedAuthenticator, read
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import AUTHENTICATED, UserInfo
-from mooring.pki.jwt import MAX_CLAIMED_BYTES
+from mooring.pki.jwt.token import MAX_CLAIMED_BYTES
 from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import mooring
-from mooring.authn.claims import REASONS as OF_CLAIMS
+from mooring.authn.claims.mapping import REASONS as OF_CLAIMS
 from mooring.authn.reasons import REASONS, reason_of
 from mooring.pki.errors import PeerCertificateError, TokenRefusedError
-from mooring.trust import tokenrecord
+from mooring.trust.bootstraptoken import record as tokenrecord
 
 ROOT = Path(mooring.__file__).parent
 PLACES = (
-    *sorted((ROOT / "authn").glob("*.py")),
-    ROOT / "server/secondstage.py",
+    *sorted((ROOT / "authn").rglob("*.py")),
+    ROOT / "server/authentication/secondstage.py",
     ROOT / "server/pipeline.py",
 )
 GIVERS = frozenset({"NotMine", "Rejected", "ClaimsRefusedError", "TokenRefusedError", "Offered"})
@@ -56,10 +56,10 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def every_code() -> dict[str, str]:
     """Code → a place that gives it."""
     found = {code: str(path.relative_to(ROOT)) for path in PLACES for code in given(path)}
-    found |= dict.fromkeys(PeerCertificateError.CODES, "pki/verify.py")
-    found |= dict.fromkeys(TokenRefusedError.CODES, "pki/jwt.py")
-    found |= dict.fromkeys(OF_CLAIMS, "authn/claims.py")
-    found |= dict.fromkeys(set(tokenrecord.REASONS) - {tokenrecord.OK}, "trust/tokenrecord.py")
+    found |= dict.fromkeys(PeerCertificateError.CODES, "pki/x509/verify.py")
+    found |= dict.fromkeys(TokenRefusedError.CODES, "pki/jwt/token.py")
+    found |= dict.fromkeys(OF_CLAIMS, "authn/claims/mapping.py")
+    found |= dict.fromkeys(set(tokenrecord.REASONS) - {tokenrecord.OK}, "trust/bootstraptoken/record.py")
     return {code: place for code, place in found.items() if code not in NOT_CODES}
 
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.chain import authenticate
-from mooring.authn.clientcert import ClientCertificateAuthenticator
 from mooring.authn.credentials import Credentials
-from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
+from mooring.authn.requestheader.authenticator import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
 from mooring.identity import UserInfo
-from mooring.pki import profiles
-from mooring.pki.authority import Authority, self_signed_ca
 from mooring.pki.keys import generate_key
-from mooring.pki.verify import ClientTrust
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.verify import ClientTrust
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PROXY_CA = self_signed_ca(generate_key(), "front-proxy", NOW, 1)

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.authn.anonymous import Anonymous
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import Found, Outcome
 from mooring.authn.credentials import Credentials
 from mooring.authn.review import Reviewed, review_self, review_token
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected
 from mooring.identity import UserInfo
-from mooring.kinds.view import Views
 from mooring.secret import Secret
-from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JANE = UserInfo("jane", "42", ("dev",), {"k": ("v",)})

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.api.view import FixedView, View
+from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
-from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
+from mooring.pki.jwt.token import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
-from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

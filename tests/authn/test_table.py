@@ -10,18 +10,18 @@ import pytest
 
 from mooring import authn
 from mooring.authn.authenticator import NOTHING
-from mooring.authn.keystone import KeystoneAuthenticator
-from mooring.authn.oidc import OidcAuthenticator
-from mooring.authn.ownauthenticator import ContainedAuthenticator
-from mooring.authn.passwordfile import PasswordFileAuthenticator
-from mooring.authn.requestheader import HeaderNames
+from mooring.authn.custom.authenticator import ContainedAuthenticator
+from mooring.authn.keystone.authenticator import KeystoneAuthenticator
+from mooring.authn.oidc.authenticator import OidcAuthenticator
+from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
+from mooring.authn.requestheader.authenticator import HeaderNames
 from mooring.authn.table import AUTHENTICATORS, Settings, build
-from mooring.authn.tokenfile import TokenFileAuthenticator
+from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
 from mooring.authn.verdictcache import VerdictCache
-from mooring.authn.webhook import WebhookAuthenticator
-from mooring.pki.jwt import VerificationKeys
+from mooring.authn.webhook.authenticator import WebhookAuthenticator
+from mooring.pki.jwt.token import VerificationKeys
 from mooring.pki.keys import generate_key
-from mooring.pki.verify import ClientTrust
+from mooring.pki.x509.verify import ClientTrust
 
 KEYS = VerificationKeys([generate_key().public_key()])
 
@@ -82,8 +82,8 @@ def test_only_anonymous_is_a_fallback() -> None:
 
 def test_every_authenticator_class_of_the_room_is_in_the_table() -> None:
     classes = set()
-    for module in pkgutil.iter_modules(authn.__path__):
-        found = importlib.import_module(f"mooring.authn.{module.name}")
+    for module in pkgutil.walk_packages(authn.__path__, "mooring.authn."):
+        found = importlib.import_module(module.name)
         classes |= {
             value
             for value in vars(found).values()

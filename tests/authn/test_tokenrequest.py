@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from mooring.api.authentication.tokenrequest import default, validate
+from mooring.api.view import FixedView, View
+from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
-from mooring.authn.serviceaccount import ServiceAccountAuthenticator
-from mooring.authn.tokenrequest import Issuance, Issued, issue
+from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount.tokenrequest import Issuance, Issued, issue
 from mooring.authn.verdict import Accepted
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError
-from mooring.kinds.tokenrequest import default, validate
-from mooring.kinds.view import FixedView, View
-from mooring.pki.jwt import TokenSigner, VerificationKeys, peek
+from mooring.pki.jwt.token import TokenSigner, VerificationKeys, peek
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
-from mooring.wire.schema import Obj
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://mooring.example"

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.serviceaccount import ServiceAccountAuthenticator
-from mooring.authn.usertoken import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
+from mooring.authn.login.authenticator import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
+from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.config.serviceaccounts import service_account_options
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, UserInfo
-from mooring.pki.jwt import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
+from mooring.pki.jwt.token import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn import webhook
+from mooring.api.view import Views
 from mooring.authn.chain import Found, Pending, judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Later, NotMine, Pause, Rejected, Verdict
-from mooring.authn.webhook import WebhookAuthenticator
+from mooring.authn.webhook import authenticator as webhook
+from mooring.authn.webhook.authenticator import WebhookAuthenticator
 from mooring.identity import UserInfo
-from mooring.kinds.view import Views
 from mooring.secret import Secret
 
 NO_VIEWS: Views = {}

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.authn.anonymous import Anonymous
+from mooring.api.view import Views
+from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.authenticator import CONNECTION, SECRET
 from mooring.authn.chain import Outcome, Refusal, authenticate
 from mooring.authn.credentials import Basic, Credentials, read_credentials
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import ALONE, NOT_BASE64URL, REPEATED
 from mooring.identity import UserInfo
-from mooring.kinds.view import Views
 from mooring.secret import Secret
 from tests.authn.test_websocketbearer import protocol
 

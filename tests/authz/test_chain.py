@@ -8,13 +8,13 @@ import pkgutil
 import pytest
 
 from mooring import authz
+from mooring.api.view import Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize
 from mooring.authz.decision import Authorizer, Decision, Ruling
 from mooring.authz.table import AUTHORIZERS, build
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
-from mooring.kinds.view import Views
 from tests.support.rbac import rbac_views
 
 ASKED = Attributes(user=UserInfo("jane"), verb="get", resource="secrets", namespace="ns")
@@ -85,8 +85,8 @@ def test_masters_stands_first_and_names_agree_with_the_table() -> None:
 
 def test_every_authorizer_class_of_the_room_is_in_the_table() -> None:
     classes = set()
-    for module in pkgutil.iter_modules(authz.__path__):
-        found = importlib.import_module(f"mooring.authz.{module.name}")
+    for module in pkgutil.walk_packages(authz.__path__, "mooring.authz."):
+        found = importlib.import_module(module.name)
         classes |= {
             value
             for value in vars(found).values()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
-from mooring.authz.defaultpolicy import default_policy, reconciled
-from mooring.authz.kubeadmpolicy import kubeadm_policy
-from mooring.authz.policyobjects import (
+from mooring.authz.rbac.authorizer import Rbac
+from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy.objects import (
     AUTOUPDATE,
     cluster_binding,
     cluster_role,
@@ -19,10 +20,9 @@ from mooring.authz.policyobjects import (
     service_account,
     user,
 )
-from mooring.authz.rbac import Rbac
-from mooring.authz.rules import path_rule, rule
+from mooring.authz.rbac.bootstrappolicy.policy import default_policy, reconciled
+from mooring.authz.rbac.rules import path_rule, rule
 from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
-from mooring.wire.schema import Obj
 from tests.support.rbac import rbac_views
 
 POLICY = default_policy()

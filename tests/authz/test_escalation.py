@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authz import escalation
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.escalation import check_binding, check_role, compact, covers
-from mooring.authz.policyobjects import binding, cluster_binding, cluster_role, group, role, user
-from mooring.authz.rbac import Rbac
-from mooring.authz.rules import Rule, compile_rule, compile_rules, path_matches, path_rule, rule
+from mooring.authz.rbac import escalation
+from mooring.authz.rbac.authorizer import Rbac
+from mooring.authz.rbac.bootstrappolicy.objects import binding, cluster_binding, cluster_role, group, role, user
+from mooring.authz.rbac.escalation import check_binding, check_role, compact, covers
+from mooring.authz.rbac.rules import Rule, compile_rule, compile_rules, path_matches, path_rule, rule
 from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import UserInfo
-from mooring.wire.schema import Obj
 from tests.support.rbac import rbac_views
 from tests.support.work import grows_linearly
 

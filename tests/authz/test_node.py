@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.api.view import FixedView
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Ruling
-from mooring.authz.node import NodeAuthorizer
+from mooring.authz.node.authorizer import NodeAuthorizer
 from mooring.identity import UserInfo
-from mooring.kinds.view import FixedView
 
 NODE = UserInfo("system:node:n1", groups=("system:nodes", "system:authenticated"))
 LEASES = {"group": "coordination.k8s.io", "resource": "leases", "namespace": "kube-node-lease"}

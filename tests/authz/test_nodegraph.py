@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authz.nodegraph import NodeGraph
-from mooring.kinds.view import FixedView
-from mooring.wire.schema import Obj
+from mooring.api.view import FixedView
+from mooring.apimachinery.schema import Obj
+from mooring.authz.node.graph import NodeGraph
 
 
 def pod(name: str = "p", node: str = "n1", namespace: str = "ns", **spec: Any) -> Obj:

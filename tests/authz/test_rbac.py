@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authz import rbacindex
+from mooring.api.view import FixedView, View
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.policyobjects import (
+from mooring.authz.rbac import index as rbacindex
+from mooring.authz.rbac.authorizer import MAX_GROUPS_REMEMBERED, Rbac
+from mooring.authz.rbac.bootstrappolicy.objects import (
     binding,
     cluster_binding,
     cluster_role,
@@ -20,12 +23,9 @@ from mooring.authz.policyobjects import (
     service_account,
     user,
 )
-from mooring.authz.rbac import MAX_GROUPS_REMEMBERED, Rbac
-from mooring.authz.rules import Rule, compile_rules, path_rule, rule
+from mooring.authz.rbac.rules import Rule, compile_rules, path_rule, rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
-from mooring.kinds.view import FixedView, View
-from mooring.wire.schema import Obj
 from tests.support.rbac import rbac_views
 from tests.support.work import work
 

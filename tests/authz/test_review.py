@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.policyobjects import cluster_binding, cluster_role, user
-from mooring.authz.rbac import Rbac
-from mooring.authz.review import (
-    answered,
-    rules_review,
-    self_access_attributes,
-    subject_access_attributes,
-)
-from mooring.authz.rules import path_rule, rule
+from mooring.authz.rbac.authorizer import Rbac
+from mooring.authz.rbac.bootstrappolicy.objects import cluster_binding, cluster_role, user
+from mooring.authz.rbac.rules import path_rule, rule
+from mooring.authz.review import answered, rules_review, self_access_attributes, subject_access_attributes
 from mooring.identity import UserInfo
-from mooring.wire.schema import Obj
 from tests.support.rbac import rbac_views
 
 PODS = {"verb": "get", "resource": "pods", "namespace": "ns"}

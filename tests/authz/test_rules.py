@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
-from mooring.authz.rules import compile_rule, path_rule, rule
+from mooring.authz.rbac.rules import compile_rule, path_rule, rule
 from mooring.identity import UserInfo
-from mooring.wire.schema import Obj
 
 JANE = UserInfo("jane")
 

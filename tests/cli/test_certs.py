@@ -15,9 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.pki import names
 from mooring.pki.pem import certificates
-from mooring.pki.verify import ClientTrust
+from mooring.pki.x509 import names
+from mooring.pki.x509.verify import ClientTrust
 from tests.compat.kubectl import Kubectl, programs
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import start_server

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.cli import configfile, serve
-from mooring.cli.configfile import options_by_key, read, type_of
-from mooring.cli.serve import server, up
+from mooring.cli.options import configfile
+from mooring.cli.options.configfile import options_by_key, read, type_of
+from mooring.cli.server import serve
+from mooring.cli.server.serve import server, up
 from mooring.config import ServerConfig
 from mooring.errors import ConfigError
 from tests.support.commandline import CommandLine, mooring

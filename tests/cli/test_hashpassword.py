@@ -8,9 +8,9 @@ import sys
 import click
 import pytest
 
-from mooring.authn.passwordhash import parse_hash
+from mooring.authn.passwordfile.hash import parse_hash
 from mooring.authn.userfile import rows
-from mooring.cli import authoptions
+from mooring.cli.options import authentication as authoptions
 from mooring.secret import Secret
 from tests.support.commandline import CommandLine, mooring
 

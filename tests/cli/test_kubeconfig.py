@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from mooring.cli import firsttoken, kubeconfig
-from mooring.cli.firsttoken import FirstToken
+from mooring.apimachinery.schema import Obj
+from mooring.cli import kubeconfig
+from mooring.cli.server import firsttoken
+from mooring.cli.server.firsttoken import FirstToken
 from mooring.errors import ConflictError, PeerError
-from mooring.trust.token import TokenError, parse_token
-from mooring.trust.tokenrecord import new_record, to_secret
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.record import new_record, to_secret
+from mooring.trust.bootstraptoken.token import TokenError, parse_token
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli import credential, loginkubeconfig, loginsources
-from mooring.cli.loginsources import LoginNeededError
-from mooring.client.logins import Logins
+from mooring.cli.login import credential
+from mooring.cli.login import kubeconfig as loginkubeconfig
+from mooring.cli.login import sources as loginsources
+from mooring.cli.login.sources import LoginNeededError
+from mooring.client.login.store import Logins
 from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
-from mooring.trust.loginrecord import Asked, Credential, Login, Place, Source
-from mooring.trust.oauth import Tokens
+from mooring.trust.login.oauth import Tokens
+from mooring.trust.login.record import Asked, Credential, Login, Place, Source
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.manualclock import EPOCH, ManualClock
@@ -165,8 +167,8 @@ def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest
     def nowhere(*asked: object) -> int:
         raise OSError("no such device")
 
-    monkeypatch.setattr("mooring.cli.loginsources.os.open", nowhere)
-    monkeypatch.setattr("mooring.cli.loginsources.sys.stdin", io.StringIO("hunter2\n"))
+    monkeypatch.setattr("mooring.cli.login.sources.os.open", nowhere)
+    monkeypatch.setattr("mooring.cli.login.sources.sys.stdin", io.StringIO("hunter2\n"))
     with pytest.raises(
         ConfigError, match=r"no terminal to ask for the password of jane; give it with --password-stdin$"
     ):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from mooring.clock import rfc3339
-from mooring.trust import kubeconfigtext
+from mooring.trust.kubeconfig import text as kubeconfigtext
 from tests.compat.kubectl import Program
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.person import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Person

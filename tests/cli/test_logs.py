@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli import logs
-from mooring.client import tls
-from mooring.client.connection import Ask, Connection
-from mooring.server.frames import Frames
-from mooring.server.http import Request, Response
-from mooring.server.websocket import Messages, acceptance, is_websocket
+from mooring.cli.printing import logs
+from mooring.client.http import tls
+from mooring.client.http.connection import Ask, Connection
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.websocket import Messages, acceptance, is_websocket
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, reply, request, serving

@@ -19,8 +19,8 @@ from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.request import node_request
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Progress, Report
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.joininput import JoinPlan
-from mooring.trust.pins import pins_of
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.ports import free_port
@@ -272,7 +272,7 @@ def test_an_interrupted_join_prints_its_document(monkeypatch: pytest.MonkeyPatch
         report(Progress("wait", "interrupted; the request x is still pending"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mooring.cli.join.join_cluster", interrupted)
+    monkeypatch.setattr("mooring.cli.join.join.join_cluster", interrupted)
     pin = "sha256:" + "0" * 64
     outcome = mooring("join", "h:1", "--token", TOKEN, "--discovery-token-ca-cert-hash", pin, "-o", "json")
     assert outcome.code == 130

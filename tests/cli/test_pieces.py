@@ -18,10 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.agent.steps import Progress
-from mooring.cli import cluster, csrdecide, csrfacts, flags, logs, options, output, progress, tokenlist
-from mooring.cli.csr import lines
-from mooring.cli.csrdecide import Decision, decide, decided_request
-from mooring.cli.initconfiguration import token_records
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.csr import decide as csrdecide
+from mooring.cli.csr import facts as csrfacts
+from mooring.cli.csr.decide import Decision, decide, decided_request
+from mooring.cli.csr.list import lines
+from mooring.cli.join import progress
+from mooring.cli.options import flags
+from mooring.cli.options import server as options
+from mooring.cli.printing import logs, output
+from mooring.cli.token import list as tokenlist
+from mooring.cli.token.initconfiguration import token_records
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import SystemClock
 from mooring.errors import (
@@ -33,10 +41,9 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from mooring.trust.failures import EndpointDownError, NotTlsError
-from mooring.trust.kubeconfig import User, for_user
-from mooring.trust.kubeconfigtext import dump
-from mooring.wire.schema import Obj
+from mooring.trust.discovery.failures import EndpointDownError, NotTlsError
+from mooring.trust.kubeconfig.model import User, for_user
+from mooring.trust.kubeconfig.text import dump
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

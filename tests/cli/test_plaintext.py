@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.cli import lineformat, logs, output
+from mooring import cli
 from mooring.cli.main import MAX_ERROR, run
-from mooring.cli.plaintext import clean
+from mooring.cli.printing import lineformat, logs, output
+from mooring.cli.printing.plaintext import clean
 
-SOURCES = Path(output.__file__).parent
+SOURCES = Path(cli.__file__).parent
 EVIL = "csr\n2026-01-02T03:04:05Z ERROR mooring.x forged\r\x1b[2J\x9b31m\u202egnp.exe\u2028\x07\x00\x7f"
 SHOWN = r"csr\n2026-01-02T03:04:05Z ERROR mooring.x forged\r\x1b[2J\x9b31m\u202egnp.exe\u2028\x07\x00\x7f"
 
@@ -157,7 +158,7 @@ def test_an_error_is_one_bounded_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_commands_print_through_one_function_only() -> None:
     """`echo` cleans what it prints; `main` prints help of its own, and errors that it cleans."""
     printing = set()
-    for path in SOURCES.glob("*.py"):
+    for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {
                 "click.echo",

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.apimachinery.schema import Obj
 from mooring.pki import pem
 from mooring.pki.keys import generate_key, public_key_fingerprint
-from mooring.pki.requests import build_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
-from mooring.wire.schema import Obj
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 

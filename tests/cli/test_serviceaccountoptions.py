@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mooring.cli.serviceaccountoptions import SERVICE_ACCOUNT_FLAGS, take
+from mooring.cli.options.serviceaccounts import SERVICE_ACCOUNT_FLAGS, take
 from mooring.config.serviceaccounts import NOTHING_SAID, ServiceAccountOptions
 from mooring.errors import ConfigError
 

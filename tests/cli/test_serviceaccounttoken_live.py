@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.pki.jwt import peek
+from mooring.pki.jwt.token import peek
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 

@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
-from mooring.cli.tokencreate import create_all
+from mooring.apimachinery.schema import Obj
+from mooring.cli.token.create import create_all
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
-from mooring.trust.failures import EndpointDownError
-from mooring.trust.kubeconfig import User, for_user
-from mooring.trust.kubeconfigtext import dump
-from mooring.trust.token import parse_token
-from mooring.trust.tokenrecord import TokenRecord, new_record
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.record import TokenRecord, new_record
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery.failures import EndpointDownError
+from mooring.trust.kubeconfig.model import User, for_user
+from mooring.trust.kubeconfig.text import dump
 from tests.support.commandline import CommandLine, mooring
 from tests.support.testca import ThrowawayCA
 

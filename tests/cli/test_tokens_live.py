@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
-from mooring.trust import tokenrecord
-from mooring.trust.kubeconfig import for_user
-from mooring.trust.kubeconfigtext import dump, parse
-from mooring.trust.token import parse_token
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.kubeconfig.model import for_user
+from mooring.trust.kubeconfig.text import dump, parse
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.ports import free_port

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watch import WatchEvent
 from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.clock import Clock, SystemClock
@@ -26,9 +28,7 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import Cluster, User
-from mooring.wire.schema import Obj
-from mooring.wire.watch import WatchEvent
+from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support import peer
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port

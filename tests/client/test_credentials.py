@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client.credentials import Credentials, Shown
+from mooring.client.http.credentials import Credentials, Shown
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import AuthProvider, Cluster, ExecPlugin, User
+from mooring.trust.kubeconfig.model import AuthProvider, Cluster, ExecPlugin, User
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 

@@ -9,8 +9,8 @@ import pytest
 from mooring.client.kubeconfigfiles import default_paths, load, load_config
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import User, for_user
-from mooring.trust.kubeconfigtext import dump
+from mooring.trust.kubeconfig.model import User, for_user
+from mooring.trust.kubeconfig.text import dump
 
 
 def written(path: Path, server: str, **user: str) -> Path:

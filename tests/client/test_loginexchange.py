@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from mooring.client import loginexchange
-from mooring.client.loginexchange import exchange
+from mooring.apimachinery.schema import Obj
+from mooring.client.login import exchange as loginexchange
+from mooring.client.login.exchange import exchange
 from mooring.clock import rfc3339
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
-from mooring.pki import profiles
 from mooring.pki.keys import generate_key
-from mooring.pki.requests import parse_request
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.failures import CertificateError, NotKubernetesError
-from mooring.trust.kubeconfig import User
-from mooring.trust.loginrecord import CERTIFICATE, TOKEN, Credential, Place
-from mooring.wire.schema import Obj
+from mooring.trust.discovery.failures import CertificateError, NotKubernetesError
+from mooring.trust.kubeconfig.model import User
+from mooring.trust.login.record import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.testca import ThrowawayCA
 

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import pytest
 
-from mooring.client.loopback import listening
-from mooring.client.oauth import drive
+from mooring.client.login.loopback import listening
+from mooring.client.login.oauth import drive
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust import oauth
-from mooring.trust.oauth import Client, OauthError
+from mooring.trust.login import oauth
+from mooring.trust.login.oauth import Client, OauthError
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.manualclock import ManualClock
 from tests.support.ports import free_port

@@ -12,11 +12,11 @@ from ipaddress import ip_address
 import pytest
 from cryptography import x509
 
-from mooring.client.transport import drive, fetch
+from mooring.client.http.transport import drive, fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.exchange import (
+from mooring.trust.discovery.exchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,
     NOT_TLS,
@@ -31,7 +31,7 @@ from mooring.trust.exchange import (
     Told,
     Wait,
 )
-from mooring.trust.kubeconfig import User
+from mooring.trust.kubeconfig.model import User
 from tests.support import peer
 from tests.support.manualclock import ManualClock
 from tests.support.ports import free_port

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from mooring.client.connection import Ask, Connection
-from mooring.client.tls import trusting
+from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.tls import trusting
 from tests.support.liveserver import LiveServer
 from tests.support.openidprovider import OpenIdProvider
 from tests.support.testca import ThrowawayCA

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError
-from mooring.wire.schema import Obj
 from tests.support.liveserver import LiveServer
 
 pytestmark = pytest.mark.client

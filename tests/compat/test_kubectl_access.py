@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from mooring.pki.keys import generate_key
-from mooring.pki.requests import build_request
+from mooring.pki.x509.requests import build_request
 from tests.compat.kubectl import Kubectl
 from tests.support.liveserver import LiveServer
 

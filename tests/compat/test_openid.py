@@ -20,7 +20,7 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from mooring.client.cluster import ClusterClient
-from mooring.server.http import Request, Response
+from mooring.server.transport.http import Request, Response
 from tests.compat.kubectl import Kubectl, Program
 from tests.compat.openid import REVIEWS, asked, configuration, flags, issuer, refused, until, user_of
 from tests.support.jwtsigner import encoded, key_for, signed, signed_with_secret, unsigned

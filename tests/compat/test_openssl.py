@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.trust.token import BootstrapToken
+from mooring.trust.bootstraptoken.token import BootstrapToken
 from tests.support.liveserver import LiveServer
 
 WHAT = "join: trust cluster-info by token, ask for a certificate, use it"

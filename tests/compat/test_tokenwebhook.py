@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mooring.client.cluster import ClusterClient
-from mooring.client.connection import Ask, Connection
-from mooring.client.tls import trusting
+from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.tls import trusting
 from tests.compat.kubectl import Kubectl, Program
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.testca import ThrowawayCA

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.support.liveserver import LiveServer
 from tests.support.typedclient import DYNAMIC, TYPED, WIRES, Client
 

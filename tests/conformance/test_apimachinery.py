@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.support.typedclient import JSON, PROTOBUF, Client, RefusedError, Wire
 
 TABLE_BETA = "application/json;as=Table;v=v1beta1;g=meta.k8s.io"

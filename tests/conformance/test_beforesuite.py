@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.typedclient import JSON, PROTOBUF, TYPED, Client, Wire
 

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock, rfc3339
-from mooring.wire.schema import Obj
 from tests.support.typedclient import Client, poll
 
 SYSTEM = "kube-system"

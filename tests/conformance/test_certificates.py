@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from mooring.pki.requests import build_request
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
+from mooring.pki.x509.requests import build_request
 from tests.conformance.conftest import unique
 from tests.support.testca import ThrowawayCA
 from tests.support.typedclient import MERGE, Client, poll

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.conformance.conftest import unique
 from tests.support.typedclient import STRATEGIC, WATCH_LIST, Client, RefusedError, poll
 

@@ -5,7 +5,7 @@ Its times are counted from Go's zero time, so they lie in the year 1. They are k
 
 from __future__ import annotations
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.support.typedclient import Client
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.conformance.conftest import framework_namespace, unique
 from tests.support.typedclient import MERGE, STRATEGIC, Client, poll
 

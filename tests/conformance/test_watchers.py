@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.support.typedclient import Client, RefusedError, Watching
 
 LABEL = "watch-this-configmap"

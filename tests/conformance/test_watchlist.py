@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
 from tests.support.typedclient import PROTOBUF, WATCH_LIST, Client, bare
 
 LABEL = "watchlist=true"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Update
-from mooring.controllers.apiserverservice import ApiServerService
-from mooring.wire.schema import Obj
+from mooring.controllers.kubernetesservice import ApiServerService
 from tests.support.plans import fed, plan, thing, views, with_metadata
 
 KEY = ("default", "kubernetes")

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
-from mooring.controllers.bootstrapsigner import EVERYTHING, BootstrapSigner
-from mooring.trust import jws
-from mooring.wire.schema import Obj
+from mooring.controllers.bootstrap.signer import EVERYTHING, BootstrapSigner
+from mooring.trust.discovery import jws
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views
 
 SIGNER = BootstrapSigner()

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Ask, Controller, Delete, Requeue, Retry, Update
-from mooring.controllers.csrapprover import CsrApprover
-from mooring.controllers.csrcleaner import CsrCleaner
-from mooring.controllers.csrsigner import CsrSigner
+from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.cleaner import CsrCleaner
+from mooring.controllers.certificates.signer import CsrSigner
 from mooring.pki.keys import generate_key
-from mooring.pki.names import common_name, organizations
 from mooring.pki.pem import certificates
-from mooring.pki.requests import build_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
-from mooring.wire.schema import Obj
+from mooring.pki.x509.names import common_name, organizations
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
 from tests.support.testca import ThrowawayCA
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Update
-from mooring.controllers.clusterroles import ClusterRoleAggregation
+from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.errors import BadRequestError
-from mooring.wire.schema import Obj
 from tests.support.plans import plan, thing, views
 
 CONTROLLER = ClusterRoleAggregation()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
-from mooring.controllers.garbagecollector import COLLECTED, GarbageCollector
-from mooring.controllers.ownerindex import OwnerIndex, references
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.view import Views
-from mooring.wire.schema import Obj
+from mooring.controllers.garbagecollector.collector import COLLECTED, GarbageCollector
+from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, references
 from tests.support.plans import HOUR, fed, moment, plan, thing, views
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"

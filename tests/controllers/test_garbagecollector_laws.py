@@ -12,13 +12,13 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import FixedView, View, Views
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
-from mooring.controllers.garbagecollector import GarbageCollector
-from mooring.controllers.ownerindex import OwnerIndex, references
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.view import FixedView, View, Views
+from mooring.controllers.garbagecollector.collector import GarbageCollector
+from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, references
 from mooring.registry import lifecycle
-from mooring.wire.schema import Obj
 from tests.support.plans import NOW, entropy, thing, with_metadata
 
 PLURAL = "configmaps"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Key, Requeue, Update
-from mooring.controllers.legacytokencleaner import LegacyTokenCleaner
-from mooring.controllers.legacytokentracking import LegacyTokenTracking
-from mooring.wire.schema import Obj
+from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
+from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
 from tests.support.plans import NOW, moment, plan, thing, views
 
 CLEANER, TRACKER = LegacyTokenCleaner(), LegacyTokenTracking()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Controller, Create, Delete, Key, Update
-from mooring.controllers.rootcapublisher import DESCRIPTION, RootCaPublisher
-from mooring.controllers.serviceaccounts import ServiceAccounts
+from mooring.controllers.certificates.rootcapublisher import DESCRIPTION, RootCaPublisher
+from mooring.controllers.serviceaccount.defaultaccount import ServiceAccounts
 from mooring.pki.rootca import RootCa
-from mooring.wire.schema import Obj
 from tests.support.plans import HOUR, moment, plan, thing, views, with_metadata
 
 PUBLISHER, ACCOUNTS = RootCaPublisher(RootCa(b"CA\n")), ServiceAccounts()

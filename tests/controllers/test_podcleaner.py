@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
-from mooring.controllers.podcleaner import PodCleaner
-from mooring.wire.schema import Obj
+from mooring.controllers.podgc import PodCleaner
 from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views
 
 KEY = ("x", "p")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
-from mooring.controllers.serviceaccounttokens import PATIENCE, ServiceAccountTokens
-from mooring.pki.jwt import TokenSigner, peek, verify_jwt
+from mooring.controllers.serviceaccount.tokens import PATIENCE, ServiceAccountTokens
+from mooring.pki.jwt.keys import TokenKeys
+from mooring.pki.jwt.legacy import LegacyToken, read_legacy
+from mooring.pki.jwt.token import TokenSigner, peek, verify_jwt
 from mooring.pki.keys import generate_key
-from mooring.pki.legacytoken import LegacyToken, read_legacy
 from mooring.pki.rootca import RootCa
-from mooring.pki.tokenkeys import TokenKeys
-from mooring.wire.schema import Obj
 from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views, with_metadata
 
 KEYS = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))

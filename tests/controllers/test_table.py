@@ -8,9 +8,9 @@ import pkgutil
 import pytest
 
 from mooring import controllers
-from mooring.controllers import CONTROLLERS, ControllerSettings, build
+from mooring.api.table import BY_PLURAL
 from mooring.controllers.actions import Controller
-from mooring.kinds import BY_PLURAL
+from mooring.controllers.table import CONTROLLERS, ControllerSettings, build
 from mooring.pki.rootca import RootCa
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
@@ -21,7 +21,7 @@ SETTINGS = ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certific
 
 def test_every_file_that_defines_a_controller_is_in_the_table() -> None:
     defined = set()
-    for module in pkgutil.iter_modules(controllers.__path__, "mooring.controllers."):
+    for module in pkgutil.walk_packages(controllers.__path__, "mooring.controllers."):
         for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and value is not Controller and hasattr(value, "plan"):
                 defined.add(value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
-from mooring.controllers.tokencleaner import TokenCleaner
-from mooring.wire.schema import Obj
+from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views, with_metadata
 
 CLEANER = TokenCleaner()

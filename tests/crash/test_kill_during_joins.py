@@ -21,22 +21,22 @@ from mooring.agent import request
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watch import BOOKMARK
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
-from mooring.client.transport import drive
+from mooring.client.http.transport import drive
 from mooring.clock import SystemClock
 from mooring.errors import PeerError
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.secret import Secret
-from mooring.trust.discovery import Polling, discover_by_token
+from mooring.trust.bootstraptoken.record import new_record, to_secret
+from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
+from mooring.trust.discovery.pins import Pin, pins_of
+from mooring.trust.discovery.token import Polling, discover_by_token
 from mooring.trust.joininput import JoinInput, validate_join_input
-from mooring.trust.kubeconfig import Cluster, User
-from mooring.trust.pins import Pin, pins_of
-from mooring.trust.token import BootstrapToken, generate_token
-from mooring.trust.tokenrecord import new_record, to_secret
-from mooring.wire.schema import Obj
-from mooring.wire.watch import BOOKMARK
+from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 
 JOINS = 300

@@ -21,10 +21,10 @@ from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.pki import pem
 from mooring.pki.keys import load_private_key, public_key_der
-from mooring.pki.verify import ClientTrust
-from mooring.trust.clusterinfo import NAME, NAMESPACE
-from mooring.trust.kubeconfig import discovery_cluster
-from mooring.trust.kubeconfigtext import parse
+from mooring.pki.x509.verify import ClientTrust
+from mooring.trust.discovery.clusterinfo import NAME, NAMESPACE
+from mooring.trust.kubeconfig.model import discovery_cluster
+from mooring.trust.kubeconfig.text import parse
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import DYING, KillableServer, history, seeded
 

@@ -21,17 +21,17 @@ import pytest
 from mooring.agent import request, steps
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import CA_MODE, NodeState
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import connect
 from mooring.client.files import TEMPORARY
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.pki import names
 from mooring.pki.keys import public_key_fingerprint
-from mooring.pki.requests import parse_request
+from mooring.pki.x509 import names
+from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
+from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.joininput import JoinInput, validate_join_input
-from mooring.trust.token import BootstrapToken
-from mooring.wire.schema import Obj
 from tests.support.killable import DYING, seeded
 from tests.support.liveserver import LiveServer, live_server
 

@@ -16,18 +16,18 @@ import pytest
 
 from mooring.agent import request
 from mooring.agent.state import Pair
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError, PeerError
 from mooring.pki import pem
-from mooring.pki.issued import check_answers
 from mooring.pki.keys import PrivateKey, generate_key
-from mooring.pki.requests import parse_request
+from mooring.pki.x509.issued import check_answers
+from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import User
-from mooring.trust.token import BootstrapToken, generate_token
-from mooring.trust.tokenrecord import new_record, to_secret
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.record import new_record, to_secret
+from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
+from mooring.trust.kubeconfig.model import User
 from tests.support.killable import (
     KillableServer,
     check_takeover,

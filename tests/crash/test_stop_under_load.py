@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client import tls
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
+from mooring.client.http import tls
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import PeerError
-from mooring.wire.schema import Obj
 from tests.support.killable import KillableServer, controllers_lease, history, lease_held_by
 
 WRITERS = 8

@@ -1,4 +1,4 @@
-"""What a killed writer leaves in files, and what the next one makes of it (`mooring.client.files`, `mooring.server.audit`)."""
+"""What a killed writer leaves in files, and what the next one makes of it (`mooring.client.files`, `mooring.server.audit.log`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from mooring.client import files
 from mooring.client.files import TEMPORARY, make_directory, write_atomic
-from mooring.server.audit import AuditLog
+from mooring.server.audit.log import AuditLog
 
 WRITER = """
 import os, signal, sys

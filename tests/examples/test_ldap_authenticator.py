@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mooring.authn.custom.authenticator import read
 from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, Secret, User
-from mooring.authn.ownauthenticator import read
 from mooring.authn.verdict import Accepted
 from tests.support.directory import (
     BASE,

@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mooring.kinds import BY_PLURAL
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
-from mooring.pki.requests import build_request
-from mooring.wire.schema import Obj
+from mooring.pki.x509.requests import build_request
 from tests.support.liveserver import LiveServer
 from tests.support.typedclient import PATIENCE, STRATEGIC, TYPED, WATCH_LIST, Client, RefusedError, path_of, typed
 

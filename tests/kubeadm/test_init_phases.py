@@ -12,10 +12,10 @@ from datetime import timedelta
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from mooring.authz.kubeadmpolicy import kubeadm_policy
+from mooring.api.table import KINDS
+from mooring.apimachinery.schema import Obj
+from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.clock import SystemClock, rfc3339
-from mooring.kinds import KINDS
-from mooring.wire.schema import Obj
 from tests.kubeadm.peers import Peer, create_or_update, encoded
 from tests.support.typedclient import Client, RefusedError, poll
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import generate_key
-from mooring.trust import jws
-from mooring.trust.pins import pins_of
-from mooring.trust.token import BootstrapToken
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery import jws
+from mooring.trust.discovery.pins import pins_of
 from tests.kubeadm.peers import CSRS, Peer, node_request
 from tests.support.liveserver import LiveServer
 from tests.support.typedclient import Client, RefusedError

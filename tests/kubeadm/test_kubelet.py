@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock, rfc3339
-from mooring.wire.schema import Obj
 from tests.kubeadm.peers import Peer
 from tests.support.typedclient import STRATEGIC, WATCH_LIST, Client, RefusedError, poll
 

@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
-from mooring.pki.requests import build_request
-from mooring.wire.schema import Obj
+from mooring.pki.x509.requests import build_request
 from tests.kubeadm.peers import CLIENT_USAGES, CSRS, KUBELET_CLIENT, Peer, await_certificate, node_request
 from tests.support.liveserver import LiveServer
 from tests.support.typedclient import WATCH_LIST, Client, RefusedError

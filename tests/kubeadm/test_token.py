@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock, rfc3339
-from mooring.wire.schema import Obj
 from tests.kubeadm.peers import GROUP, create_or_update, encoded
 from tests.support.liveserver import LiveServer
 from tests.support.typedclient import Client, RefusedError

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from mooring.pki import keys, names, pem, profiles
-from mooring.pki.authority import Authority, self_signed_ca, serial_number
+from mooring.pki import keys, pem
 from mooring.pki.errors import IssueError, KeyRefusedError
-from mooring.pki.names import AlternativeNames
-from mooring.pki.requests import parse_request
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.requests import parse_request
 from tests.support.testca import ThrowawayCA, request, with_broken_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -11,12 +11,13 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.pki import keys, names, pem, profiles
+from mooring.pki import keys, pem
 from mooring.pki.errors import IssuedWrongError, PemError
-from mooring.pki.issued import check_answers, check_issued
-from mooring.pki.names import AlternativeNames
-from mooring.pki.profiles import Template
-from mooring.pki.requests import CertificateRequest, parse_request
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.issued import check_answers, check_issued
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.profiles import Template
+from mooring.pki.x509.requests import CertificateRequest, parse_request
 from tests.support.testca import Pair, ThrowawayCA, request, with_broken_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -7,9 +7,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from joserfc import jwt as library
 from joserfc.jwk import KeySet
 
-from mooring.pki import jwks, keys
+from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError
-from mooring.pki.jwt import TokenSigner
+from mooring.pki.jwt import jwks
+from mooring.pki.jwt.token import TokenSigner
 
 ISSUER = "https://issuer.example"
 EC_KEY = keys.generate_key()

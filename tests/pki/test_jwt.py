@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
-from mooring.pki import jwt, keys
+from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt import (
+from mooring.pki.jwt import token as jwt
+from mooring.pki.jwt.token import (
     Bound,
     TokenSigner,
     VerificationKeys,

@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.pki import names
+from mooring.pki.x509 import names
 from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
 
 

@@ -9,12 +9,13 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from mooring.pki import keys, names, profiles
-from mooring.pki.authority import self_signed_ca
+from mooring.pki import keys
 from mooring.pki.errors import IssueError
-from mooring.pki.names import AlternativeNames
-from mooring.pki.profiles import Template
-from mooring.pki.requests import CertificateRequest
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.profiles import Template
+from mooring.pki.x509.requests import CertificateRequest
 from tests.support.testca import name_of, user_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.pki import keys, names, pem
+from mooring.pki import keys, pem
 from mooring.pki.errors import RequestError
-from mooring.pki.requests import build_request, parse_request
+from mooring.pki.x509 import names
+from mooring.pki.x509.requests import build_request, parse_request
 from tests.support.testca import node_request, request, request_with_bad_signature
 
 KEY = keys.generate_key()

@@ -7,9 +7,10 @@ from ipaddress import ip_address
 
 import pytest
 
-from mooring.pki import keys, names, signers
-from mooring.pki.names import AlternativeNames
-from mooring.pki.requests import CertificateRequest
+from mooring.pki import keys
+from mooring.pki.x509 import names, signers
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.requests import CertificateRequest
 from tests.support.testca import group_name, name_of, user_name
 
 KEY = keys.generate_key().public_key()

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.pki.errors import KeyRefusedError
-from mooring.pki.jwt import TokenSigner, peek, verify_jwt
+from mooring.pki.jwt.keys import TokenKeys
+from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken, read_legacy
+from mooring.pki.jwt.token import TokenSigner, peek, verify_jwt
 from mooring.pki.keys import generate_key
-from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken, read_legacy
-from mooring.pki.tokenkeys import TokenKeys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW, OTHER = generate_key(), generate_key(), generate_key("RSA-2048")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from cryptography import x509
 
-from mooring.pki import usages
 from mooring.pki.errors import IssueError
+from mooring.pki.x509 import usages
 from tests.support.testca import ThrowawayCA
 
 

@@ -18,11 +18,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.pki import keys, names, pem, verify
-from mooring.pki.authority import self_signed_ca
+from mooring.pki import keys, pem
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.profiles import client
-from mooring.pki.verify import ClientTrust, valid_at
+from mooring.pki.x509 import names, verify
+from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.profiles import client
+from mooring.pki.x509.verify import ClientTrust, valid_at
 from tests.support.testca import Pair, ThrowawayCA, with_broken_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

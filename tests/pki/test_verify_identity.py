@@ -13,9 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
-from mooring.pki import keys, names, pem, verify
+from mooring.pki import keys, pem
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.verify import ClientTrust
+from mooring.pki.x509 import names, verify
+from mooring.pki.x509.verify import ClientTrust
 from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

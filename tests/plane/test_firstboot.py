@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.authz.defaultpolicy import default_policy
-from mooring.authz.kubeadmpolicy import kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.config import server_config
 from mooring.plane.firstboot import FirstBoot
-from mooring.trust import clusterinfo, jws, kubeadmconfig
-from mooring.trust.token import parse_token
-from mooring.trust.tokenrecord import TokenRecord
+from mooring.trust.bootstraptoken.record import TokenRecord
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery import clusterinfo, jws, kubeadmconfig
 from tests.support.registryroom import Room, open_room
 from tests.support.testca import ThrowawayCA
 

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from mooring.authn.lastuses import LAST_USED, LastUses
+from mooring.apimachinery.schema import Obj
+from mooring.authn.serviceaccount.lastuses import LAST_USED, LastUses
 from mooring.plane.lastuses import RECORD_SECONDS, record_forever
-from mooring.wire.schema import Obj
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room
 

@@ -24,7 +24,7 @@ from mooring.pki.keys import private_key_pem
 from mooring.pki.pem import certificates
 from mooring.plane import material
 from mooring.plane.material import Prepared, prepare
-from mooring.trust.kubeconfigtext import parse
+from mooring.trust.kubeconfig.text import parse
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from mooring.authn.anonymous import AnonymousAccess
-from mooring.authn.authenticationconfig import parse
-from mooring.authn.claims import Claim, Identification, identify
+from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.claims.mapping import Claim, Identification, identify
 from mooring.authn.credentials import Credentials
-from mooring.authn.jwtissuer import IssuerConfig
-from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.oidc.authenticationconfig import parse
+from mooring.authn.oidc.authenticator import OidcAuthenticator
+from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Rejected
 from mooring.config.authentication import AuthenticationOptions, OidcFlags
 from mooring.errors import ConfigError
 from mooring.plane.openid import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
 from mooring.secret import Secret
-from mooring.server.secondstage import SecondStage, Target
+from mooring.server.authentication.secondstage import SecondStage, Target
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock, settle
 from tests.support.testca import ThrowawayCA

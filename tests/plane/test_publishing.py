@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mooring.plane.publishing import LAST_WRITTEN, merged
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
+from mooring.plane.serving.publishing import LAST_WRITTEN, merged
 
 
 def wanted(**data: str) -> Obj:

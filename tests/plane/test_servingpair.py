@@ -16,7 +16,7 @@ from mooring.clock import SystemClock
 from mooring.config import server_config
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
-from mooring.plane.servingpair import ServingPair, read_pair
+from mooring.plane.serving.pair import ServingPair, read_pair
 from tests.support.liveserver import start_server
 from tests.support.testca import Pair, ThrowawayCA
 

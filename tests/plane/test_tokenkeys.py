@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
+from mooring.api.view import FixedView
+from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Credentials
-from mooring.authn.lastuses import LastUses
-from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
-from mooring.authn.serviceaccount import ServiceAccountAuthenticator
-from mooring.authn.usertoken import UserTokenAuthenticator, claims_of
+from mooring.authn.login.authenticator import UserTokenAuthenticator, claims_of
+from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount.lastuses import LastUses
+from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.config import server_config
 from mooring.config.serviceaccounts import service_account_options
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
-from mooring.kinds.view import FixedView
-from mooring.pki.jwt import TokenSigner
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_pem
 from mooring.plane.material import Material, prepare
 from mooring.plane.reloading import Reloading

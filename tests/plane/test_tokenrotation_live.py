@@ -19,10 +19,10 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.files import write_atomic
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import UnauthorizedError
-from mooring.pki.jwt import peek
+from mooring.pki.jwt.token import peek
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import Selected, User
+from mooring.trust.kubeconfig.model import Selected, User
 from tests.support.liveserver import LiveServer, start_server
 
 pytestmark = pytest.mark.client

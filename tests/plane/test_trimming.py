@@ -9,14 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mooring.plane.trimming import (
-    LOOK_SECONDS,
-    WORTH_OCTETS,
-    Trimming,
-    malloc_trim,
-    resident_octets,
-    trim_forever,
-)
+from mooring.plane.trimming import LOOK_SECONDS, WORTH_OCTETS, Trimming, malloc_trim, resident_octets, trim_forever
 from tests.support.manualclock import ManualClock, settle
 
 MIB = 1 << 20

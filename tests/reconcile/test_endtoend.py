@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from mooring.api.certificates.conditions import APPROVED
+from mooring.apimachinery.options import DeleteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.identity import BOOTSTRAPPERS, UserInfo
-from mooring.kinds.csrconditions import APPROVED
 from mooring.pki.keys import generate_key
 from mooring.pki.pem import certificates
-from mooring.pki.requests import build_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.reconcile.local import RegistryApi
-from mooring.trust import clusterinfo
-from mooring.trust.token import parse_token
-from mooring.trust.tokenrecord import new_record, to_secret
-from mooring.wire.options import DeleteOptions
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.record import new_record, to_secret
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery import clusterinfo
 from tests.support.loops import CA, controllers, exists, running, until
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room, masters_only, secret

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.errors import StorageError
 from mooring.reconcile.leader import LEASE_SECONDS, NAME, NAMESPACE, RENEW_SECONDS, RETRY_SECONDS, LeaderElector
 from mooring.reconcile.local import RegistryApi
-from mooring.wire.schema import Obj
 from tests.support.loops import api_of, until
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room, masters_only

@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Entropy, Key, Requeue, Retry, Update
 from mooring.errors import ForbiddenError, NotFoundError, StorageError
-from mooring.kinds.view import Views
 from mooring.reconcile.api import OnEvent
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import MAX_ASKS, Reconciler
-from mooring.wire.schema import Obj
 from tests.support.loops import api_of, exists, running, until
 from tests.support.manualclock import EPOCH, settle
 from tests.support.registryroom import Room, counting_entropy, in_room, masters_only, secret

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.controllers.actions import Delete
-from mooring.controllers.tokencleaner import TokenCleaner
+from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
 from mooring.errors import ConflictError, NotFoundError
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.remote import LiveView, RemoteApi
-from mooring.wire.schema import Obj
 from tests.support.liveserver import LiveServer
 
 

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 import mooring.registry.admission as package
+from mooring.api.kind import Change
+from mooring.api.table import KINDS
+from mooring.api.view import FixedView
+from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError
 from mooring.identity import MASTERS, NODE_PREFIX, NODES, UserInfo
-from mooring.kinds import KINDS
-from mooring.kinds.kind import Change
-from mooring.kinds.view import FixedView
 from mooring.pki.keys import generate_key
-from mooring.pki.requests import build_request
-from mooring.registry.admission import ADMISSION, AdmissionRequest, build
+from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.noderestriction import forbidden_labels
-from mooring.wire.patch import copied
-from mooring.wire.schema import Obj
+from mooring.registry.admission.table import ADMISSION, AdmissionRequest, build
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, ConflictError, ForbiddenError, InvalidError, NotFoundError
-from mooring.registry.stored import Stored
-from mooring.wire.options import WriteOptions
-from mooring.wire.schema import Obj
+from mooring.registry.cache.stored import Stored
 from tests.support.registryroom import Room, in_room, kind
 
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from mooring.api.core.service.claims import ADDRESSES, NODE_PORTS
+from mooring.apimachinery.options import DeleteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, InvalidError, StorageError
-from mooring.kinds.serviceclaims import ADDRESSES, NODE_PORTS
-from mooring.registry.admission import Admission
+from mooring.registry.admission.table import Admission
 from mooring.registry.claims import GRACE
 from mooring.storage.contract import Entry, KeyExistsError, Storage
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.sqlite import SqliteStorage
-from mooring.wire.options import DeleteOptions
-from mooring.wire.schema import Obj
+from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.registryroom import NAMESPACES, Room, counting_entropy, in_room, open_room
 
 ADDRESS = "10.96.0.9"

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -17,7 +18,6 @@ from mooring.errors import (
 )
 from mooring.registry.refusals import MAX_OBJECT
 from mooring.registry.writing import GENERATE_TRIES
-from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mooring.controllers.garbagecollector import GarbageCollector
+from mooring.apimachinery.options import DeleteOptions, WriteOptions
+from mooring.controllers.garbagecollector.collector import GarbageCollector
 from mooring.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from mooring.registry.lifecycle import finalizers_after, marked
 from mooring.storage.contract import RevisionMismatchError
-from mooring.wire.options import DeleteOptions, WriteOptions
 from tests.support.registryroom import Room, in_room, kind, options, secret
 
 HOLD = {"finalizers": ["example.com/hold"]}

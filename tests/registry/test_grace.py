@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.options import DeleteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import NotFoundError
-from mooring.kinds import BY_PLURAL
 from mooring.registry.lifecycle import MAX_GRACE, marked
-from mooring.wire.options import DeleteOptions
-from mooring.wire.schema import Obj
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import Room, in_room
 

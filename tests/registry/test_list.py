@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.options import decode_continue, encode_continue
 from mooring.errors import AlreadyExistsError, BadRequestError, ExpiredError, NotFoundError, RequestTimeoutError
 from mooring.registry import reading
 from mooring.registry.reading import ContinueExpiredError
-from mooring.wire.options import decode_continue, encode_continue
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 ALL = ["a", "b", "c", "d", "e"]

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from mooring.api.kind import Change
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import FixedView
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from mooring.identity import NODE_PREFIX, NODES, UserInfo
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.kind import Change
-from mooring.kinds.view import FixedView
-from mooring.registry.admission import ADMISSION, AdmissionRequest
-from mooring.wire.schema import Obj
+from mooring.registry.admission.table import ADMISSION, AdmissionRequest
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from mooring.api.kind import Change
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import FixedView
+from mooring.apimachinery.schema import Obj
 from mooring.errors import ForbiddenError
 from mooring.identity import UserInfo
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.kind import Change
-from mooring.kinds.view import FixedView
-from mooring.registry.admission import ADMISSION, AdmissionRequest
 from mooring.registry.admission.serviceaccount import ENFORCE, MOUNT_PATH
-from mooring.wire.schema import Obj
+from mooring.registry.admission.table import ADMISSION, AdmissionRequest
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import Room, in_room, masters_only
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORTS
+from mooring.apimachinery.schema import Obj
 from mooring.errors import InternalServerError, InvalidError
-from mooring.kinds.serviceallocation import DEFAULT_RANGE, NODE_PORTS
-from mooring.registry.admission import build, serviceallocation
+from mooring.registry.admission import serviceallocation
+from mooring.registry.admission.table import build
 from mooring.storage.memory import MemoryStorage
-from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room
 
 NODE_PORT = {"type": "NodePort"}

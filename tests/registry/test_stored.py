@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.apimachinery.patch.merge import copied
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
-from mooring.registry import stored as kept
+from mooring.registry.cache import stored as kept
+from mooring.registry.cache.stored import Decoded, Event, Stored, Transition, encoded, head, slices
 from mooring.registry.longwork import LONG_BYTES
-from mooring.registry.stored import Decoded, Event, Stored, Transition, encoded, head, slices
-from mooring.wire.patch import copied
 from tests.support.registryroom import kind, open_room, secret
 
 SECRETS = kind("secrets")

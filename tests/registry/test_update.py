@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.codec.decode import MAX_VALUES
+from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,
     ApiError,
@@ -18,14 +22,10 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.registry import stored
+from mooring.registry.cache import stored
 from mooring.registry.refusals import MAX_OBJECT
 from mooring.registry.writing import PATCH_TRIES
 from mooring.storage.contract import RevisionMismatchError
-from mooring.wire.conform import MAX_VALUES
-from mooring.wire.patch import copied
-from mooring.wire.resource import Resource
-from mooring.wire.schema import Obj
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 LEASE: Obj = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}

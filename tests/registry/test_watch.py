@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mooring.errors import ExpiredError
-from mooring.registry.kindcache import Window
-from mooring.registry.stored import Event, Transition
+from mooring.registry.cache.kindcache import Window
+from mooring.registry.cache.stored import Event, Transition
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 LABELS = {"labels": {"app": "x"}}

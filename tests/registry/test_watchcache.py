@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from mooring.api.table import KINDS
+from mooring.apimachinery.resource import Resource
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, NotFoundError, StorageError
-from mooring.kinds import KINDS
-from mooring.registry import stored
-from mooring.registry.stored import encoded
-from mooring.registry.watchcache import RETRY_FIRST
+from mooring.registry.cache import stored
+from mooring.registry.cache.stored import encoded
+from mooring.registry.cache.watchcache import RETRY_FIRST
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.sqlite import SqliteStorage
-from mooring.wire.resource import Resource
+from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.registryroom import NAMESPACES, Room, in_room, kind, open_room, secret
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.kinds import absent
-from mooring.kinds.kind import Kind
-from mooring.wire import protobuf
-from mooring.wire.metav1 import list_of
-from mooring.wire.schema import Obj
+from mooring.api import absent
+from mooring.api.kind import Kind
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import list_of
+from mooring.apimachinery.schema import Obj
 from tests.support.serverroom import Server, in_server
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

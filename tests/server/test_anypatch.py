@@ -20,10 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mooring.api.kind import Kind
+from mooring.api.table import KINDS
+from mooring.apimachinery.schema import MapOf, Message, Obj, Scalar, Type
 from mooring.errors import qualified
-from mooring.kinds import KINDS
-from mooring.kinds.kind import Kind
-from mooring.wire.schema import MapOf, Message, Obj, Scalar, Type
 from tests.support.serverroom import Server, encoded, open_server
 from tests.support.testca import node_request
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.server import audit
-from mooring.server.audit import AuditLog
+from mooring.server.audit import log as audit
+from mooring.server.audit.log import AuditLog
 from tests.support.serverroom import Server, connection, open_server
 
 SECRETS = "/api/v1/namespaces/default/secrets"

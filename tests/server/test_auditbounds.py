@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.server import audit, auditbounds
-from mooring.server.audit import AuditLog
-from mooring.server.auditbounds import MAX_RECORD, OMITTED, TRUNCATED, encode_record
+from mooring.server.audit import bounds as auditbounds
+from mooring.server.audit import log as audit
+from mooring.server.audit.bounds import MAX_RECORD, OMITTED, TRUNCATED, encode_record
+from mooring.server.audit.log import AuditLog
 from tests.support.serverroom import Server, connection, open_server
 
 SECRETS = "/api/v1/namespaces/default/secrets"

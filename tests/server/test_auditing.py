@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.errors import ConfigError
-from mooring.kinds import BY_PLURAL
-from mooring.server import auditing
-from mooring.server.audit import AuditLog, read_policy
-from mooring.server.auditbounds import OMITTED
-from mooring.wire import protobuf
+from mooring.server.audit import stages as auditing
+from mooring.server.audit.bounds import OMITTED
+from mooring.server.audit.log import AuditLog, read_policy
 from tests.support.serverroom import Server, open_server
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -185,7 +185,7 @@ def test_answers_in_every_wire_form_are_kept_as_objects(tmp_path: Path, accept: 
 
 
 def test_delete_options_are_kept(tmp_path: Path) -> None:
-    from mooring.wire.metav1 import DELETE_OPTIONS
+    from mooring.apimachinery.metav1 import DELETE_OPTIONS
 
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
     body = protobuf.encode_object(options, DELETE_OPTIONS)
@@ -351,7 +351,7 @@ def test_rotated_files_go_when_they_are_old(tmp_path: Path) -> None:
 
 
 def test_records_of_whole_objects_are_bounded_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mooring.server import audit
+    from mooring.server.audit import log as audit
 
     monkeypatch.setattr(audit, "MAX_WAITING_BYTES", 20)
     log = AuditLog(str(tmp_path / "a"))

@@ -15,10 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from mooring.server import compress
-from mooring.server.compress import AT_ONCE, MAX_KEPT, MIN_BYTES, MIN_DOCUMENT_BYTES, Compression, accepts_gzip
-from mooring.server.http import Body, Header, Pieces, Request, Response, in_pieces
-from mooring.server.listener import Connection
+from mooring.server.response import compress
+from mooring.server.response.compress import (
+    AT_ONCE,
+    MAX_KEPT,
+    MIN_BYTES,
+    MIN_DOCUMENT_BYTES,
+    Compression,
+    accepts_gzip,
+)
+from mooring.server.transport.http import Body, Header, Pieces, Request, Response, in_pieces
+from mooring.server.transport.listener import Connection
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, serving

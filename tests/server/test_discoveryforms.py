@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.wire import protobuf
-from mooring.wire.discoveryschema import DOCUMENTS
-from mooring.wire.yamltext import decode_yaml
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.yaml import decode_yaml
+from mooring.apimachinery.discovery.schema import DOCUMENTS
 from tests.support.serverroom import Server, in_server
 
 PATHS = ["/api", "/apis", "/api/v1", "/apis/coordination.k8s.io", "/apis/coordination.k8s.io/v1"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mooring.kinds import by_resource
-from mooring.kinds.eventsgroup import KIND
-from mooring.wire import protobuf
-from mooring.wire.metav1 import list_of
-from mooring.wire.schema import Obj
+from mooring.api.events.event import KIND
+from mooring.api.table import by_resource
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import list_of
+from mooring.apimachinery.schema import Obj
 from tests.support.manualclock import settle
 from tests.support.serverroom import Server, in_server
 

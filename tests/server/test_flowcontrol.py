@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.errors import TooManyRequestsError
-from mooring.server import flowcontrol, http1
+from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.http import Application, Request, Response
-from mooring.server.listener import Connection
 from mooring.server.pipeline import Pipeline
+from mooring.server.transport.http import Application, Request, Response
+from mooring.server.transport.http1 import connection as http1
+from mooring.server.transport.listener import Connection
 from tests.support.manualclock import ManualClock, settle
 from tests.support.serverroom import Server, in_server
 

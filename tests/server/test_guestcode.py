@@ -15,11 +15,20 @@ import pytest
 
 from mooring.authn import verdict
 from mooring.authn.chain import Found, Pending
-from mooring.authn.own import BlockingAuthenticator, NotMine, Offered, OwnAuthenticator, Rejected, Result, Secret, User
+from mooring.authn.own import (
+    BlockingAuthenticator,
+    NotMine,
+    Offered,
+    OwnAuthenticator,
+    Rejected,
+    Result,
+    Secret,
+    User,
+)
 from mooring.authn.verdict import Later, Verdict
-from mooring.server import guestcode
-from mooring.server.guestcode import GuestCode
-from mooring.server.secondstage import SecondStage
+from mooring.server.authentication import customcode as guestcode
+from mooring.server.authentication.customcode import GuestCode
+from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock, settle
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.registry.longwork import LONG_BYTES
-from mooring.server import http
 from mooring.server.pipeline import MAX_JOIN_BODY
-from mooring.wire.schema import Obj
+from mooring.server.transport import http
 from tests.support.serverroom import Server, connection, in_server
 
 LONG_QUERY = "fieldSelector=" + "a%3Db," * 5_000

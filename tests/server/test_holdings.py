@@ -12,16 +12,9 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from mooring.server.frames import Frames
-from mooring.server.holdings import (
-    LOOK_SECONDS,
-    MIN_PROGRESS,
-    STALLED_SECONDS,
-    Holdings,
-    Progress,
-    Source,
-)
-from mooring.server.http import Request, Response
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.holdings import LOOK_SECONDS, MIN_PROGRESS, STALLED_SECONDS, Holdings, Progress, Source
+from mooring.server.transport.http import Request, Response
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, reply, request, serving

@@ -10,12 +10,21 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.server import http1
-from mooring.server.frames import Frames
-from mooring.server.http import HEADER_SECONDS, IDLE_SECONDS, SHARED, Application, Header, Pieces, Request, Response
-from mooring.server.http1 import Protocol
-from mooring.server.http1exchange import OCTETS_A_TURN, Exchange, reply_head
-from mooring.server.listener import Connection
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import (
+    HEADER_SECONDS,
+    IDLE_SECONDS,
+    SHARED,
+    Application,
+    Header,
+    Pieces,
+    Request,
+    Response,
+)
+from mooring.server.transport.http1 import connection as http1
+from mooring.server.transport.http1.connection import Protocol
+from mooring.server.transport.http1.exchange import OCTETS_A_TURN, Exchange, reply_head
+from mooring.server.transport.listener import Connection
 from tests.support.manualclock import settle
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

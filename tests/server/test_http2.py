@@ -18,11 +18,14 @@ from hpack import Decoder, HeaderTuple, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.apimachinery.codec.body import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server import frames, holdings, http2, http2guard, http2stream, listener
-from mooring.server.frames import Frames
-from mooring.server.http import SHARED, Handler, Pieces, Request, Response
-from mooring.wire.codec import MAX_BODY
+from mooring.server.transport import frames, holdings, listener
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import SHARED, Handler, Pieces, Request, Response
+from mooring.server.transport.http2 import connection as http2
+from mooring.server.transport.http2 import guard as http2guard
+from mooring.server.transport.http2 import stream as http2stream
 from tests.support.http2peer import Peer, Reply, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, serving

@@ -15,10 +15,10 @@ from hpack import Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.server import http2guard
-from mooring.server.http import MAX_HEADER_BYTES, Application, Request, Response
-from mooring.server.http2 import Http2
-from mooring.server.http2guard import (
+from mooring.server.transport.http import MAX_HEADER_BYTES, Application, Request, Response
+from mooring.server.transport.http2 import guard as http2guard
+from mooring.server.transport.http2.connection import Http2
+from mooring.server.transport.http2.guard import (
     CONTINUATION,
     DATA,
     FREE_FRAMES,
@@ -35,7 +35,7 @@ from mooring.server.http2guard import (
     Guard,
     Misbehaviour,
 )
-from mooring.server.listener import Connection
+from mooring.server.transport.listener import Connection
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, serving

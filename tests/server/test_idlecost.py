@@ -13,12 +13,15 @@ import pytest
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
 
-from mooring.server import http1, http2, http2stream, listener
-from mooring.server.frames import Frames
-from mooring.server.http import Application, Pieces, Request, Response
-from mooring.server.http1exchange import Exchange
-from mooring.server.listener import KEPT_BUFFER, TlsProtocol, TlsTransport
-from mooring.server.tls import renew_bios, server_context
+from mooring.server.transport import listener
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import Application, Pieces, Request, Response
+from mooring.server.transport.http1 import connection as http1
+from mooring.server.transport.http1.exchange import Exchange
+from mooring.server.transport.http2 import connection as http2
+from mooring.server.transport.http2 import stream as http2stream
+from mooring.server.transport.listener import KEPT_BUFFER, TlsProtocol, TlsTransport
+from mooring.server.transport.tls import renew_bios, server_context
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import reply, request, serving

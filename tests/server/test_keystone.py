@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.keystone import MAX_ANSWER
+from mooring.authn.keystone.authenticator import MAX_ANSWER
 from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
-from mooring.server.http import Response
+from mooring.server.transport.http import Response
 from tests.support.keystonepeer import HOME, Keystone, SimulatedKeystone, real, simulated
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
@@ -309,7 +309,7 @@ def test_neither_password_nor_keystones_token_is_in_any_log(
     imitation: SimulatedKeystone, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.INFO, "httpcore2")  # as `mooring.cli.logs` has it
+    caplog.set_level(logging.INFO, "httpcore2")  # as `mooring.cli.printing.logs` has it
     token = imitation._token("jane", "Default")
     subject = dict(token.headers)[b"x-subject-token"].decode()
     imitation.instead = token

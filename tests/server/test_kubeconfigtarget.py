@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.authn.verdict import Answer, Call, CallFailed
 from mooring.client.files import read_limited
 from mooring.client.kubeconfigfiles import read
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.server.kubeconfigtarget import KubeconfigTarget, inlined, named_files
-from mooring.trust import kubeconfig as model
-from mooring.wire.schema import Obj
+from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined, named_files
+from mooring.trust.kubeconfig import model
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook, answers, kubeconfig, waits
 

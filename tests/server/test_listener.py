@@ -20,12 +20,13 @@ from typing import Any, cast
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from mooring.apimachinery.codec.body import MAX_BODY
 from mooring.pki import pem
-from mooring.server import http, http1, listener
-from mooring.server.frames import Frames
-from mooring.server.http import Application, Request, Response
-from mooring.server.listener import Connection, Listener, TlsProtocol
-from mooring.wire.codec import MAX_BODY
+from mooring.server.transport import http, listener
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import Application, Request, Response
+from mooring.server.transport.http1 import connection as http1
+from mooring.server.transport.listener import Connection, Listener, TlsProtocol
 from tests.support.testca import Pair, ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 
@@ -530,7 +531,7 @@ def test_drain_finishes_what_runs_and_closes_what_is_idle(ca: ThrowawayCA, tmp_p
 
 def test_a_key_that_is_not_the_certificates_is_a_clear_error(ca: ThrowawayCA) -> None:
     from mooring.errors import ConfigError
-    from mooring.server.tls import server_context
+    from mooring.server.transport.tls import server_context
 
     with pytest.raises(ConfigError, match="do not belong together"):
         server_context([ca.server().certificate], ca.server().key, [ca.certificate])

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import yaml
 
-from mooring.registry import stored
+from mooring.apimachinery.schema import Obj
+from mooring.registry.cache import stored
+from mooring.registry.cache.stored import Stored
 from mooring.registry.longwork import LONG_BYTES
-from mooring.registry.stored import Stored
-from mooring.server import lists
-from mooring.server.http import in_pieces
-from mooring.wire.schema import Obj
+from mooring.server.response import lists
+from mooring.server.transport.http import in_pieces
 from tests.support.serverroom import Server, in_server
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mooring.authn.reasons import REASONS
 from mooring.config.authentication import authentication_options
-from mooring.pki import names
+from mooring.pki.x509 import names
 from tests.support.refused import (
     BEARER,
     CA_BIT,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.config.serviceaccounts import service_account_options
-from mooring.kinds import BY_PLURAL
-from mooring.wire import protobuf
-from mooring.wire.codec import MAX_BODY
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, encoded, in_server, open_server
 
@@ -184,7 +184,7 @@ async def test_a_body_in_pieces_is_bounded_as_a_whole(server: Server) -> None:
 
 @in_server
 async def test_a_client_that_goes_away_in_the_middle_of_its_body_writes_nothing(server: Server) -> None:
-    from mooring.server.http import Request
+    from mooring.server.transport.http import Request
 
     async def receive() -> Any:
         return {"type": "http.disconnect"}

@@ -12,8 +12,8 @@ import pytest
 from mooring.authn.chain import Found, Pending
 from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Later, NotMine, Pause, Rejected, Talk, Verdict
 from mooring.identity import UserInfo
-from mooring.server import secondstage
-from mooring.server.secondstage import GUESSING, SecondStage
+from mooring.server.authentication import secondstage
+from mooring.server.authentication.secondstage import GUESSING, SecondStage
 from tests.support.manualclock import ManualClock, settle
 
 ALICE = Accepted(UserInfo("alice"))

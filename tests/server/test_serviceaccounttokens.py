@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.config.serviceaccounts import service_account_options
 from mooring.identity import NODES
-from mooring.pki.jwt import TokenSigner, peek
+from mooring.pki.jwt.legacy import LegacyToken
+from mooring.pki.jwt.token import TokenSigner, peek
 from mooring.pki.keys import generate_key
-from mooring.pki.legacytoken import LegacyToken
 from mooring.plane.lastuses import record
-from mooring.wire.schema import Obj
 from tests.support.serverroom import Reply, Server, in_server, open_server
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

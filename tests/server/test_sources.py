@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.server import http2
-from mooring.server.listener import Connection, Listener, TlsProtocol
-from mooring.server.sources import UNKNOWN_NETWORK, network_of
+from mooring.server.transport.http2 import connection as http2
+from mooring.server.transport.listener import Connection, Listener, TlsProtocol
+from mooring.server.transport.sources import UNKNOWN_NETWORK, network_of
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from h2.errors import ErrorCodes
 
+from mooring.apimachinery.options import ListOptions
 from mooring.identity import MASTERS
-from mooring.registry.kindcache import WINDOW_BYTES, Watch
+from mooring.registry.cache.kindcache import WINDOW_BYTES, Watch
 from mooring.server import pipeline
-from mooring.server.frames import Frames
-from mooring.server.http import Request, Response
-from mooring.wire.options import ListOptions
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import Request, Response
 from tests.server.test_websockets import HANDSHAKE, WATCH
 from tests.support.http2peer import Peer, peer
 from tests.support.manualclock import settle

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from mooring.api.kind import Kind
+from mooring.api.table import KINDS
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
+from mooring.apimachinery.table import table
+from mooring.apimachinery.watch import bookmark, event_frame
 from mooring.clock import SystemClock
-from mooring.kinds import KINDS
-from mooring.kinds.kind import Kind
-from mooring.registry import kindcache, stored
-from mooring.registry.kindcache import Watch
-from mooring.registry.stored import Event
-from mooring.server import watches
-from mooring.server.frames import MAX_FRAME_BACKLOG
-from mooring.wire import protobuf
-from mooring.wire.metav1 import PARTIAL_OBJECT_METADATA, STATUS
-from mooring.wire.table import table
-from mooring.wire.watch import bookmark, event_frame
+from mooring.registry.cache import kindcache, stored
+from mooring.registry.cache.kindcache import Watch
+from mooring.registry.cache.stored import Event
+from mooring.server.resources import watches
+from mooring.server.transport.frames import MAX_FRAME_BACKLOG
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, Stream, in_server

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mooring.authn import webhook as rules
+from mooring.apimachinery.schema import Obj
+from mooring.authn.webhook import authenticator as rules
 from mooring.config.authentication import authentication_options
-from mooring.server import secondstage
-from mooring.wire.schema import Obj
+from mooring.server.authentication import secondstage
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, open_server
 from tests.support.testca import ThrowawayCA

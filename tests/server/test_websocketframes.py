@@ -18,10 +18,10 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, Pong, TextMessage
 from wsproto.frame_protocol import CloseReason
 
-from mooring.server import websocket
-from mooring.server.frames import MAX_FRAME_BACKLOG
-from mooring.server.listener import TlsTransport
-from mooring.server.websocket import BinaryMessages, Messages
+from mooring.server.transport import websocket
+from mooring.server.transport.frames import MAX_FRAME_BACKLOG
+from mooring.server.transport.listener import TlsTransport
+from mooring.server.transport.websocket import BinaryMessages, Messages
 from tests.support.serverroom import PlainTransport
 
 MASK = b"\x01\x02\x03\x04"

@@ -24,12 +24,13 @@ from kubernetes.stream import ws_client
 from websocket import ABNF
 from websockets.typing import Origin, Subprotocol
 
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import STATUS
 from mooring.identity import MASTERS
-from mooring.server import http, http1exchange
-from mooring.server.http import Request as Asked
-from mooring.server.http import Response
-from mooring.wire import protobuf
-from mooring.wire.metav1 import STATUS
+from mooring.server.transport import http
+from mooring.server.transport.http import Request as Asked
+from mooring.server.transport.http import Response
+from mooring.server.transport.http1 import exchange as http1exchange
 from tests.authn.test_websocketbearer import protocol
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, open_server
@@ -603,7 +604,7 @@ def test_a_watch_that_cannot_be_told_ends(house: House, monkeypatch: pytest.Monk
         raise RuntimeError("no table of this")
 
     with house.open(identity=house.admin, headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}) as client:
-        monkeypatch.setattr("mooring.server.watches.table", fails)
+        monkeypatch.setattr("mooring.server.resources.watches.table", fails)
         house.create("a")
         assert client.goodbye() == 1000
     house.until_watches(0)

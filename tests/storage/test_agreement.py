@@ -16,7 +16,7 @@ from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import Change, Storage
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite.driver import SqliteStorage
 
 KEYS = st.sampled_from(["/a", "/a/", "/a/b", "/a\0", "/b", "/é", "/\U0010ffff"]) | st.text(
     st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3

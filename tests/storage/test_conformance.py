@@ -13,15 +13,8 @@ from collections.abc import Awaitable
 import pytest
 
 from mooring.errors import StorageError
-from mooring.storage import DRIVERS
-from mooring.storage.contract import (
-    Entry,
-    FutureRevisionError,
-    KeyExistsError,
-    Page,
-    RevisionMismatchError,
-    Storage,
-)
+from mooring.storage.contract import Entry, FutureRevisionError, KeyExistsError, Page, RevisionMismatchError, Storage
+from mooring.storage.table import DRIVERS
 from tests.support.storagedrivers import MAKERS, Run, closing, keys, take
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support import storageprocess
 
 

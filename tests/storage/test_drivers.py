@@ -9,9 +9,9 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.storage import open_storage
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite.driver import SqliteStorage
+from mooring.storage.table import open_storage
 
 
 def test_memory_is_a_store_in_memory() -> None:

@@ -16,9 +16,9 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.storage import sqlite_schema
-from mooring.storage.sqlite import SqliteStorage
-from mooring.storage.sqlite_write import Writer
+from mooring.storage.sqlite import schema as sqlite_schema
+from mooring.storage.sqlite.driver import SqliteStorage
+from mooring.storage.sqlite.write import Writer
 
 Scenario = Callable[[SqliteStorage], Awaitable[None]]
 
@@ -232,7 +232,7 @@ def test_a_file_system_that_cannot_share_memory_is_told(path: Path, monkeypatch:
 def test_many_processes_may_make_the_file_at_once(path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from mooring.clock import SystemClock\n"
-        "from mooring.storage.sqlite import SqliteStorage\n"
+        "from mooring.storage.sqlite.driver import SqliteStorage\n"
         "async def main():\n"
         "    store = SqliteStorage(Path(sys.argv[1]), SystemClock())\n"
         "    sys.stdin.readline(); await store.open(); await store.create('/' + sys.argv[2], b''); await store.close()\n"
@@ -258,7 +258,7 @@ def test_many_processes_may_make_the_file_at_once(path: Path) -> None:
 
 
 def test_more_waiting_writes_than_the_limit_are_refused_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.WAITING_WRITES", 10)
+    monkeypatch.setattr("mooring.storage.sqlite.driver.WAITING_WRITES", 10)
 
     async def scenario(store: SqliteStorage) -> None:
         outcomes = await asyncio.gather(*(store.create(f"/{n}", b"") for n in range(15)), return_exceptions=True)
@@ -269,7 +269,7 @@ def test_more_waiting_writes_than_the_limit_are_refused_at_once(path: Path, monk
 
 
 def test_large_values_are_spread_over_several_commits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.GROUP_BYTES", 1000)
+    monkeypatch.setattr("mooring.storage.sqlite.driver.GROUP_BYTES", 1000)
 
     async def scenario(store: SqliteStorage) -> None:
         commits = 0

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.objectmeta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
-from mooring.kinds.kind import Change, Kind
-from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 4, 0, 0, tzinfo=UTC)

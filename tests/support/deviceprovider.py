@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from mooring.pki.jwks import jwks_document
-from mooring.pki.jwt import TokenSigner
+from mooring.pki.jwt.jwks import jwks_document
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
-from mooring.trust import oauth
-from mooring.trust.exchange import Fetched, FetchFailed, Wait
+from mooring.trust.discovery.exchange import Fetched, FetchFailed, Wait
+from mooring.trust.login import oauth
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 

@@ -1,4 +1,4 @@
-"""A cluster to discover, in memory: answers the requests of `mooring.trust.discovery` as an API server and a TLS stack would.
+"""A cluster to discover, in memory: answers the requests of `mooring.trust.discovery.token` as an API server and a TLS stack would.
 
 It reads the real ConfigMap with real signatures; faults are set as fields, not mocked calls.
 """
@@ -18,10 +18,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from mooring.trust import clusterinfo, tokenrecord
-from mooring.trust.exchange import CERTIFICATE, UNREACHABLE, Fetch, Fetched, FetchFailed, Reply, Step, Told, Wait
-from mooring.trust.token import BootstrapToken
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
+from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.exchange import (
+    CERTIFICATE,
+    UNREACHABLE,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    Reply,
+    Step,
+    Told,
+    Wait,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 R = TypeVar("R")

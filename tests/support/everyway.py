@@ -14,15 +14,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from mooring.authn import own, usertoken
-from mooring.authn.oidcprovider import Published
-from mooring.authn.passwordhash import PasswordHash
+from mooring.authn import own
+from mooring.authn.login import authenticator as usertoken
+from mooring.authn.oidc.provider import Published
+from mooring.authn.passwordfile.hash import PasswordHash
 from mooring.config.authentication import authentication_options
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.identity import UserInfo
-from mooring.pki.jwt import Bound, TokenSigner, bound_claims
-from mooring.pki.keyset import parse_key_set
-from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken
+from mooring.pki.jwt.keyset import parse_key_set
+from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
+from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
 from mooring.secret import Secret
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.refused import IDP, KUBECONFIG, OIDC, PROXIES, Answering, answered, reviewed

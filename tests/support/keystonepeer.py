@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from mooring.server.http import Request, Response
+from mooring.server.transport.http import Request, Response
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import serving

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.http.transport import fetch
 from mooring.client.kubeconfigfiles import load
-from mooring.client.transport import fetch
 from mooring.clock import SystemClock
 from mooring.plane.supervise import process_identity
 from mooring.reconcile.leader import LEASE_SECONDS
 from mooring.storage.contract import Change
-from mooring.storage.sqlite import SqliteStorage
-from mooring.trust.exchange import Fetch, Fetched
-from mooring.trust.kubeconfig import Cluster, User
-from mooring.wire.schema import Obj
+from mooring.storage.sqlite.driver import SqliteStorage
+from mooring.trust.discovery.exchange import Fetch, Fetched
+from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.ports import free_port
 
 READY_SECONDS = 60.0

@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.http.transport import fetch
 from mooring.client.kubeconfigfiles import load
-from mooring.client.transport import fetch
 from mooring.clock import SystemClock
-from mooring.trust import tokenrecord
-from mooring.trust.exchange import Fetch, Fetched
-from mooring.trust.pins import pins_of
-from mooring.trust.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
+from mooring.trust.discovery.exchange import Fetch, Fetched
+from mooring.trust.discovery.pins import pins_of
 from tests.support.ports import free_port
 
 T = TypeVar("T")

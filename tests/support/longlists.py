@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mooring.wire.schema import ListOf, MapOf, Message, Obj, Scalar, Type
+from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from tests.support.work import Word
 
 Place = tuple[str | int, ...]

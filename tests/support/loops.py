@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from mooring.controllers import ControllerSettings, build
 from mooring.controllers.actions import Controller
+from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.rootca import RootCa
 from mooring.reconcile.api import ClusterApi
 from mooring.reconcile.local import RegistryApi

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from mooring.client.logins import Logins
-from mooring.trust.loginrecord import Login
+from mooring.client.login.store import Logins
+from mooring.trust.login.record import Login
 from tests.compat.kubectl import Program, programs
 from tests.support.commandline import Outcome
 from tests.support.liveserver import LiveServer

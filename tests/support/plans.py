@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import FixedView, Views
+from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Controller, Key
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.view import FixedView, Views
-from mooring.trust.tokenrecord import NAMESPACE, SECRET_TYPE
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.record import NAMESPACE, SECRET_TYPE
 
 NOW = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
 HOUR = timedelta(hours=1)

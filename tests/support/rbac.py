@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mooring.kinds.view import FixedView, View
-from mooring.wire.schema import Obj
+from mooring.api.view import FixedView, View
+from mooring.apimachinery.schema import Obj
 
 PLURALS = {
     "Role": "roles",

@@ -18,14 +18,14 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.authn import own
-from mooring.authn.oidcprovider import Published
+from mooring.authn.oidc.provider import Published
 from mooring.authn.verdict import Answer, Call, CallFailed
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
-from mooring.pki import names
-from mooring.pki.jwt import Bound, TokenSigner, bound_claims
+from mooring.pki.jwt.keyset import parse_key_set
+from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
+from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
 from mooring.pki.keys import generate_key
-from mooring.pki.keyset import parse_key_set
-from mooring.pki.legacytoken import LEGACY_ISSUER, LegacyToken
+from mooring.pki.x509 import names
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, connection

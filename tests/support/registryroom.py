@@ -14,22 +14,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec
 
+from mooring.api.kind import Change, Kind
+from mooring.api.table import BY_PLURAL, KINDS
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
+from mooring.apimachinery.patch.merge import merge_patch
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.identity import AUTHENTICATED, MASTERS, UserInfo
-from mooring.kinds import BY_PLURAL, KINDS
-from mooring.kinds.kind import Change, Kind
-from mooring.registry.admission import Admission, build
-from mooring.registry.kindcache import Watch
+from mooring.registry.admission.table import Admission, build
+from mooring.registry.cache.kindcache import Watch
+from mooring.registry.cache.stored import Event, Stored
 from mooring.registry.reading import Listed
 from mooring.registry.store import Registry
-from mooring.registry.stored import Event, Stored
 from mooring.registry.writing import Deleted
 from mooring.storage.contract import Storage
 from mooring.storage.memory import MemoryStorage
-from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
-from mooring.wire.patch import merge_patch
-from mooring.wire.schema import Obj
 from tests.support.manualclock import ManualClock, settle
 
 ADMIN = UserInfo("admin", groups=(MASTERS, AUTHENTICATED))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, cast
 
+from mooring.apimachinery.schema import Obj
 from mooring.config import ServerConfig, server_config
 from mooring.identity import MASTERS
 from mooring.pki.keys import generate_key
@@ -24,13 +25,12 @@ from mooring.plane.assemble import Plane
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material
 from mooring.registry.store import Registry
-from mooring.server.frames import Frames
-from mooring.server.http import Request, Response
-from mooring.server.listener import Connection, TlsTransport
+from mooring.server.transport.frames import Frames
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.listener import Connection, TlsTransport
 from mooring.storage.memory import MemoryStorage
-from mooring.trust.token import parse_token
-from mooring.trust.tokenrecord import TokenRecord, to_secret
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken.record import TokenRecord, to_secret
+from mooring.trust.bootstraptoken.token import parse_token
 from tests.support.manualclock import ManualClock, settle
 from tests.support.registryroom import Room, counting_entropy
 from tests.support.testca import ThrowawayCA

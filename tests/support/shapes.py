@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from mooring.apimachinery.codec.decode import keeps_zero, shown_when_missing
+from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.apimachinery.resource import Column, Resource, Subresource
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import rfc3339, rfc3339_micro
-from mooring.wire.conform import keeps_zero, shown_when_missing
-from mooring.wire.metav1 import OBJECT_META
-from mooring.wire.resource import Column, Resource, Subresource
-from mooring.wire.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 
 EXAMPLE_PART = Message(
     "io.example.v1.Part",

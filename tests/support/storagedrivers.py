@@ -14,7 +14,7 @@ from typing import Any, cast
 from mooring.clock import SystemClock
 from mooring.storage.contract import Change, Page, Storage
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite.driver import SqliteStorage
 
 MAKERS: dict[str, Callable[[Path], Storage]] = {
     "memory": lambda directory: MemoryStorage(),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mooring.clock import SystemClock
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError
-from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite.driver import SqliteStorage
 
 
 def say(text: str) -> None:

@@ -17,12 +17,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mooring.identity import NODE_PREFIX, NODES
-from mooring.pki import names, pem, profiles
-from mooring.pki.authority import Authority, self_signed_ca
+from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, signature_hash
-from mooring.pki.names import IPAddress
-from mooring.pki.profiles import Template
-from mooring.pki.requests import build_request
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.names import IPAddress
+from mooring.pki.x509.profiles import Template
+from mooring.pki.x509.requests import build_request
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mooring.server.http import Application, Finish, Handler, as_it_is
-from mooring.server.http1 import Protocol as Http1
-from mooring.server.http2 import Http2
-from mooring.server.listener import Listener
-from mooring.server.tls import server_context
+from mooring.server.transport.http import Application, Finish, Handler, as_it_is
+from mooring.server.transport.http1.connection import Protocol as Http1
+from mooring.server.transport.http2.connection import Http2
+from mooring.server.transport.listener import Listener
+from mooring.server.transport.tls import server_context
 from tests.support.testca import Pair, ThrowawayCA
 
 PATIENCE = 20.0

@@ -23,18 +23,18 @@ from urllib.parse import urlencode
 
 import yaml
 
-from mooring.kinds import BY_PLURAL, KINDS
-from mooring.kinds.kind import Kind
-from mooring.kinds.tokenrequest import TOKEN_REQUEST
-from mooring.wire import protobuf
-from mooring.wire.metav1 import (
+from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
+from mooring.api.kind import Kind
+from mooring.api.table import BY_PLURAL, KINDS
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import (
     DELETE_OPTIONS,
     PARTIAL_OBJECT_METADATA,
     PARTIAL_OBJECT_METADATA_LIST,
     STATUS,
     list_of,
 )
-from mooring.wire.schema import Message, Obj
+from mooring.apimachinery.schema import Message, Obj
 from tests.support.liveserver import LiveServer
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.clusterinfo (reference/kubernetes.md 1.5, 2.7)."""
+"""Rules of mooring.trust.discovery.clusterinfo (reference/kubernetes.md 1.5, 2.7)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mooring.trust import clusterinfo, jws
-from mooring.trust.token import parse_token
-from mooring.trust.tokenrecord import new_record, to_secret
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
+from mooring.trust.bootstraptoken.record import new_record, to_secret
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery import clusterinfo, jws
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ONE = parse_token("aaaaaa.1111111111111111")

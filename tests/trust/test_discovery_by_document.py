@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust import clusterinfo, failures, kubeconfig, kubeconfigtext
-from mooring.trust.discovery import Polling, TrustedCluster, discover_by_file, discover_by_url
-from mooring.trust.exchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, Fetch, Fetched, FetchFailed
-from mooring.trust.kubeconfig import Cluster, Kubeconfig, User
-from mooring.wire.schema import Obj
+from mooring.trust.discovery import clusterinfo, failures
+from mooring.trust.discovery.exchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, Fetch, Fetched, FetchFailed
+from mooring.trust.discovery.token import Polling, TrustedCluster, discover_by_file, discover_by_url
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info, status
 
 HOST = "cluster.test:6443"

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust import clusterinfo, failures, jws, kubeconfig, kubeconfigtext
-from mooring.trust.discovery import Polling, TrustedCluster, discover_by_token
-from mooring.trust.exchange import (
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery import clusterinfo, failures, jws
+from mooring.trust.discovery.exchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,
     MAX_BODY,
@@ -24,10 +25,11 @@ from mooring.trust.exchange import (
     FetchFailed,
     fetch,
 )
-from mooring.trust.kubeconfig import Cluster, Kubeconfig, User
-from mooring.trust.pins import Pin, pins_of
-from mooring.trust.token import parse_token
-from mooring.wire.schema import Obj
+from mooring.trust.discovery.pins import Pin, pins_of
+from mooring.trust.discovery.token import Polling, TrustedCluster, discover_by_token
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
 from tests.support.discoverypeer import CA, NOW, OTHER_CA, Network, Server, signed_cluster_info, status, token_secret
 
 TOKEN = parse_token("aaaaaa.1111111111111111")

@@ -8,9 +8,9 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joininput import ByFile, ByToken, ByUrl, JoinInput, JoinPlan, parse_endpoint, validate_join_input
-from mooring.trust.pins import parse_pin
-from mooring.trust.token import parse_token
 
 T1 = "aaaaaa.1111111111111111"
 T2 = "bbbbbb.2222222222222222"

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.jws (reference/kubernetes.md 1.6)."""
+"""Rules of mooring.trust.discovery.jws (reference/kubernetes.md 1.6)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust import jws
-from mooring.trust.failures import DiscoveryError, NotSetUpError, SignatureMissingError, SignatureWrongError
-from mooring.trust.token import BootstrapToken, parse_token
+from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
+from mooring.trust.discovery import jws
+from mooring.trust.discovery.failures import DiscoveryError, NotSetUpError, SignatureMissingError, SignatureWrongError
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/trust/jws.json").read_text())["vectors"]
 TOKEN = parse_token("07401b.f395accd246ae52d")

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.kubeconfig (reference/kubernetes.md 2.2-2.4, 2.7, 4.2)."""
+"""Rules of mooring.trust.kubeconfig.model (reference/kubernetes.md 2.2-2.4, 2.7, 4.2)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust import kubeconfig
-from mooring.trust.kubeconfig import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
-from mooring.wire.schema import Obj
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig.model import (
+    AuthProvider,
+    Cluster,
+    Context,
+    ExecPlugin,
+    Kubeconfig,
+    KubeconfigError,
+    User,
+)
 
 ADMIN = kubeconfig.for_user("https://c.test:6443", b"CA", User("admin", certificate_pem=b"C", key=Secret("K")))
 

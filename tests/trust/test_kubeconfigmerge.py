@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust import kubeconfigtext
-from mooring.trust.kubeconfig import Cluster, Context, Kubeconfig, KubeconfigError, User, for_user
-from mooring.trust.kubeconfigmerge import merged, without
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.merge import merged, without
+from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, KubeconfigError, User, for_user
 
 NEW = Kubeconfig(
     (Cluster("new", "https://new.example"),),

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.kubeconfigtext: limits, types, and the layout of Go's tools."""
+"""Rules of mooring.trust.kubeconfig.text: limits, types, and the layout of Go's tools."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust import kubeconfigtext
-from mooring.trust.kubeconfig import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import (
+    AuthProvider,
+    Cluster,
+    Context,
+    ExecPlugin,
+    Kubeconfig,
+    KubeconfigError,
+    User,
+)
 
 FULL_TEXT = """\
 apiVersion: v1

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust import loginrecord
-from mooring.trust.loginrecord import (
+from mooring.trust.login import record as loginrecord
+from mooring.trust.login.record import (
     SPARE,
     Asked,
     Credential,

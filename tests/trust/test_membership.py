@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mooring.trust import clusterinfo, failures
-from mooring.trust.discovery import TrustedCluster
-from mooring.trust.kubeconfig import Cluster
+from mooring.apimachinery.schema import Obj
+from mooring.trust.discovery import clusterinfo, failures
+from mooring.trust.discovery.token import TrustedCluster
+from mooring.trust.kubeconfig.model import Cluster
 from mooring.trust.membership import BASE, Base, Refreshed, base_of, digest, refreshed
-from mooring.wire.schema import Obj
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 A, B, C = "a.test:6443", "b.test:6443", "c.test:6443"

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust import oauth
-from mooring.trust.exchange import FetchFailed
-from mooring.trust.oauth import Client, GrantEndedError, OauthError, Provider, Show
+from mooring.trust.discovery.exchange import FetchFailed
+from mooring.trust.login import oauth
+from mooring.trust.login.oauth import Client, GrantEndedError, OauthError, Provider, Show
 from tests.support.deviceprovider import Conversation, DeviceProvider
 
 ISSUER = "https://provider.example"

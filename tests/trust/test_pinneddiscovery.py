@@ -7,9 +7,9 @@ import json
 import pytest
 
 from mooring.pki.pem import certificates
-from mooring.trust import clusterinfo
-from mooring.trust.exchange import Fetch, Fetched, FetchFailed
-from mooring.trust.failures import (
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.exchange import Fetch, Fetched, FetchFailed
+from mooring.trust.discovery.failures import (
     CertificateError,
     ClusterInfoMissingError,
     DiscoveryError,
@@ -18,8 +18,8 @@ from mooring.trust.failures import (
     UnauthorizedAnswerError,
     UnusableClusterInfoError,
 )
-from mooring.trust.pinneddiscovery import pinned_ca
-from mooring.trust.pins import Pin, pins_of
+from mooring.trust.discovery.pinned import pinned_ca
+from mooring.trust.discovery.pins import Pin, pins_of
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 URL = "https://cluster.test:6443"

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.pins (reference/kubernetes.md 2.2)."""
+"""Rules of mooring.trust.discovery.pins (reference/kubernetes.md 2.2)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.pki.errors import PkiError
-from mooring.trust import pins
-from mooring.trust.failures import PinMismatchError, UnusableClusterInfoError
+from mooring.trust.discovery import pins
+from mooring.trust.discovery.failures import PinMismatchError, UnusableClusterInfoError
 from tests.support.discoverypeer import CA, OTHER_CA
 
 HEX = "ab" * 32

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.token (reference/kubernetes.md 1.1, 1.2, 1.7)."""
+"""Rules of mooring.trust.bootstraptoken.token (reference/kubernetes.md 1.1, 1.2, 1.7)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust import token as tokens
-from mooring.trust.token import BootstrapToken, TokenError
+from mooring.trust.bootstraptoken import token as tokens
+from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError
 
 GOOD = "07401b.f395accd246ae52d"
 ALPHABET = st.sampled_from(tokens.ALPHABET)

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.tokenrecord (reference/kubernetes.md 1.1-1.3, 1.7)."""
+"""Rules of mooring.trust.bootstraptoken.record (reference/kubernetes.md 1.1-1.3, 1.7)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.trust import tokenrecord as records
-from mooring.trust.token import GROUP_PATTERN, TokenError, parse_token
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
+from mooring.trust.bootstraptoken import record as records
+from mooring.trust.bootstraptoken.token import GROUP_PATTERN, TokenError, parse_token
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TOKEN = parse_token("07401b.f395accd246ae52d")

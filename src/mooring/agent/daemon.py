@@ -21,7 +21,7 @@ from mooring.agent.steps import Report
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
-from mooring.pki import names
+from mooring.pki.x509 import names
 from mooring.trust.joininput import ByToken, JoinPlan
 
 log = logging.getLogger("mooring.agent")

@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import NoReturn
 
 from mooring.agent import node, registration
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339_micro
 from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
-from mooring.wire.schema import Obj
 
 log = logging.getLogger("mooring.agent")
 

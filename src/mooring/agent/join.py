@@ -3,7 +3,7 @@
 Rules kept here (reference/kubernetes.md 2.2-2.6, 4.2-4.5; the steps in prose and in `steps.STEPS`):
 1. existing: a valid certificate of the pinned cluster makes this a member already. Its addresses and CAs are refreshed, and its
    Node; the token is not needed.
-2. discovery: find the cluster and trust it (`mooring.trust.discovery`), else nothing else happens.
+2. discovery: find the cluster and trust it (`mooring.trust.discovery.token`), else nothing else happens.
 3. name: a Node of our name that is Ready or fresh is another machine's; the join ends before anything is written.
 4. bootstrap, key: the token's kubeconfig is written; the key is taken up from a former run, or made; on disk before it is used.
 5. request: with the token, or the discovery document's credentials where that was allowed.
@@ -33,20 +33,24 @@ from urllib.parse import urlsplit
 from mooring.agent import node, refresh, registration, request, steps
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Report, Steps, patiently
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
-from mooring.client.transport import drive
+from mooring.client.http.transport import drive
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
-from mooring.pki import names, pem
+from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
-from mooring.pki.issued import check_answers
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
-from mooring.pki.requests import parse_request
+from mooring.pki.x509 import names
+from mooring.pki.x509.issued import check_answers
+from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust import kubeconfig
-from mooring.trust.discovery import (
+from mooring.trust.discovery.exchange import Told
+from mooring.trust.discovery.failures import DiscoveryError
+from mooring.trust.discovery.pins import PinError, check_pins
+from mooring.trust.discovery.token import (
     SIGNATURE_ALONE,
     Discovery,
     Polling,
@@ -55,12 +59,9 @@ from mooring.trust.discovery import (
     discover_by_token,
     discover_by_url,
 )
-from mooring.trust.exchange import Told
-from mooring.trust.failures import DiscoveryError
 from mooring.trust.joininput import STDIN, ByFile, ByToken, JoinPlan
-from mooring.trust.kubeconfig import Cluster, User
-from mooring.trust.pins import PinError, check_pins
-from mooring.wire.schema import Obj
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, User
 
 CERTIFICATE_TIMEOUT = 300.0
 """kubeadm's `timeouts.tlsBootstrap`."""

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from mooring import __version__
 from mooring.agent.registration import AGENT, check_keeper, is_fresh, ready_condition
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
-from mooring.wire.schema import Obj
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 """Go's names for what `uname -m` prints; others (ppc64le, s390x, riscv64) are the same."""

@@ -20,15 +20,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.agent.state import NodeState, Pair
 from mooring.client.cluster import ClusterClient
-from mooring.client.transport import drive
+from mooring.client.http.transport import drive
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.verify import ClientTrust
-from mooring.trust.discovery import TrustedCluster
-from mooring.trust.exchange import Told
-from mooring.trust.kubeconfig import Cluster
+from mooring.pki.x509.verify import ClientTrust
+from mooring.trust.discovery.exchange import Told
+from mooring.trust.discovery.token import TrustedCluster
+from mooring.trust.kubeconfig.model import Cluster
 from mooring.trust.membership import Base, refreshed
 
 log = logging.getLogger("mooring.agent")

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import is_mooring, read_version
 from mooring.clock import parse_rfc3339
 from mooring.errors import MooringError
-from mooring.wire.schema import Obj
 
 NONE = "none"
 TAINTED = "tainted"

@@ -24,6 +24,9 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from mooring.agent.steps import REFUSALS, Patience, before, beside
+from mooring.apimachinery.duration import format_duration
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watch import DELETED
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
@@ -31,13 +34,10 @@ from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, algorithm_of, public_key_der, public_key_of
-from mooring.pki.requests import build_request, parse_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.pki.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
-from mooring.trust import jws
-from mooring.wire.duration import format_duration
-from mooring.wire.schema import Obj
-from mooring.wire.watch import DELETED
+from mooring.pki.x509.requests import build_request, parse_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
+from mooring.trust.discovery import jws
 
 PLURAL = "certificatesigningrequests"
 QUIET_SECONDS = 2.0

@@ -33,8 +33,10 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
 from mooring.secret import Secret
-from mooring.trust import kubeconfig, kubeconfigtext, membership
-from mooring.trust.kubeconfig import Cluster, Kubeconfig
+from mooring.trust import membership
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig
 from mooring.trust.membership import Base
 
 DIRECTORY_MODE = 0o755

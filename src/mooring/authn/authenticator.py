@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
+from mooring.api.view import Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import FirstVerdict
-from mooring.kinds.view import Views
 
 CONNECTION: Literal["connection"] = "connection"
 SECRET: Literal["secret"] = "secret"  # noqa: S105 - a word for kinds of credentials, not a password

@@ -24,12 +24,12 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION, NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
-from mooring.kinds.view import Views
 
 BEARER = "bearer"
 BASIC = "basic"

@@ -21,9 +21,9 @@ import binascii
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from mooring.apimachinery.websocket import PROTOCOL, subprotocols, wants_websocket
 from mooring.authn.websocketbearer import NOTHING, Offered, read_subprotocols
 from mooring.secret import Secret
-from mooring.wire.websocket import PROTOCOL, subprotocols, wants_websocket
 
 AUTHORIZATION = "authorization"
 EXTRA_SPACE = "the Authorization header has an extra space before the bearer token and was ignored"
@@ -39,7 +39,7 @@ HeaderNames = Callable[[], Iterable[str]]
 class PeerMemo:
     """What one connection already knows about its peer certificate; make one per connection and keep it there.
 
-    Only `mooring.authn.peers` writes it: one entry for each bundle of CAs. The chain walk costs a signature check or two;
+    Only `mooring.authn.x509.peers` writes it: one entry for each bundle of CAs. The chain walk costs a signature check or two;
     requests on a kept-alive connection should pay for it once.
     """
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from urllib.parse import unquote
 
+from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
 from mooring.authn.chain import with_authenticated
 from mooring.errors import BadRequestError, quoted
 from mooring.identity import (
@@ -43,7 +44,6 @@ from mooring.identity import (
     UserInfo,
     service_account_groups,
 )
-from mooring.wire.names import dns1123_label_errors, dns1123_subdomain_errors
 
 USER = "impersonate-user"
 GROUP = "impersonate-group"

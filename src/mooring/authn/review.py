@@ -20,14 +20,14 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from mooring.api.authentication.userinfo import user_info
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import WRONG_AUDIENCE, Found, Outcome, Pending, Refusal, judge
 from mooring.authn.credentials import Credentials, bearer_in
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
-from mooring.kinds.userinfo import user_info
-from mooring.kinds.view import Views
-from mooring.wire.schema import Obj
 
 INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - a message, not a password
 API_VERSION = "authentication.k8s.io/v1"

@@ -5,8 +5,8 @@ Rules kept here (reference/kubernetes.md 5.7):
    somebody else, because each of them passes every authenticator of this kind. A bearer that names an issuer of ours is judged here
    whatever its form, so that none of them reaches the webhook: without a signature, with `none` as its algorithm, with an
    unreadable header.
-2. Signature, algorithm, key id and times are `mooring.pki.jwt`'s to judge; claims that do not say what they must are refused. So is
-   a registered claim of a wrong type, also one that nobody reads here.
+2. Signature, algorithm, key id and times are `mooring.pki.jwt.token`'s to judge; claims that do not say what they must are
+refused. So is a registered claim of a wrong type, also one that nobody reads here.
 3. What was verified is remembered until the end of the token, or until the keys are others.
 """
 
@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from mooring.authn.claims import ClaimsRefusedError
+from mooring.authn.claims.mapping import ClaimsRefusedError
 from mooring.authn.verdict import NotMine, Rejected
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt import Claims, VerificationKeys, audiences, check_texts, claimed_issuer, verify_jwt
+from mooring.pki.jwt.token import Claims, VerificationKeys, audiences, check_texts, claimed_issuer, verify_jwt
 
 T = TypeVar("T")
 

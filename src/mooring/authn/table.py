@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mooring.authn.anonymous import Anonymous, AnonymousAccess
+from mooring.authn.anonymous.authenticator import Anonymous, AnonymousAccess
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
-from mooring.authn.clientcert import ClientCertificateAuthenticator
-from mooring.authn.keystone import KeystoneAuthenticator
-from mooring.authn.lastuses import LastUses
-from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
-from mooring.authn.oidc import OidcAuthenticator
-from mooring.authn.ownauthenticator import ContainedAuthenticator
-from mooring.authn.passwordfile import PasswordFileAuthenticator
-from mooring.authn.requestheader import HeaderNames, RequestHeaderAuthenticator
-from mooring.authn.serviceaccount import ServiceAccountAuthenticator
-from mooring.authn.tokenfile import TokenFileAuthenticator
-from mooring.authn.usertoken import UserTokenAuthenticator
-from mooring.authn.webhook import WebhookAuthenticator
-from mooring.pki.jwt import VerificationKeys
-from mooring.pki.verify import ClientTrust
+from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
+from mooring.authn.custom.authenticator import ContainedAuthenticator
+from mooring.authn.keystone.authenticator import KeystoneAuthenticator
+from mooring.authn.login.authenticator import UserTokenAuthenticator
+from mooring.authn.oidc.authenticator import OidcAuthenticator
+from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
+from mooring.authn.requestheader.authenticator import HeaderNames, RequestHeaderAuthenticator
+from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount.lastuses import LastUses
+from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
+from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
+from mooring.authn.webhook.authenticator import WebhookAuthenticator
+from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
+from mooring.pki.jwt.token import VerificationKeys
+from mooring.pki.x509.verify import ClientTrust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

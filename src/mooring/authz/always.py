@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mooring.api.view import Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.kinds.view import Views
 
 
 class AlwaysAllow:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mooring.api.view import Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorizer, Decision, Ruling
-from mooring.kinds.view import Views
 
 
 def authorize(attributes: Attributes, authorizers: Iterable[Authorizer], views: Views) -> Decision:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from mooring.api.view import Views
 from mooring.authz.attributes import Attributes
-from mooring.kinds.view import Views
 
 
 class Ruling(Enum):

@@ -6,10 +6,10 @@ lock the holders of the break-glass certificate out.
 
 from __future__ import annotations
 
+from mooring.api.view import Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.identity import MASTERS
-from mooring.kinds.view import Views
 
 _ALLOW = Decision(Ruling.ALLOW)
 _NO_OPINION = Decision(Ruling.NO_OPINION)

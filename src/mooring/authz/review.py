@@ -1,7 +1,8 @@
 """The access reviews: "may this user do that?", asked over the API.
 
 Rules kept here (reference/kubernetes.md 6.8):
-1. A review was validated by its kind (`mooring.kinds.accessreview`): it asks one thing, and about somebody. Here it is answered.
+1. A review was validated by its kind (`mooring.api.authorization.accessreview`): it asks one thing, and about somebody. Here it
+is answered.
 2. The user is judged exactly as written: no group is added, so a review asks what a request with those groups would get.
 3. Status: `allowed`, `denied` only for an explicit denial, `reason`, `evaluationError`. `allowed` is always present.
 4. SelfSubjectRulesReview lists what RBAC grants; for nodes it says that it is incomplete. Its spec is not echoed.
@@ -12,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.selectors import parse_field_selector, parse_label_selector
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.nodeidentity import node_name
-from mooring.authz.rbac import Rbac
+from mooring.authz.node.identity import node_name
+from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
-from mooring.kinds.view import Views
-from mooring.wire.schema import Obj
-from mooring.wire.selectors import parse_field_selector, parse_label_selector
 
 API_VERSION = "authorization.k8s.io/v1"
 

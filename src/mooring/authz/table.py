@@ -8,8 +8,8 @@ from types import MappingProxyType
 from mooring.authz.always import AlwaysAllow, AlwaysDeny
 from mooring.authz.decision import Authorizer
 from mooring.authz.masters import Masters
-from mooring.authz.node import NodeAuthorizer
-from mooring.authz.rbac import Rbac
+from mooring.authz.node.authorizer import NodeAuthorizer
+from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import ConfigError
 
 AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType(

@@ -4,7 +4,7 @@ A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` w
 
 Rules kept here:
 * A certificate is made from a profile and read back by its twin, as everything that the control plane issues
-  (`mooring.pki.profiles`, `mooring.pki.issued`). Nothing outlives the CA that signs it.
+  (`mooring.pki.x509.profiles`, `mooring.pki.x509.issued`). Nothing outlives the CA that signs it.
 * Keys are durable before their certificates; both files are 0600 and written atomically. Nothing that is there is overwritten
   without `--force`, and both names are looked at before anything is written.
 * A certificate below an intermediate CA is written with the intermediates behind it, leaf first, without the root: so it can be
@@ -28,22 +28,29 @@ import click
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.cli import output
-from mooring.cli.flags import DURATION, listed, usage
-from mooring.cli.output import echo
+from mooring.apimachinery.duration import format_duration
+from mooring.cli.options.flags import DURATION, listed, usage
+from mooring.cli.printing import output
+from mooring.cli.printing.output import echo
 from mooring.client.files import exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
 from mooring.config import parse_host
 from mooring.errors import ConfigError
-from mooring.pki import names, profiles
-from mooring.pki.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.errors import PkiError
-from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, PrivateKey, generate_key, load_private_key, private_key_pem
-from mooring.pki.names import IPAddress
+from mooring.pki.keys import (
+    ALGORITHMS,
+    DEFAULT_ALGORITHM,
+    PrivateKey,
+    generate_key,
+    load_private_key,
+    private_key_pem,
+)
 from mooring.pki.pem import certificate_from_der, certificates, certificates_pem
-from mooring.pki.profiles import Template
-from mooring.trust.pins import pins_of
-from mooring.wire.duration import format_duration
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.x509.names import IPAddress
+from mooring.pki.x509.profiles import Template
+from mooring.trust.discovery.pins import pins_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

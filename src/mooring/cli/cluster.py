@@ -16,10 +16,11 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from mooring.cli.flags import DURATION
-from mooring.cli.options import default_data_dir
-from mooring.cli.output import echo
-from mooring.cli.redaction import redacted
+from mooring.apimachinery.duration import format_duration
+from mooring.cli.options.flags import DURATION
+from mooring.cli.options.server import default_data_dir
+from mooring.cli.printing.output import echo
+from mooring.cli.printing.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.serverversion import NotMooringError
@@ -32,9 +33,8 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from mooring.trust.failures import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
-from mooring.trust.kubeconfig import Selected
-from mooring.wire.duration import format_duration
+from mooring.trust.discovery.failures import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
+from mooring.trust.kubeconfig.model import Selected
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -33,42 +33,45 @@ class Entry:
 
 COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
-        "init": Entry("mooring.cli.init:init", "Make a new control plane: keys, certificates, first objects, a token."),
-        "up": Entry("mooring.cli.serve:up", "Serve; on the first start make the control plane before."),
-        "server": Entry("mooring.cli.serve:server", "Serve a control plane."),
-        "join": Entry("mooring.cli.join:join", "Make this machine a member of a cluster."),
-        "agent": Entry("mooring.cli.agent:agent", "Join if needed, then stay: keep this machine's node alive."),
-        "token create": Entry("mooring.cli.tokencreate:create", "Create a bootstrap token."),
-        "token list": Entry("mooring.cli.tokenlist:list_tokens", "List bootstrap tokens."),
-        "token delete": Entry("mooring.cli.tokendelete:delete", "Delete bootstrap tokens."),
-        "token generate": Entry("mooring.cli.tokengenerate:generate", "Print a fresh token; no server is asked."),
-        "csr list": Entry("mooring.cli.csr:list_requests", "List certificate signing requests."),
-        "csr show": Entry("mooring.cli.csr:show", "Show what a request asks for, and what came of it."),
-        "csr approve": Entry("mooring.cli.csrdecide:approve", "Approve certificate signing requests."),
-        "csr deny": Entry("mooring.cli.csrdecide:deny", "Deny certificate signing requests."),
+        "init": Entry(
+            "mooring.cli.server.init:init", "Make a new control plane: keys, certificates, first objects, a token."
+        ),
+        "up": Entry("mooring.cli.server.serve:up", "Serve; on the first start make the control plane before."),
+        "server": Entry("mooring.cli.server.serve:server", "Serve a control plane."),
+        "join": Entry("mooring.cli.join.join:join", "Make this machine a member of a cluster."),
+        "agent": Entry("mooring.cli.join.agent:agent", "Join if needed, then stay: keep this machine's node alive."),
+        "token create": Entry("mooring.cli.token.create:create", "Create a bootstrap token."),
+        "token list": Entry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
+        "token delete": Entry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
+        "token generate": Entry("mooring.cli.token.generate:generate", "Print a fresh token; no server is asked."),
+        "csr list": Entry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
+        "csr show": Entry("mooring.cli.csr.list:show", "Show what a request asks for, and what came of it."),
+        "csr approve": Entry("mooring.cli.csr.decide:approve", "Approve certificate signing requests."),
+        "csr deny": Entry("mooring.cli.csr.decide:deny", "Deny certificate signing requests."),
         "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
         "serviceaccount token": Entry(
-            "mooring.cli.serviceaccounttoken:token", "Issue a token for a ServiceAccount, as kubectl create token."
+            "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token."
         ),
         "login": Entry(
-            "mooring.cli.login:login", "Log in with a password or a token of an identity provider, for kubectl."
+            "mooring.cli.login.login:login", "Log in with a password or a token of an identity provider, for kubectl."
         ),
-        "logout": Entry("mooring.cli.logout:logout", "Forget a login."),
+        "logout": Entry("mooring.cli.login.logout:logout", "Forget a login."),
         "credential": Entry(
-            "mooring.cli.credential:credential", "Print the credential of a login: what kubectl calls."
+            "mooring.cli.login.credential:credential", "Print the credential of a login: what kubectl calls."
         ),
         "auth explain": Entry(
-            "mooring.cli.authexplain:explain", "Tell why a request was refused, or what would become of a credential."
+            "mooring.cli.auth.explain:explain", "Tell why a request was refused, or what would become of a credential."
         ),
-        "auth whoami": Entry("mooring.cli.authwhoami:whoami", "Tell who the server takes you for."),
+        "auth whoami": Entry("mooring.cli.auth.whoami:whoami", "Tell who the server takes you for."),
         "auth hash-password": Entry(
-            "mooring.cli.hashpassword:hash_password_command", "Print a password as it may stand in --basic-auth-file."
+            "mooring.cli.auth.hashpassword:hash_password_command",
+            "Print a password as it may stand in --basic-auth-file.",
         ),
         "certs ca": Entry("mooring.cli.certs:ca", "Make a CA, or a CA below another one; no server is asked."),
         "certs server": Entry("mooring.cli.certs:server", "Make a serving certificate."),
         "certs client": Entry("mooring.cli.certs:client", "Make a client certificate."),
         "config check": Entry(
-            "mooring.cli.configcheck:check", "Tell whether a server would start with a configuration file."
+            "mooring.cli.server.configcheck:check", "Tell whether a server would start with a configuration file."
         ),
         "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
     }

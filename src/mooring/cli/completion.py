@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from mooring.cli.output import echo
+from mooring.cli.printing.output import echo
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -19,28 +19,28 @@ from pathlib import Path
 
 import click
 
+from mooring.apimachinery.duration import format_duration
+from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr import PLURAL
-from mooring.cli.csrdecide import Decision, decide
-from mooring.cli.csrfacts import decoded
-from mooring.cli.flags import DURATION, listed
-from mooring.cli.options import kubeconfig_option
-from mooring.cli.output import echo
+from mooring.cli.csr.decide import Decision, decide
+from mooring.cli.csr.facts import decoded
+from mooring.cli.csr.list import PLURAL
+from mooring.cli.options.flags import DURATION, listed
+from mooring.cli.options.server import kubeconfig_option
+from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, PeerError
 from mooring.pki import pem
-from mooring.pki.issued import check_answers
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
-from mooring.pki.requests import build_request, parse_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT
-from mooring.pki.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
+from mooring.pki.x509.issued import check_answers
+from mooring.pki.x509.requests import build_request, parse_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
+from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import Kubeconfig, Selected, User, flatten_cluster, for_user
-from mooring.trust.kubeconfigtext import dump
-from mooring.wire.duration import format_duration
-from mooring.wire.schema import Obj
+from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_cluster, for_user
+from mooring.trust.kubeconfig.text import dump
 
 MIN_EXPIRATION = timedelta(minutes=10)
 """The least that signers grant (reference/kubernetes.md 3.3)."""

@@ -20,8 +20,8 @@ import click
 
 from mooring import __version__
 from mooring.cli.commands import TableGroup
-from mooring.cli.plaintext import clean
-from mooring.cli.redaction import redacted
+from mooring.cli.printing.plaintext import clean
+from mooring.cli.printing.redaction import redacted
 from mooring.errors import ArgumentError, MooringError
 
 EXIT_FAILED = 1

@@ -12,7 +12,7 @@ Rules kept here:
 * With several addresses of one cluster, the one that answered last is asked first. An address that fails is put behind the others.
   Reads are asked again there at once, and so are writes that cannot have been sent.
 
-Why the verbs are ours: see `mooring.client.connection`.
+Why the verbs are ours: see `mooring.client.http.connection`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from mooring.client import tls
-from mooring.client.connection import Ask, Connection, Stream, environment_proxy, not_sent, transport_errors
-from mooring.client.credentials import Credentials, Shown
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.status import error_of
+from mooring.apimachinery.watch import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
+from mooring.client.http import tls
+from mooring.client.http.connection import Ask, Connection, Stream, environment_proxy, not_sent, transport_errors
+from mooring.client.http.credentials import Credentials, Shown
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     ApiError,
@@ -42,13 +46,9 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.secret import Secret
-from mooring.trust.exchange import FetchFailed, failure
-from mooring.trust.failures import EndpointDownError, EndpointTimeoutError, NotKubernetesError
-from mooring.trust.kubeconfig import Cluster, Selected, User, flatten_cluster
-from mooring.wire.resource import Resource
-from mooring.wire.schema import Obj
-from mooring.wire.status import error_of
-from mooring.wire.watch import ERROR, FrameReader, WatchEvent
+from mooring.trust.discovery.exchange import FetchFailed, failure
+from mooring.trust.discovery.failures import EndpointDownError, EndpointTimeoutError, NotKubernetesError
+from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
 
 Target = str | Resource
 """A resource, or the plural of one that Mooring knows (`"secrets"`)."""
@@ -88,7 +88,7 @@ def resource_of(target: Target) -> Resource:
     """The resource that `target` means. Raises ConfigError for a plural nobody knows."""
     if isinstance(target, Resource):
         return target
-    from mooring.kinds import RESOURCES
+    from mooring.api.table import RESOURCES
 
     found = next((resource for resource in RESOURCES if resource.plural == target), None)
     if found is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from mooring.apimachinery.watch import BOOKMARK, WatchEvent
 from mooring.client.cluster import ClusterClient, Listed, Target
 from mooring.errors import (
     ExpiredError,
@@ -22,7 +23,6 @@ from mooring.errors import (
     ServiceUnavailableError,
     TooManyRequestsError,
 )
-from mooring.wire.watch import BOOKMARK, WatchEvent
 
 FIRST_PAUSE = 0.8
 LONGEST_PAUSE = 30.0

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
-from mooring.trust import kubeconfig, kubeconfigtext
-from mooring.trust.kubeconfig import Kubeconfig, Selected
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import Kubeconfig, Selected
 
 ADMIN_CONF = "admin.conf"
 KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import MooringError, PeerError
-from mooring.trust.kubeconfig import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, User
 
 _BUILD = "+mooring-"
 """Part of the `gitVersion` of every Mooring server."""

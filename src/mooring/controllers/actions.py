@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from mooring.kinds.view import Views
-from mooring.wire.schema import Obj
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,19 +16,19 @@ from functools import partial
 
 from OpenSSL import SSL
 
+from mooring.api.core.service.allocation import api_address
+from mooring.api.kind import Change
+from mooring.api.table import BY_PLURAL, RESOURCES
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.stripping import Stripping
 from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize
 from mooring.authz.decision import Decision
-from mooring.authz.rbac import Rbac
+from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
 from mooring.config import ServerConfig
-from mooring.controllers import ControllerSettings, build
-from mooring.kinds import BY_PLURAL, RESOURCES
-from mooring.kinds.kind import Change
-from mooring.kinds.serviceallocation import api_address
+from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.rootca import RootCa
 from mooring.plane.authentication import Authentication
 from mooring.plane.clientbundles import NAME
@@ -36,36 +36,36 @@ from mooring.plane.compaction import compact_forever
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.lastuses import record_forever
 from mooring.plane.material import Material
-from mooring.plane.publishing import publish
 from mooring.plane.servicerange import keep as keep_service_range
-from mooring.plane.servingpair import ServingPair
+from mooring.plane.serving.pair import ServingPair
+from mooring.plane.serving.publishing import publish
 from mooring.plane.trimming import trim_forever
 from mooring.reconcile.leader import LeaderElector
 from mooring.reconcile.local import RegistryApi
 from mooring.reconcile.loop import Reconciler
-from mooring.registry import admission
+from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
-from mooring.server.audit import AuditLog, read_policy
-from mooring.server.auditing import Auditor
-from mooring.server.compress import Compression
+from mooring.server.audit.log import AuditLog, read_policy
+from mooring.server.audit.stages import Auditor
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.health import DONE_BEFORE_SERVING, HealthChecks
-from mooring.server.http import Application
-from mooring.server.http1 import Protocol as Http1
-from mooring.server.http2 import Http2
 from mooring.server.lateness import Lateness
-from mooring.server.listener import Listener, affordable_connections
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
 from mooring.server.refusals import Refusals
-from mooring.server.resources import Resources
+from mooring.server.resources.handlers import Resources
+from mooring.server.resources.watches import Watches
+from mooring.server.response.compress import Compression
 from mooring.server.router import Router
 from mooring.server.services import Services
-from mooring.server.tls import server_context
-from mooring.server.watches import Watches
-from mooring.storage import open_storage
+from mooring.server.transport.http import Application
+from mooring.server.transport.http1.connection import Protocol as Http1
+from mooring.server.transport.http2.connection import Http2
+from mooring.server.transport.listener import Listener, affordable_connections
+from mooring.server.transport.tls import server_context
 from mooring.storage.contract import Storage
-from mooring.trust import clusterinfo
+from mooring.storage.table import open_storage
+from mooring.trust.discovery import clusterinfo
 
 log = logging.getLogger("mooring.plane")
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mooring.authn import table
-from mooring.authn.anonymous import AnonymousAccess
+from mooring.authn.anonymous.authenticator import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import BASIC
-from mooring.authn.lastuses import LastUses
-from mooring.authn.oidc import OidcAuthenticator
+from mooring.authn.oidc.authenticator import OidcAuthenticator
+from mooring.authn.serviceaccount.lastuses import LastUses
 from mooring.clock import Clock
 from mooring.config import ServerConfig
-from mooring.pki.verify import ClientTrust
+from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.keystone import KeystoneService
 from mooring.plane.material import Material
@@ -27,8 +27,8 @@ from mooring.plane.reloading import Reloading
 from mooring.plane.tokenkeys import FollowedTokenKeys
 from mooring.plane.userfiles import password_file, token_file
 from mooring.plane.webhook import TokenWebhook
-from mooring.server.httptarget import HttpTarget
-from mooring.server.secondstage import SecondStage, Target
+from mooring.server.authentication.httptarget import HttpTarget
+from mooring.server.authentication.secondstage import SecondStage, Target
 
 
 class Authentication:

@@ -6,7 +6,7 @@ Rules kept here:
 * The RBAC default policy is reconciled at each start, additively (reference/kubernetes.md 6.5); kubeadm's objects (2.7) are
   created when missing and left alone afterwards, because administrators edit them.
 * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
-  (`mooring.plane.publishing`).
+  (`mooring.plane.serving.publishing`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from mooring.authz.defaultpolicy import default_policy, reconciled
-from mooring.authz.kubeadmpolicy import kubeadm_policy
+from mooring.api.kind import Change, Kind
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.options import DeleteOptions, WriteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy.policy import default_policy, reconciled
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.identity import MASTERS, UserInfo
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.kind import Change, Kind
-from mooring.plane.publishing import publish
+from mooring.plane.serving.publishing import publish
 from mooring.registry.store import Registry
 from mooring.server.endpoints.documents import KUBERNETES_VERSION
-from mooring.trust import clusterinfo, kubeadmconfig, tokenrecord
-from mooring.wire.options import DeleteOptions, WriteOptions
-from mooring.wire.schema import Obj
+from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.discovery import clusterinfo, kubeadmconfig
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 SYSTEM_USER = UserInfo("system:apiserver", groups=(MASTERS,))

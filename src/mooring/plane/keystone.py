@@ -11,15 +11,15 @@ import ssl
 from collections.abc import Callable, MutableMapping
 from datetime import timedelta
 
-from mooring.authn.keystone import DEADLINE, TARGET, KeystoneAuthenticator, tokens_url
+from mooring.authn.keystone.authenticator import DEADLINE, TARGET, KeystoneAuthenticator, tokens_url
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
-from mooring.client.tls import trusting, trusting_system_roots
+from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
 from mooring.config.authentication import Keystone
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
-from mooring.server.httptarget import HttpTarget
-from mooring.server.secondstage import Target
+from mooring.server.authentication.httptarget import HttpTarget
+from mooring.server.authentication.secondstage import Target
 
 
 class KeystoneService:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 
-from mooring.authn.lastuses import LAST_USED, LastUse, LastUses
+from mooring.api.kind import Change
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.patch.merge import merge_patch
+from mooring.apimachinery.schema import Obj
+from mooring.authn.serviceaccount.lastuses import LAST_USED, LastUse, LastUses
 from mooring.clock import Clock
 from mooring.errors import ConflictError, MooringError
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.kind import Change
 from mooring.plane.firstboot import SYSTEM_USER
 from mooring.registry.store import Registry
-from mooring.wire.options import WriteOptions
-from mooring.wire.patch import merge_patch
-from mooring.wire.schema import Obj
 
 log = logging.getLogger("mooring.authentication")
 

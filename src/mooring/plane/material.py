@@ -33,12 +33,10 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from mooring.api.core.service.allocation import api_address
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
-from mooring.kinds.serviceallocation import api_address
-from mooring.pki import profiles
-from mooring.pki.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.keys import (
     PrivateKey,
     PublicKey,
@@ -49,13 +47,15 @@ from mooring.pki.keys import (
     public_key_pem,
 )
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
 from mooring.plane.exposed import refuse_exposed, warn_if_exposed
-from mooring.plane.servingpair import read_pair
-from mooring.plane.servingtrust import serving_cas
+from mooring.plane.serving.pair import read_pair
+from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import Cluster, User, for_user
-from mooring.trust.kubeconfigtext import dump
-from mooring.trust.kubeconfigtext import parse as parse_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, User, for_user
+from mooring.trust.kubeconfig.text import dump
+from mooring.trust.kubeconfig.text import parse as parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
 """The serving certificate and the admin's are remade when less than this is left: a third of their year."""

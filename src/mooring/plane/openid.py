@@ -18,19 +18,19 @@ from collections.abc import Collection, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mooring.authn.anonymous import AnonymousAccess
-from mooring.authn.authenticationconfig import AuthenticationConfiguration, from_flags, parse
-from mooring.authn.jwtissuer import IssuerConfig, JwtIssuer
-from mooring.authn.oidc import OidcAuthenticator
-from mooring.authn.oidcprovider import ProviderError, discover
+from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.oidc.authenticationconfig import AuthenticationConfiguration, from_flags, parse
+from mooring.authn.oidc.authenticator import OidcAuthenticator
+from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
+from mooring.authn.oidc.provider import ProviderError, discover
 from mooring.authn.verdict import Call
-from mooring.client.tls import trusting, trusting_system_roots
+from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
 from mooring.config.authentication import AuthenticationOptions, OidcFlags
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
-from mooring.server.httptarget import HttpTarget
-from mooring.server.secondstage import SecondStage, Target
+from mooring.server.authentication.httptarget import HttpTarget
+from mooring.server.authentication.secondstage import SecondStage, Target
 
 log = logging.getLogger("mooring.authentication")
 

@@ -19,14 +19,14 @@ from types import ModuleType
 from typing import Any, cast
 
 from mooring.authn.chain import BASIC, BEARER
+from mooring.authn.custom.authenticator import ContainedAuthenticator
 from mooring.authn.own import OwnAuthenticator
-from mooring.authn.ownauthenticator import ContainedAuthenticator
 from mooring.authn.table import AUTHENTICATORS
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.config.authentication import OwnAuthenticator as Named
 from mooring.errors import ConfigError
-from mooring.server.guestcode import GuestCode
+from mooring.server.authentication.customcode import GuestCode
 
 DEFAULT_SCHEMES = ("Bearer", "Basic")
 MAX_SCHEMES = 8

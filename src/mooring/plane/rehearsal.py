@@ -19,15 +19,15 @@ from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
-from mooring.pki.authority import Authority
 from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
+from mooring.pki.x509.authority import Authority
 from mooring.plane.authentication import Authentication
 from mooring.plane.exposed import refuse_exposed
 from mooring.plane.material import Material, prepare
-from mooring.plane.servingpair import ServingPair
-from mooring.server.audit import read_policy
-from mooring.storage import open_storage
+from mooring.plane.serving.pair import ServingPair
+from mooring.server.audit.log import read_policy
+from mooring.storage.table import open_storage
 
 
 def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:

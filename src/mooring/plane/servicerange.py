@@ -14,11 +14,11 @@ from datetime import datetime
 
 import msgspec
 
+from mooring.apimachinery.codec.body import encode_json
 from mooring.clock import rfc3339
 from mooring.config import Network
 from mooring.errors import ConfigError
 from mooring.storage.contract import Entry, KeyExistsError, Storage
-from mooring.wire.codec import encode_json
 
 KEY = "/registry/servicecidrs/kubernetes"
 

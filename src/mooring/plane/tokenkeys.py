@@ -14,14 +14,14 @@ import logging
 from collections.abc import Iterable
 
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.legacyserviceaccount import LegacyServiceAccountAuthenticator
-from mooring.authn.serviceaccount import ServiceAccountAuthenticator
-from mooring.authn.usertoken import UserTokenAuthenticator
+from mooring.authn.login.authenticator import UserTokenAuthenticator
+from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
-from mooring.pki.jwt import TokenSigner
+from mooring.pki.jwt.keys import TokenKeys
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PublicKey, load_private_key, load_public_keys
-from mooring.pki.tokenkeys import TokenKeys
 from mooring.plane.material import Material
 from mooring.plane.reloading import Apply, Reloading
 

@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from mooring.authn import passwordfile, tokenfile, verdictcache
-from mooring.authn.passwordfile import PasswordFileAuthenticator, PasswordTable
-from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
+from mooring.authn import verdictcache
+from mooring.authn.passwordfile import authenticator as passwordfile
+from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator, PasswordTable
+from mooring.authn.tokenfile import authenticator as tokenfile
+from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
 from mooring.authn.verdictcache import VerdictCache
 from mooring.config.authentication import AuthenticationOptions
 from mooring.errors import ConfigError

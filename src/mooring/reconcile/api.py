@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Delete
-from mooring.kinds.view import Views
-from mooring.wire.schema import Obj
 
 OnEvent = Callable[[str, Obj, bool], None]
 """(plural, object, whether it is gone): called synchronously, after the views have it."""

@@ -17,10 +17,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
 from mooring.reconcile.api import ClusterApi
-from mooring.wire.schema import Obj
 
 log = logging.getLogger("mooring.controllers")
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
+from mooring.api.kind import Change
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import Views
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.authz.review import subject_access_attributes
 from mooring.clock import Clock
 from mooring.controllers.actions import Delete
 from mooring.identity import MASTERS, UserInfo
-from mooring.kinds import BY_PLURAL
-from mooring.kinds.kind import Change
-from mooring.kinds.view import Views
 from mooring.reconcile.api import OnEvent
-from mooring.registry.kindcache import Watch
+from mooring.registry.cache.kindcache import Watch
+from mooring.registry.cache.stored import Event
 from mooring.registry.store import Registry
-from mooring.registry.stored import Event
-from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
-from mooring.wire.schema import Obj
 
 USER = UserInfo("system:apiserver", groups=(MASTERS,))
 

@@ -18,18 +18,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Key, Requeue, Retry, Update
-from mooring.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ForbiddenError,
-    MooringError,
-    NotFoundError,
-)
+from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, MooringError, NotFoundError
 from mooring.reconcile.api import ClusterApi
 from mooring.reconcile.workqueue import WorkQueue
-from mooring.wire.schema import Obj
 
 log = logging.getLogger("mooring.controllers")
 

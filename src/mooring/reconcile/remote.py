@@ -15,20 +15,20 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
+from mooring.api.view import View, Views
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watch import DELETED
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.controllers.actions import Delete
 from mooring.errors import MooringError
-from mooring.kinds.view import View, Views
 from mooring.reconcile.api import OnEvent
-from mooring.wire.schema import Obj
-from mooring.wire.watch import DELETED
 
 log = logging.getLogger("mooring.controllers")
 
 
 class LiveView:
-    """`mooring.kinds.view.View` of one kind, kept by events."""
+    """`mooring.api.view.View` of one kind, kept by events."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Obj] = {}

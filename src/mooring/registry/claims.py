@@ -18,13 +18,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from mooring.api.kind import Change, Claim, Kind
+from mooring.apimachinery.codec.body import encode_json
+from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import StorageError
-from mooring.kinds.kind import Change, Claim, Kind
 from mooring.registry.reading import Reader
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
-from mooring.wire.codec import encode_json
-from mooring.wire.schema import Obj
 
 GRACE = timedelta(minutes=5)
 """Age at which a claim without an object is nobody's: no request takes longer than one minute, and clocks may differ."""

@@ -16,15 +16,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from mooring.api.core.namespace import TERMINATING
+from mooring.api.kind import Kind
+from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
+from mooring.apimachinery.options import DeleteOptions
+from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConflictError
-from mooring.kinds.kind import Kind
-from mooring.kinds.meta import FOREGROUND, ORPHAN
-from mooring.kinds.namespace import TERMINATING
-from mooring.registry.stored import Stored
-from mooring.wire.options import DeleteOptions
-from mooring.wire.patch import copied
-from mooring.wire.schema import Obj
+from mooring.registry.cache.stored import Stored
 
 MAX_GRACE = 100 * 365 * 24 * 3600
 """Seconds: a century, so that every time of grace ends within the calendar."""

@@ -1,8 +1,8 @@
 """Server-side apply inside a write: who writes, what of a configuration counts, which managedFields the new object gets.
 
 Rules kept here:
-* The sets and the merge are `mooring.wire.managedfields`; this file says when they are asked. An object is tracked from its first
-  apply on (docs/adr/0013): every other write costs two look-ups.
+* The sets and the merge are `mooring.apimachinery.apply.managedfields`; this file says when they are asked. An object is tracked
+  from its first apply on (docs/adr/0013): every other write costs two look-ups.
 * Entries are computed from what is about to be stored, after strategy and admission: whoever caused a change owns it.
 * Entries tell fields in the form in which the object is stored, and name its version, also when it came in another form.
 * A write that would change nothing but times changes nothing (reference/kubernetes.md 7.11).
@@ -10,11 +10,11 @@ Rules kept here:
 
 from __future__ import annotations
 
-from mooring.kinds.kind import Change, Kind
-from mooring.wire.applypatch import settled
-from mooring.wire.managedfields import Author, applied, timeless, updated
-from mooring.wire.options import WriteOptions
-from mooring.wire.schema import Obj
+from mooring.api.kind import Change, Kind
+from mooring.apimachinery.apply.configuration import settled
+from mooring.apimachinery.apply.managedfields import Author, applied, timeless, updated
+from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.schema import Obj
 
 IN_PROCESS = "mooring"
 """The field manager of writes that name none: those of the server's own controllers."""

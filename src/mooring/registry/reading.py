@@ -3,7 +3,7 @@
 Rules kept here (reference/kubernetes.md 7.6, 7.7):
 * resourceVersion "" means the newest: the store is asked for its revision (microseconds) and the cache waits until it is there.
   "0" means anything cached. N means not older than N; a future N is waited for and then answered 504.
-* Which combinations of parameters have a meaning is decided by `mooring.wire.options`, before anything comes here.
+* Which combinations of parameters have a meaning is decided by `mooring.apimachinery.options`, before anything comes here.
 * A list with a limit and N, or with match Exact, is the state at exactly N; compacted is 410. Nothing in the past is guessed: it
   comes from memory only if the kind has not changed since. What is compacted is gone for kinds that did not change, too: a token
   lives as long as elsewhere, and the e2e test of inconsistent lists (8.5 B) waits for its end.
@@ -21,15 +21,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mooring.api.kind import Kind
+from mooring.apimachinery.options import (
+    INCONSISTENT,
+    ListOptions,
+    decode_continue,
+    encode_continue,
+    parse_resource_version,
+)
+from mooring.apimachinery.status import resource_version_too_large
 from mooring.errors import ExpiredError, NotFoundError
-from mooring.kinds.kind import Kind
-from mooring.registry.kindcache import Due, KindCache, Sink, Watch
-from mooring.registry.scope import Scope
-from mooring.registry.stored import Stored, slices
-from mooring.registry.watchcache import WatchCache
+from mooring.registry.cache.kindcache import Due, KindCache, Sink, Watch
+from mooring.registry.cache.scope import Scope
+from mooring.registry.cache.stored import Stored, slices
+from mooring.registry.cache.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
-from mooring.wire.options import INCONSISTENT, ListOptions, decode_continue, encode_continue, parse_resource_version
-from mooring.wire.status import resource_version_too_large
 
 FRESH_WITHIN = 3.0
 """Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure (7.7)."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from mooring.api.kind import Kind
+from mooring.apimachinery.codec.decode import MAX_VALUES
+from mooring.apimachinery.codec.jsonsize import count_values
+from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,
     AlreadyExistsError,
@@ -14,11 +18,7 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.kinds.kind import Kind
-from mooring.registry.stored import Stored
-from mooring.wire.conform import MAX_VALUES
-from mooring.wire.jsonsize import count_values
-from mooring.wire.schema import Obj
+from mooring.registry.cache.stored import Stored
 
 MAX_OBJECT = 1536 * 1024
 """Bytes of one stored object: etcd's default request limit (7.17)."""

@@ -1,7 +1,7 @@
 """The registry: the one way objects are read and changed (law 6), for every kind alike.
 
 Rules kept here: this file only puts the parts together. Reading is `mooring.registry.reading`, writing
-`mooring.registry.writing`, memory `mooring.registry.watchcache`. HTTP, controllers and commands all come through here.
+`mooring.registry.writing`, memory `mooring.registry.cache.watchcache`. HTTP, controllers and commands all come through here.
 Inside, objects have the form in which they are stored; a kind with an alias is turned into it, and back, here and nowhere else.
 """
 
@@ -11,20 +11,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mooring.api.kind import Change, Kind
+from mooring.api.view import Views
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
-from mooring.kinds.kind import Change, Kind
-from mooring.kinds.view import Views
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
-from mooring.registry.kindcache import Sink, Watch
+from mooring.registry.cache.kindcache import Sink, Watch
+from mooring.registry.cache.stored import Stored, slices
+from mooring.registry.cache.views import cache_views
+from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
 from mooring.registry.reading import Listed, Reader
-from mooring.registry.stored import Stored, slices
-from mooring.registry.views import cache_views
-from mooring.registry.watchcache import WatchCache
 from mooring.registry.writing import Deleted, Entropy, Writer
 from mooring.storage.contract import Storage
-from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
-from mooring.wire.schema import Obj
 
 
 class Registry:

@@ -27,6 +27,13 @@ from functools import partial
 
 import msgspec
 
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.objectmeta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
+from mooring.api.view import Views
+from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -35,21 +42,14 @@ from mooring.errors import (
     NotFoundError,
     StorageError,
 )
-from mooring.kinds.kind import Change, Kind
-from mooring.kinds.meta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
-from mooring.kinds.view import Views
 from mooring.registry import lifecycle, ownership, refusals
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
+from mooring.registry.cache.stored import Stored, encoded
+from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.claims import ClaimedError, Claims, claimed
 from mooring.registry.longwork import LongWork
 from mooring.registry.reading import Listed, Reader
-from mooring.registry.stored import Stored, encoded
-from mooring.registry.watchcache import WatchCache
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
-from mooring.wire.complete import complete
-from mooring.wire.options import DeleteOptions, ListOptions, WriteOptions
-from mooring.wire.patch import copied
-from mooring.wire.schema import Obj
 
 GENERATE_TRIES = 8
 """Names tried for one generateName (7.13)."""

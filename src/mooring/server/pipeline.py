@@ -27,6 +27,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
+from mooring.apimachinery.auditpolicy import Decision as AuditDecision
+from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.options import parse_timeout
+from mooring.apimachinery.requestinfo import RequestInfo, parse_request
+from mooring.apimachinery.status import forbidden_error
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import Outcome, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
@@ -47,20 +52,15 @@ from mooring.errors import (
 )
 from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, UserInfo
 from mooring.registry.store import Registry
-from mooring.server.auditing import Auditor
+from mooring.server.audit.stages import Auditor
+from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.frames import Frames, Streamer
-from mooring.server.http import Request, Response, header_text
 from mooring.server.metrics import Metrics
 from mooring.server.refusals import Refusal, Refusals
-from mooring.server.render import error_response
-from mooring.server.replyheaders import challenges, reply_headers
-from mooring.server.secondstage import SecondStage
-from mooring.wire.auditpolicy import Decision as AuditDecision
-from mooring.wire.codec import MAX_BODY
-from mooring.wire.options import parse_timeout
-from mooring.wire.requestinfo import RequestInfo, parse_request
-from mooring.wire.status import forbidden_error
+from mooring.server.response.headers import challenges, reply_headers
+from mooring.server.response.render import error_response
+from mooring.server.transport.frames import Frames, Streamer
+from mooring.server.transport.http import Request, Response, header_text
 
 log = logging.getLogger("mooring.server")
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import Step
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
-from mooring.wire.schema import Obj
 
 MOST = 2048
 """Refusals kept of each kind: some minutes of a busy day, about 2 MB."""

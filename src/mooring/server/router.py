@@ -9,18 +9,18 @@ A path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1
 
 from __future__ import annotations
 
+from mooring.api.kind import Kind
+from mooring.api.table import by_resource
+from mooring.apimachinery.names import path_segment_errors
+from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError
-from mooring.kinds import by_resource
-from mooring.kinds.kind import Kind
-from mooring.server.endpoints import find
 from mooring.server.endpoints.documents import missing, not_found
 from mooring.server.endpoints.reviews import review, service_account_token
-from mooring.server.http import Response
+from mooring.server.endpoints.table import find
 from mooring.server.pipeline import Context
-from mooring.server.resources import Resources
+from mooring.server.resources.handlers import Resources
 from mooring.server.services import Services
-from mooring.wire.names import path_segment_errors
-from mooring.wire.requestinfo import RequestInfo
+from mooring.server.transport.http import Response
 
 MAX_PARTS = 3
 """`<resource>/<name>/<subresource>`: nothing is served below a subresource."""

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from mooring.apimachinery.resource import Resource
 from mooring.authn.authenticator import Authenticator
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
-from mooring.authz.rbac import Rbac
+from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
-from mooring.pki.authority import Authority
-from mooring.pki.jwt import TokenSigner
+from mooring.pki.jwt.keys import TokenKeys
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PublicKey
-from mooring.pki.tokenkeys import TokenKeys
+from mooring.pki.x509.authority import Authority
 from mooring.registry.store import Registry
+from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.health import HealthChecks
 from mooring.server.metrics import Metrics
 from mooring.server.refusals import Refusals
-from mooring.server.secondstage import SecondStage
-from mooring.wire.resource import Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

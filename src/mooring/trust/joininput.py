@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from mooring import config
+from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.config import DEFAULT_PORT
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.pins import Pin, PinError, parse_pin
-from mooring.trust.token import BootstrapToken, TokenError, looks_like_token, parse_token
-from mooring.wire.names import dns1123_subdomain_errors
+from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
+from mooring.trust.discovery.pins import Pin, PinError, parse_pin
 
 STDIN = "-"
 MAX_ENDPOINTS = 64

@@ -15,11 +15,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooring.trust.discovery import TrustedCluster, published_at, works
-from mooring.trust.exchange import Reply, Step, Told
-from mooring.trust.failures import DiscoveryError
-from mooring.trust.kubeconfig import Cluster, address_of
-from mooring.wire.schema import Obj
+from mooring.apimachinery.schema import Obj
+from mooring.trust.discovery.exchange import Reply, Step, Told
+from mooring.trust.discovery.failures import DiscoveryError
+from mooring.trust.discovery.token import TrustedCluster, published_at, works
+from mooring.trust.kubeconfig.model import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
 """Extension of the cluster in kubelet.conf."""

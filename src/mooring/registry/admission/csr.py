@@ -13,13 +13,13 @@ import base64
 import binascii
 from typing import Any
 
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.identity import MASTERS
 from mooring.pki.errors import RequestError
-from mooring.pki.requests import CertificateRequest, parse_request
-from mooring.pki.signers import KUBE_APISERVER_CLIENT
+from mooring.pki.x509.requests import CertificateRequest, parse_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.wire.schema import Obj
 
 CSRS = "certificatesigningrequests"
 GROUP = "certificates.k8s.io"

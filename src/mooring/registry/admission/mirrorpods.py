@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.errors import NotFoundError
-from mooring.kinds.podreferences import (
+from mooring.api.core.pod.references import (
     CLAIMS,
     CONFIG_MAPS,
     RESOURCE_CLAIMS,
@@ -21,9 +20,10 @@ from mooring.kinds.podreferences import (
     TRUST_BUNDLES,
     walk,
 )
-from mooring.kinds.podvalidation import MIRROR
+from mooring.api.core.pod.validation import MIRROR
+from mooring.apimachinery.schema import Obj
+from mooring.errors import NotFoundError
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.wire.schema import Obj
 
 _BOUND = "spec.nodeName set to itself"
 _FIRST = (SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, RESOURCE_CLAIMS)

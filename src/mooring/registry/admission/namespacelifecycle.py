@@ -8,8 +8,8 @@ Rules kept here (reference/kubernetes.md 6.8, 7.5, 7.14):
 
 from __future__ import annotations
 
+from mooring.api.core.namespace import TERMINATING
 from mooring.errors import Cause, Details, NotFoundError
-from mooring.kinds.namespace import TERMINATING
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.lifecycle import is_namespace
 

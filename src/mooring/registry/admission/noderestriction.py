@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
-from mooring.authz.nodeidentity import node_name
+from mooring.authz.node.identity import node_name
 from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
-from mooring.pki.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.registry.admission import mirrorpods
 from mooring.registry.admission.csr import CSRS, requested
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.wire.schema import Obj
 
 LEASE_NAMESPACE = "kube-node-lease"
 RESTRICTED = "node-restriction.kubernetes.io"

@@ -1,4 +1,4 @@
-"""Nobody grants what they do not hold: the check of `mooring.authz.escalation` on every write of an RBAC object.
+"""Nobody grants what they do not hold: the check of `mooring.authz.rbac.escalation` on every write of an RBAC object.
 
 Rules kept here (reference/kubernetes.md 6.3): creates and updates of roles and bindings are checked, before they are validated, as
 kube-apiserver does; the RBAC rules are read from the same views as every other decision.
@@ -6,8 +6,8 @@ kube-apiserver does; the RBAC rules are read from the same views as every other 
 
 from __future__ import annotations
 
-from mooring.authz.escalation import check_binding, check_role
-from mooring.authz.rbac import API_GROUP, Rbac
+from mooring.authz.rbac.authorizer import API_GROUP, Rbac
+from mooring.authz.rbac.escalation import check_binding, check_role
 from mooring.registry.admission.request import AdmissionRequest
 
 _CHECKS = {

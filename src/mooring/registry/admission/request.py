@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from mooring.authz.escalation import Authorize
+from mooring.api.kind import Change, Kind
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.authz.rbac.escalation import Authorize
 from mooring.errors import ForbiddenError
 from mooring.identity import UserInfo
-from mooring.kinds.kind import Change, Kind
-from mooring.kinds.view import Views
-from mooring.wire.schema import Obj
 
 __all__ = ["Admission", "AdmissionRequest", "Authorize", "Operation"]
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from mooring.kinds.poddefaults import FILE_MODE
-from mooring.kinds.podreferences import SECRETS, references
-from mooring.kinds.podvalidation import MIRROR
+from mooring.api.core.pod.defaults import FILE_MODE
+from mooring.api.core.pod.references import SECRETS, references
+from mooring.api.core.pod.validation import MIRROR
+from mooring.apimachinery.names import generate_name
+from mooring.apimachinery.schema import Obj
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.wire.names import generate_name
-from mooring.wire.schema import Obj
 
 DEFAULT = "default"
 VOLUME = "kube-api-access-"

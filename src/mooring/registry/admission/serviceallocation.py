@@ -4,7 +4,7 @@ Rules kept here (Kubernetes API reference, core/v1 Service; reference/kubernetes
 * A Service that has a use for an address gets a free one of the range, unless it asks for one, or for none (`None`). One asked for
   is of the range and free. Node ports likewise; a port of TCP and UDP has the same one for both.
 * What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far;
-  what another server gives out at this moment is settled by the claims (`mooring.kinds.serviceclaims`).
+  what another server gives out at this moment is settled by the claims (`mooring.api.core.service.claims`).
 * All addresses are of the range, so of its family; a Service that wants another one is refused.
 * The choice follows from the Service's uid: admission draws no entropy of its own.
 """
@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.config import Network
-from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
-from mooring.kinds.addresses import parse_address
-from mooring.kinds.serviceallocation import DEFAULT_RANGE, NODE_PORTS, free_address, free_port
-from mooring.kinds.serviceclaims import address_taken, node_ports, port_taken
-from mooring.kinds.servicetypes import (
+from mooring.api.core.addresses import parse_address
+from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORTS, free_address, free_port
+from mooring.api.core.service.claims import address_taken, node_ports, port_taken
+from mooring.api.core.service.types import (
     FAMILIES,
     HEADLESS,
     checks_health,
@@ -27,8 +25,10 @@ from mooring.kinds.servicetypes import (
     has_node_ports,
     leads_elsewhere,
 )
+from mooring.apimachinery.schema import Obj
+from mooring.config import Network
+from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.wire.schema import Obj
 
 
 class ServiceClusterIP:

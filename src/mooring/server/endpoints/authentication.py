@@ -14,20 +14,20 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from mooring.api.authentication.userinfo import user_info
+from mooring.apimachinery.codec.body import decode_json, encode_json
+from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import judge
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.errors import BadRequestError, NotFoundError
-from mooring.kinds.userinfo import user_info
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
 from mooring.secret import Secret
-from mooring.server.http import Response
 from mooring.server.pipeline import Context
 from mooring.server.refusals import API_VERSION, told_steps
-from mooring.server.render import content_type
+from mooring.server.response.render import content_type
 from mooring.server.services import Services
-from mooring.wire.codec import decode_json, encode_json
-from mooring.wire.schema import Obj
+from mooring.server.transport.http import Response
 
 PREFIX = "/debug/authentication"
 DEFAULT_LIMIT = 20

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from mooring import __version__
-from mooring.errors import NotAcceptableError, NotFoundError
-from mooring.server.http import Response
-from mooring.server.pipeline import Context
-from mooring.server.render import accepted, content_type, is_pretty
-from mooring.server.services import Services
-from mooring.wire import discovery, openapi, openapiv2, openapiv2protobuf, openapiv3protobuf, protobuf
-from mooring.wire.accept import (
+from mooring.apimachinery.codec.body import decode_json, encode_json, pretty
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.yaml import encode_yaml
+from mooring.apimachinery.discovery import documents as discovery
+from mooring.apimachinery.discovery.schema import DOCUMENTS
+from mooring.apimachinery.negotiation import (
     AGGREGATED_PARAMETERS,
     JSON,
     MEDIA_TYPES,
@@ -27,10 +26,24 @@ from mooring.wire.accept import (
     aggregated_discovery_type,
     parse_accept,
 )
-from mooring.wire.codec import decode_json, encode_json, pretty
-from mooring.wire.discoveryschema import DOCUMENTS
-from mooring.wire.schema import Obj
-from mooring.wire.yamltext import encode_yaml
+from mooring.apimachinery.openapi import (
+    v2 as openapiv2,
+)
+from mooring.apimachinery.openapi import (
+    v2protobuf as openapiv2protobuf,
+)
+from mooring.apimachinery.openapi import (
+    v3 as openapi,
+)
+from mooring.apimachinery.openapi import (
+    v3protobuf as openapiv3protobuf,
+)
+from mooring.apimachinery.schema import Obj
+from mooring.errors import NotAcceptableError, NotFoundError
+from mooring.server.pipeline import Context
+from mooring.server.response.render import accepted, content_type, is_pretty
+from mooring.server.services import Services
+from mooring.server.transport.http import Response
 
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
 KUBERNETES_VERSION = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}"

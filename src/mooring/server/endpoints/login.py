@@ -4,7 +4,8 @@
     {}                                       →  a token
 
 Rules kept here (docs/adr/0020):
-* Who may is `mooring.authn.login`'s to say, and RBAC's (ClusterRole `mooring:login`). With a life of zero there is no such path.
+* Who may is `mooring.authn.login.exchange`'s to say, and RBAC's (ClusterRole `mooring:login`). With a life of zero there is no
+  such path.
 * Of the request only the key counts, and that its sender has it. Names come from who was authenticated, and from nothing else.
 * The credential lives as long as the operator says, whatever is asked for; its id goes into the audit record.
 * A certificate is offered only while this server believes the CA that signs it.
@@ -14,26 +15,26 @@ from __future__ import annotations
 
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from mooring.authn import login as rules
-from mooring.authn.tokenrequest import ISSUED_CREDENTIAL_ID
-from mooring.authn.usertoken import claims_of
+from mooring.api.authentication.userinfo import user_info
+from mooring.apimachinery.codec.body import decode_json, encode_json
+from mooring.apimachinery.schema import Obj
+from mooring.authn.login import exchange as rules
+from mooring.authn.login.authenticator import claims_of
+from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ForbiddenError
 from mooring.identity import UserInfo
-from mooring.kinds.userinfo import user_info
-from mooring.pki import profiles
-from mooring.pki.authority import serial_number
 from mooring.pki.errors import RequestError
-from mooring.pki.jwt import MAX_TOKEN_BYTES
+from mooring.pki.jwt.token import MAX_TOKEN_BYTES
 from mooring.pki.pem import certificates_pem
-from mooring.pki.requests import parse_request
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import serial_number
+from mooring.pki.x509.requests import parse_request
 from mooring.server.endpoints.documents import not_found
-from mooring.server.http import Response
 from mooring.server.pipeline import Context, uuid4
-from mooring.server.render import content_type
+from mooring.server.response.render import content_type
 from mooring.server.services import Services
-from mooring.wire.codec import decode_json, encode_json
-from mooring.wire.schema import Obj
+from mooring.server.transport.http import Response
 
 API_VERSION = "mooring.dev/v1"
 MAX_REQUEST = 64 << 10

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mooring.server.http import Response
 from mooring.server.pipeline import Context
-from mooring.server.render import content_type
+from mooring.server.response.render import content_type
 from mooring.server.services import Services
+from mooring.server.transport.http import Response
 
 
 async def metrics(context: Context, services: Services) -> Response:

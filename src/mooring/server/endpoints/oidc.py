@@ -6,14 +6,14 @@ fragment; who may read them is RBAC's business (`system:service-account-issuer-d
 
 from __future__ import annotations
 
-from mooring.pki.jwks import discoverable, discovery_document, jwks_document
-from mooring.pki.jwt import algorithm
+from mooring.apimachinery.codec.body import encode_json
+from mooring.pki.jwt.jwks import discoverable, discovery_document, jwks_document
+from mooring.pki.jwt.token import algorithm
 from mooring.server.endpoints.documents import not_found
-from mooring.server.http import Response
 from mooring.server.pipeline import Context
-from mooring.server.render import content_type
+from mooring.server.response.render import content_type
 from mooring.server.services import Services
-from mooring.wire.codec import encode_json
+from mooring.server.transport.http import Response
 
 _CACHE = (b"cache-control", b"public, max-age=3600")
 

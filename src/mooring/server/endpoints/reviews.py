@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
+from mooring.api.authentication import tokenrequest
+from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
+from mooring.api.kind import Change, Kind
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.options import parse_write_options
+from mooring.apimachinery.schema import Obj
 from mooring.authn.review import review_self, review_token
-from mooring.authn.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
+from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
 from mooring.authz import review as access
 from mooring.errors import BadRequestError, FieldError, InvalidError, MethodNotAllowedError
-from mooring.kinds import BY_PLURAL, tokenrequest
-from mooring.kinds.kind import Change, Kind
-from mooring.kinds.tokenrequest import TOKEN_REQUEST
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.server.http import Response
 from mooring.server.pipeline import Context, uuid4
-from mooring.server.render import object_response
-from mooring.server.resources import read_object
+from mooring.server.resources.handlers import read_object
+from mooring.server.response.render import object_response
 from mooring.server.services import Services
-from mooring.wire.complete import complete
-from mooring.wire.options import parse_write_options
-from mooring.wire.schema import Obj
+from mooring.server.transport.http import Response
 
 ACCESS = "authorization.k8s.io"
 Answer = Callable[[Context, Services, Obj], Awaitable[Obj]]

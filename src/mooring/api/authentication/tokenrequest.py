@@ -1,0 +1,103 @@
+"""TokenRequest: the body and answer of `serviceaccounts/<name>/token`; not a resource of its own.
+
+Rules kept here (reference/kubernetes.md 5.7): a token lives 3600 seconds unless asked otherwise, at least 10 minutes and
+at most 2^32 seconds. Audiences default to those of the API server, which knows them; so the issuer fills them in. There are
+at most 64, and an object that the token is bound to has a kind and a name.
+"""
+
+from __future__ import annotations
+
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, required
+
+API = "io.k8s.api.authentication.v1."
+
+DEFAULT_SECONDS = 3600
+MIN_SECONDS = 600
+MAX_SECONDS = 1 << 32
+MAX_AUDIENCES = 64
+"""Each is text of the caller's in the header of every later request."""
+
+BOUND_OBJECT_REFERENCE = Message(
+    API + "BoundObjectReference",
+    (
+        Field("kind", 1, Scalar.STRING, "Pod, Secret or Node."),
+        Field("apiVersion", 2, Scalar.STRING, "API version of the object: v1."),
+        Field("name", 3, Scalar.STRING, "Name of the object."),
+        Field("uid", 4, Scalar.STRING, "UID of the object; when given it must be the present one."),
+    ),
+    "An object whose end ends the token.",
+)
+
+TOKEN_REQUEST_SPEC = Message(
+    API + "TokenRequestSpec",
+    (
+        Field(
+            "audiences", 1, ListOf(Scalar.STRING), "Who may accept the token; the API server when empty.", required=True
+        ),
+        Field(
+            "boundObjectRef",
+            3,
+            BOUND_OBJECT_REFERENCE,
+            "The token is valid only while this object exists.",
+            pointer=True,
+        ),
+        Field(
+            "expirationSeconds",
+            4,
+            Scalar.INT64,
+            "Wanted lifetime in seconds, at least 600; the issuer may shorten it.",
+            pointer=True,
+        ),
+        Field(
+            "attestations",
+            5,
+            MapOf(Scalar.STRING_LIST),
+            "Evidence about the requester, for issuers that ask for some.",
+        ),
+    ),
+    "What token is wanted.",
+)
+
+TOKEN_REQUEST_STATUS = Message(
+    API + "TokenRequestStatus",
+    (
+        Field("token", 1, Scalar.STRING, "The signed token. It is shown once and not stored.", required=True),
+        Field("expirationTimestamp", 2, Scalar.TIME, "When the token expires.", required=True),
+    ),
+    "The token that was issued.",
+)
+
+TOKEN_REQUEST = Message(
+    API + "TokenRequest",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata; name and namespace are those of the account."),
+        Field("spec", 2, TOKEN_REQUEST_SPEC, "What token is wanted.", required=True),
+        Field("status", 3, TOKEN_REQUEST_STATUS, "The token that was issued; filled in by the server."),
+    ),
+    "Asks for a token of a service account.",
+)
+
+
+def default(obj: Obj) -> None:
+    """Fill in, in place, what the requester left out (except audiences)."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
+
+
+def validate(obj: Obj) -> list[FieldError]:
+    """What is wrong with a request that has its defaults."""
+    spec, path = obj["spec"], "spec.expirationSeconds"
+    seconds = spec["expirationSeconds"]
+    errors: list[FieldError] = []
+    if seconds < MIN_SECONDS:
+        errors.append(invalid(path, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds > MAX_SECONDS:
+        errors.append(invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
+    if len(spec.get("audiences") or ()) > MAX_AUDIENCES:
+        errors.append(FieldError("FieldValueTooMany", "spec.audiences", f"must have at most {MAX_AUDIENCES} items"))
+    bound = spec.get("boundObjectRef")
+    if bound is not None:
+        errors += [required(f"spec.boundObjectRef.{name}") for name in ("kind", "name") if not bound.get(name)]
+    return errors

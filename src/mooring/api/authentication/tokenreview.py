@@ -1,0 +1,80 @@
+"""TokenReview: asks who a bearer token belongs to. Answered at once and never stored.
+
+Rules kept here (reference/kubernetes.md 5.10, 5.15):
+* A token is required, otherwise 400; a status that the client sent is dropped.
+* v1beta1 is served too, which kube-apiserver 1.22 has dropped: it is what kube-apiserver sends a webhook unless told otherwise, and
+  this server can be such a webhook. Both versions are the same but for their name.
+"""
+
+from __future__ import annotations
+
+from mooring.api.authentication.userinfo import user_info_schema
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.errors import BadRequestError
+
+GROUP = "authentication.k8s.io"
+
+
+def _schema(version: str) -> Message:
+    api = f"io.k8s.api.authentication.{version}."
+    spec = Message(
+        api + "TokenReviewSpec",
+        (
+            Field("token", 1, Scalar.STRING, "The bearer token."),
+            Field(
+                "audiences", 2, ListOf(Scalar.STRING), "Who the token should be meant for; the API server when empty."
+            ),
+        ),
+        "The token to look at.",
+    )
+    status = Message(
+        api + "TokenReviewStatus",
+        (
+            Field("authenticated", 1, Scalar.BOOL, "Whether the token belongs to a known user."),
+            Field("user", 2, user_info_schema(version), "Whom it belongs to."),
+            Field("error", 3, Scalar.STRING, "Why the token could not be checked."),
+            Field("audiences", 4, ListOf(Scalar.STRING), "Those of the wanted audiences that the token is meant for."),
+        ),
+        "What is known about the token.",
+    )
+    return Message(
+        api + "TokenReview",
+        (
+            Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+            Field("spec", 2, spec, "The token to look at.", required=True),
+            Field("status", 3, status, "What is known about the token; filled in by the server."),
+        ),
+        "Asks who a bearer token belongs to.",
+    )
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    """Raises BadRequestError when there is no token to look at."""
+    obj.pop("status", None)
+    if not (obj.get("spec") or {}).get("token"):
+        raise BadRequestError("token is required for TokenReview in authentication")
+
+
+def token_review(version: str) -> Kind:
+    """The kind in one version of its API."""
+    return Kind(
+        resource=Resource(
+            group=GROUP,
+            version=version,
+            kind="TokenReview",
+            plural="tokenreviews",
+            singular="tokenreview",
+            namespaced=False,
+            schema=_schema(version),
+            verbs=("create",),
+        ),
+        storage="",
+        name_errors=lambda name: [],
+        prepare_create=_prepare_create,
+    )
+
+
+KINDS = tuple(token_review(version) for version in ("v1", "v1beta1"))

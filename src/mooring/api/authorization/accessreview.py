@@ -1,0 +1,182 @@
+"""The access reviews: may this user, or the caller, do this? Answered at once and never stored.
+
+Rules kept here (reference/kubernetes.md 6.8):
+* Exactly one of resourceAttributes and nonResourceAttributes; a user or a group where the question is about somebody else.
+* metadata is empty, but for the namespace of a LocalSubjectAccessReview, which is that of the attributes; it knows no URLs.
+* A rules review needs a namespace (400); its spec is not echoed, which the endpoint sees to.
+* A selector is given as text or in parts; operators nobody knows pass, so that newer clients are understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mooring.api.authorization.schema import RULES_SPEC, RULES_STATUS, SELF_SPEC, SPEC, STATUS, review_schema
+from mooring.api.kind import Change, Kind
+from mooring.apimachinery.names import label_value_errors, qualified_name_errors
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Message, Obj
+from mooring.errors import BadRequestError, FieldError, forbidden, invalid, required
+
+GROUP = "authorization.k8s.io"
+
+
+def _drop_status(obj: Obj, change: Change) -> None:
+    obj.pop("status", None)
+
+
+def _prepare_rules(obj: Obj, change: Change) -> None:
+    """Raises BadRequestError when no namespace is asked about."""
+    _drop_status(obj, change)
+    if not (obj.get("spec") or {}).get("namespace"):
+        raise BadRequestError("no namespace on request")
+
+
+def _validate_subject(obj: Obj) -> list[FieldError]:
+    return _subject_errors(obj) + _metadata_errors(obj)
+
+
+def _validate_self(obj: Obj) -> list[FieldError]:
+    return _access_errors(obj.get("spec") or {}) + _metadata_errors(obj)
+
+
+def _validate_local(obj: Obj) -> list[FieldError]:
+    meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
+    errors = _subject_errors(obj)
+    if _has_more_than(meta, "namespace", "managedFields"):
+        errors.append(invalid("metadata", meta, "must be empty except for namespace"))
+    resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and resource.get("namespace", "") != meta.get("namespace", ""):
+        namespace = resource.get("namespace", "")
+        errors.append(invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace"))
+    if url is not None:
+        errors.append(invalid("spec.nonResourceAttributes", _shown_url(url), "disallowed on this kind of request"))
+    return errors
+
+
+def _metadata_errors(obj: Obj) -> list[FieldError]:
+    meta = obj.get("metadata") or {}
+    return [invalid("metadata", meta, "must be empty")] if _has_more_than(meta, "managedFields") else []
+
+
+def _has_more_than(meta: Obj, *allowed: str) -> bool:
+    return any(value and name not in allowed for name, value in meta.items())
+
+
+def _subject_errors(obj: Obj) -> list[FieldError]:
+    spec = obj.get("spec") or {}
+    errors = _access_errors(spec)
+    if not spec.get("user") and not spec.get("groups"):
+        errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
+    return errors
+
+
+def _shown_url(url: Obj) -> Obj:
+    """The attributes as Go writes its internal type."""
+    return {"Path": url.get("path", ""), "Verb": url.get("verb", "")}
+
+
+def _access_errors(spec: Obj) -> list[FieldError]:
+    resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is None:
+        if url is None:
+            why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            return [invalid("spec.resourceAttributes", None, why)]
+        return []
+    errors: list[FieldError] = []
+    if url is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        errors.append(invalid("spec.nonResourceAttributes", _shown_url(url), why))
+    for name in ("fieldSelector", "labelSelector"):
+        if name in resource:
+            errors += _selector_errors(resource[name], f"spec.resourceAttributes.{name}")
+    return errors
+
+
+def _selector_errors(selector: Obj, path: str) -> list[FieldError]:
+    raw, requirements = selector.get("rawSelector", ""), selector.get("requirements") or []
+    if not raw and not requirements:
+        return [required(f"{path}.requirements", f"when {path} is specified, requirements or rawSelector is required")]
+    if raw and requirements:
+        return [invalid(f"{path}.rawSelector", raw, "may not specified at the same time as requirements")]
+    return [
+        error
+        for index, requirement in enumerate(requirements)
+        for error in _requirement_errors(
+            requirement, f"{path}.requirements[{index}]", is_label=path.endswith("labelSelector")
+        )
+    ]
+
+
+def _requirement_errors(requirement: Obj, path: str, *, is_label: bool) -> list[FieldError]:
+    key, operator, values = requirement.get("key", ""), requirement.get("operator", ""), requirement.get("values") or []
+    errors: list[FieldError] = []
+    if operator in ("In", "NotIn") and not values:
+        errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif operator in ("Exists", "DoesNotExist") and values:
+        errors.append(forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+    if not is_label:
+        return errors if key else [*errors, required(f"{path}.key", "must be specified")]
+    errors += [invalid(f"{path}.key", key, why) for why in qualified_name_errors(key)]
+    errors += [
+        invalid(f"{path}.values[{place}]", value, why)
+        for place, value in enumerate(values)
+        for why in label_value_errors(value)
+    ]
+    return errors
+
+
+def _review(
+    kind: str,
+    schema: Message,
+    validate: Callable[[Obj], list[FieldError]] = lambda obj: [],
+    prepare: Callable[[Obj, Change], None] = _drop_status,
+    *,
+    namespaced: bool = False,
+) -> Kind:
+    return Kind(
+        resource=Resource(
+            group=GROUP,
+            version="v1",
+            kind=kind,
+            plural=kind.lower() + "s",
+            singular=kind.lower(),
+            namespaced=namespaced,
+            schema=schema,
+            verbs=("create",),
+        ),
+        storage="",
+        name_errors=lambda name: [],
+        prepare_create=prepare,
+        validate=validate,
+    )
+
+
+SUBJECT_ACCESS_REVIEW = _review(
+    "SubjectAccessReview",
+    review_schema("SubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something."),
+    _validate_subject,
+)
+LOCAL_SUBJECT_ACCESS_REVIEW = _review(
+    "LocalSubjectAccessReview",
+    review_schema("LocalSubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something in one namespace."),
+    _validate_local,
+    namespaced=True,
+)
+SELF_SUBJECT_ACCESS_REVIEW = _review(
+    "SelfSubjectAccessReview",
+    review_schema("SelfSubjectAccessReview", SELF_SPEC, STATUS, "Asks whether the caller may do something."),
+    _validate_self,
+)
+SELF_SUBJECT_RULES_REVIEW = _review(
+    "SelfSubjectRulesReview",
+    review_schema("SelfSubjectRulesReview", RULES_SPEC, RULES_STATUS, "Asks what the caller may do in one namespace."),
+    prepare=_prepare_rules,
+)
+
+KINDS = (
+    LOCAL_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_RULES_REVIEW,
+    SUBJECT_ACCESS_REVIEW,
+)

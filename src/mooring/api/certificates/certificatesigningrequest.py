@@ -1,0 +1,178 @@
+"""CertificateSigningRequest: somebody asks a signer for a certificate.
+
+Rules kept here (reference/kubernetes.md 3.1-3.3):
+* Who asks is written by the server: username, uid, groups and extra of the request's user, whatever the client said.
+* spec never changes after create; status changes only through `/approval` (conditions) and `/status` (certificate and
+  other conditions). A new object has an empty status.
+* spec is judged while the object has neither a condition nor a certificate: create empties status, and afterwards every
+  path restores spec. So the signature of a request, which costs, is not checked again on approval and issue.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from mooring.api.certificates import conditions as csrconditions
+from mooring.api.certificates.spec import spec_errors
+from mooring.api.kind import Change, Kind, SubresourcePolicy
+from mooring.api.meta.columns import AGE, NAME, NONE, spec_of
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.parts import restore
+from mooring.apimachinery.names import path_segment_errors
+from mooring.apimachinery.resource import Column, Resource, Subresource
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.clock import human_duration
+from mooring.errors import FieldError
+from mooring.pki.x509.usages import USAGES
+
+API = "io.k8s.api.certificates.v1."
+
+SPEC = Message(
+    API + "CertificateSigningRequestSpec",
+    (
+        Field("request", 1, Scalar.BYTES, "PKCS#10 request as a PEM block CERTIFICATE REQUEST.", required=True),
+        Field("username", 2, Scalar.STRING, "Who asked; set by the server."),
+        Field("uid", 3, Scalar.STRING, "UID of who asked; set by the server."),
+        Field("groups", 4, ListOf(Scalar.STRING), "Groups of who asked; set by the server."),
+        Field(
+            "usages",
+            5,
+            ListOf(Scalar.STRING),
+            "What the key is to be used for, such as client auth. At least one.",
+            enum=USAGES,
+        ),
+        Field("extra", 6, MapOf(Scalar.STRING_LIST), "Extra attributes of who asked; set by the server."),
+        Field("signerName", 7, Scalar.STRING, "Who is to sign, such as kubernetes.io/kubelet-serving.", required=True),
+        Field(
+            "expirationSeconds",
+            8,
+            Scalar.INT32,
+            "Wanted validity in seconds, at least 600; the signer may decide otherwise.",
+            pointer=True,
+        ),
+    ),
+    "What is asked for, and by whom. Cannot be changed.",
+)
+
+CONDITION = Message(
+    API + "CertificateSigningRequestCondition",
+    (
+        Field("type", 1, Scalar.STRING, "Approved, Denied, Failed, or a signer's own.", required=True),
+        Field("reason", 2, Scalar.STRING, "Machine-readable reason."),
+        Field("message", 3, Scalar.STRING, "The reason in words."),
+        Field("lastUpdateTime", 4, Scalar.TIME, "When the condition was last written; filled in when left out."),
+        Field("lastTransitionTime", 5, Scalar.TIME, "When the status last changed; filled in when left out."),
+        Field(
+            "status",
+            6,
+            Scalar.STRING,
+            "True, False or Unknown; Approved, Denied and Failed can only be True.",
+            required=True,
+        ),
+    ),
+    "A decision about the request, or a fact about it.",
+)
+
+STATUS = Message(
+    API + "CertificateSigningRequestStatus",
+    (
+        Field(
+            "conditions",
+            1,
+            ListOf(CONDITION),
+            "Decisions and facts. Approved, Denied and Failed are never removed again.",
+            list_keys=("type",),
+        ),
+        Field("certificate", 2, Scalar.BYTES, "The issued certificate as PEM, with intermediates if there are any."),
+    ),
+    "What was decided and issued.",
+)
+
+CERTIFICATE_SIGNING_REQUEST = Message(
+    API + "CertificateSigningRequest",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("spec", 2, SPEC, "What is asked for, and by whom. Cannot be changed.", required=True),
+        Field("status", 3, STATUS, "What was decided and issued."),
+    ),
+    "Asks a signer for an X.509 certificate.",
+)
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    user = change.user
+    spec = obj.setdefault("spec", {})
+    for name, value in (
+        ("username", user.username),
+        ("uid", user.uid),
+        ("groups", list(user.groups)),
+        ("extra", {key: list(values) for key, values in user.extra.items()}),
+    ):
+        if value:
+            spec[name] = value
+        else:
+            spec.pop(name, None)
+    obj["status"] = {}
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "spec", "status")
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    return [] if obj.get("status") else spec_errors(obj.get("spec") or {})
+
+
+def _condition(obj: Obj, now: datetime) -> str:
+    status = obj.get("status") or {}
+    types = {condition.get("type") for condition in status.get("conditions") or []}
+    text = "Denied" if "Denied" in types else "Approved" if "Approved" in types else "Pending"
+    return text + (",Failed" if "Failed" in types else "") + (",Issued" if status.get("certificate") else "")
+
+
+def _duration(obj: Obj, now: datetime) -> str:
+    seconds = spec_of(obj).get("expirationSeconds")
+    return NONE if seconds is None else human_duration(timedelta(seconds=seconds))
+
+
+KIND = Kind(
+    resource=Resource(
+        group="certificates.k8s.io",
+        version="v1",
+        kind="CertificateSigningRequest",
+        plural="certificatesigningrequests",
+        singular="certificatesigningrequest",
+        namespaced=False,
+        schema=CERTIFICATE_SIGNING_REQUEST,
+        short_names=("csr",),
+        subresources=(
+            Subresource("approval", ("get", "patch", "update")),
+            Subresource("status", ("get", "patch", "update")),
+        ),
+        columns=(
+            NAME,
+            AGE,
+            Column(
+                "SignerName", lambda obj, now: spec_of(obj).get("signerName") or NONE, description="Who is to sign."
+            ),
+            Column("Requestor", lambda obj, now: spec_of(obj).get("username", ""), description="Who asked."),
+            Column("RequestedDuration", _duration, description="Wanted validity."),
+            Column("Condition", _condition, description="Whether it was decided and issued."),
+        ),
+    ),
+    storage="/registry/certificatesigningrequests",
+    name_errors=path_segment_errors,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    fields=lambda obj: {"spec.signerName": (obj.get("spec") or {}).get("signerName", "")},
+    selectable=("spec.signerName",),
+    subresources={
+        "approval": SubresourcePolicy(
+            prepare_update=csrconditions.prepare_approval, validate_update=csrconditions.validate_approval
+        ),
+        "status": SubresourcePolicy(
+            prepare_update=csrconditions.prepare_status, validate_update=csrconditions.validate_status
+        ),
+    },
+)

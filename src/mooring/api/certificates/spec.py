@@ -1,0 +1,100 @@
+"""What a CertificateSigningRequest may ask for.
+
+Rules kept here (reference/kubernetes.md 3.3):
+* `request` is one PEM block CERTIFICATE REQUEST, and its signature verifies. Errors quote it only
+  where it cannot be a private key: people have sent those by mistake.
+* `usages`: at least one, known, none twice. `expirationSeconds`: at least 600.
+* `signerName`: `<domain>/<path>`, the domain of two DNS labels or more, the path of DNS names, and never the legacy signer.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from mooring.apimachinery.names import LABEL_MAX, SUBDOMAIN_MAX, dns1123_label_errors, dns1123_subdomain_errors
+from mooring.apimachinery.schema import Obj
+from mooring.errors import FieldError, duplicate, invalid, not_supported, required, too_long
+from mooring.pki.errors import RequestError
+from mooring.pki.x509.requests import parse_request
+from mooring.pki.x509.signers import LEGACY_UNKNOWN
+from mooring.pki.x509.usages import USAGES
+
+MIN_SECONDS = 600
+MAX_SIGNER_NAME = SUBDOMAIN_MAX + 1 + LABEL_MAX + 1 + SUBDOMAIN_MAX
+"""`<domain>/<namespace>.<name>`: room for a signer per namespaced object."""
+
+_KNOWN_USAGES = frozenset(USAGES)
+_LISTED_USAGES = tuple(sorted(USAGES))
+"""As an error lists them."""
+
+
+def spec_errors(spec: Obj) -> list[FieldError]:
+    """Every broken rule of `spec`."""
+    errors = _request_errors(spec.get("request"))
+    usages = spec.get("usages") or []
+    if not usages:
+        errors.append(required("spec.usages"))
+    seen: set[str] = set()
+    for index, usage in enumerate(usages):
+        if usage not in _KNOWN_USAGES:
+            errors.append(not_supported(f"spec.usages[{index}]", usage, _LISTED_USAGES))
+        if usage in seen:
+            errors.append(duplicate(f"spec.usages[{index}]", usage))
+        seen.add(usage)
+    signer = spec.get("signerName", "")
+    if signer == LEGACY_UNKNOWN:
+        errors.append(invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version"))
+    else:
+        errors += signer_name_errors(signer, "spec.signerName")
+    seconds = spec.get("expirationSeconds")
+    if seconds is not None and seconds < MIN_SECONDS:
+        errors.append(
+            invalid(
+                "spec.expirationSeconds",
+                seconds,
+                f"may not specify a duration less than {MIN_SECONDS} seconds (10 minutes)",
+            )
+        )
+    return errors
+
+
+def _request_errors(request: str | None) -> list[FieldError]:
+    given = b""
+    try:
+        given = base64.b64decode(request or "")
+        parse_request(given)
+    except (RequestError, binascii.Error) as error:
+        shown = request if not request or _is_public(given) else "<certificate request>"
+        return [invalid("spec.request", shown, str(error))]
+    return []
+
+
+def _is_public(given: bytes) -> bool:
+    """Return whether an error may quote the text: it is PEM, and no block of it says that it is private."""
+    return given.startswith(b"-----BEGIN ") and b"PRIVATE" not in given
+
+
+def signer_name_errors(signer: str, path: str) -> list[FieldError]:
+    """Why `signer` is no signer name."""
+    if not signer:
+        return [required(path)]
+    domain, slash, name = signer.partition("/")
+    if not slash or "/" in name:
+        why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [invalid(path, signer, why)]
+    errors = [too_long(path, SUBDOMAIN_MAX)] if len(domain) > SUBDOMAIN_MAX else []
+    labels = domain.split(".")
+    for label in labels:
+        if why_not := dns1123_label_errors(label):
+            errors += [invalid(path, domain, f'validating label "{label}": {why}') for why in why_not]
+            break
+    if len(labels) < 2:
+        errors.append(invalid(path, domain, "should be a domain with at least two segments separated by dots"))
+    for label in name.split("."):
+        if why_not := dns1123_subdomain_errors(label):
+            errors += [invalid(path, name, f'validating label "{label}": {why}') for why in why_not]
+            break
+    if len(signer) > MAX_SIGNER_NAME:
+        errors.append(too_long(path, MAX_SIGNER_NAME))
+    return errors

@@ -1,0 +1,136 @@
+"""Addresses and ports of Services and their endpoints: what they may be.
+
+Rules kept here (Kubernetes API reference, core/v1 Endpoints, discovery.k8s.io/v1 EndpointSlice; wording as kube-apiserver's):
+* An address is written as RFC 4291 and RFC 5952 know it; no zones. Traffic of a Service never goes to an address that means
+  something else on each machine: unspecified, loopback, link-local.
+* A port is a number from 1 to 65535, or a name of RFC 6335. Protocols are TCP, UDP and SCTP.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from ipaddress import IPv4Address, IPv6Address
+
+from mooring.apimachinery.names import dns1123_label_errors, qualified_name_errors
+from mooring.apimachinery.schema import Obj
+from mooring.errors import FieldError, duplicate, invalid, not_supported, required
+
+MAX_PORT = 65535
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+NOT_AN_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+NOT_A_PORT = f"must be between 1 and {MAX_PORT}, inclusive"
+MAX_PORT_NAME = 15
+"""RFC 6335 5.1: characters of a service name."""
+
+_port_name = re.compile("[-a-z0-9]+").fullmatch
+
+
+def parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address that `text` is; None when it is none."""
+    try:
+        return ipaddress.ip_address(text) if "%" not in text else None
+    except ValueError:
+        return None
+
+
+def address_errors(text: str, path: str) -> list[FieldError]:
+    """Return what is wrong with a text that is no address."""
+    plain = re.sub(r"(^|[.:])0+(?=[0-9])", r"\1", text) if "." in text else text
+    return [invalid(path, text, NOT_AN_ADDRESS if parse_address(plain) is None else "must not have leading 0s")]
+
+
+def address_warnings(path: str, text: str) -> list[str]:
+    """Return the warning about an address that is written in another than its canonical form."""
+    address = parse_address(text)
+    if not isinstance(address, IPv6Address):
+        return []
+    if address.ipv4_mapped is not None:
+        return [f'{path}: non-standard IP address "{text}" is invalid: use "{address.ipv4_mapped}"']
+    if str(address) != text:
+        return [f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")']
+    return []
+
+
+def range_warnings(path: str, text: str) -> list[str]:
+    """Return the warnings about a range that has bits behind its prefix, or is not in canonical form."""
+    try:
+        whole = ipaddress.ip_interface(text)
+    except ValueError:
+        return []
+    network = whole.network
+    if whole.ip != network.network_address:
+        single = f"{whole.ip}/{network.max_prefixlen}"
+        return [f'{path}: CIDR value "{text}" is ambiguous in this context (should be "{network}" or "{single}"?)']
+    if network.version == 6 and str(network) != text:
+        return [f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{network}")']
+    return []
+
+
+def special_address_errors(address: IPv4Address | IPv6Address, path: str) -> list[FieldError]:
+    """Why traffic cannot go there."""
+    if address.is_unspecified:
+        why = f"may not be unspecified ({address})"
+    elif address.is_loopback:
+        why = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+    elif address.is_link_local:
+        why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+    elif _is_link_local_multicast(address):
+        why = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+    else:
+        return []
+    return [invalid(path, str(address), why)]
+
+
+def _is_link_local_multicast(address: IPv4Address | IPv6Address) -> bool:
+    head = address.packed
+    if isinstance(address, IPv4Address):
+        return head[:3] == b"\xe0\x00\x00"
+    return head[0] == 0xFF and head[1] & 0x0F == 0x02
+
+
+def port_name_errors(name: str) -> list[str]:
+    """Names of container ports that a Service may send traffic to."""
+    if len(name) > MAX_PORT_NAME:
+        return [f"must be no more than {MAX_PORT_NAME} characters"]
+    if not _port_name(name):
+        return ["must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"]
+    errors = [] if re.search("[a-z]", name) else ["must contain at least one letter (a-z)"]
+    if "--" in name:
+        errors.append("must not contain consecutive hyphens")
+    if "-" in (name[0], name[-1]):
+        errors.append("must not begin or end with a hyphen")
+    return errors
+
+
+def protocol_errors(protocol: str, path: str) -> list[FieldError]:
+    if not protocol:
+        return [required(path)]
+    return [] if protocol in PROTOCOLS else [not_supported(path, protocol, PROTOCOLS)]
+
+
+def endpoint_port_errors(port: Obj, path: str) -> list[FieldError]:
+    """Protocol, application protocol and number, if it has one, of a port of Endpoints and EndpointSlices."""
+    errors = protocol_errors(port.get("protocol", ""), f"{path}.protocol")
+    number, application = port.get("port"), port.get("appProtocol")
+    if number is not None and not 1 <= number <= MAX_PORT:
+        errors.append(invalid(f"{path}.port", number, NOT_A_PORT))
+    if application:
+        errors += [invalid(f"{path}.appProtocol", application, why) for why in qualified_name_errors(application)]
+    return errors
+
+
+def port_names_errors(ports: list[Obj], path: str, *, needed: bool, unique: bool = True) -> list[FieldError]:
+    """Names of the ports at `path`: labels, where `unique` none twice, and, where `needed`, none missing."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, port in enumerate(ports):
+        at, name = f"{path}[{index}].name", port.get("name", "")
+        if not name and needed:
+            errors.append(required(at))
+        elif name:
+            errors += [invalid(at, name, why) for why in dns1123_label_errors(name)]
+        if unique and name in seen and (name or not needed):
+            errors.append(duplicate(at, name))
+        seen.add(name)
+    return errors

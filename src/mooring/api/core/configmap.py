@@ -1,0 +1,84 @@
+"""ConfigMap: plain text and bytes that are no secret.
+
+Rules kept here (reference/kubernetes.md 7.16): keys of `data` and `binaryData` are disjoint file names, all values together
+weigh at most 1 MiB, `immutable` freezes both.
+"""
+
+from __future__ import annotations
+
+from mooring.api.core.configdata import MAX_DATA, base64_size, frozen_errors, key_errors
+from mooring.api.core.references import CORE
+from mooring.api.kind import Kind
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, too_long
+
+CONFIG_MAP = Message(
+    CORE + "ConfigMap",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("data", 2, MapOf(Scalar.STRING), "Text by key. Keys are file names and do not occur in binaryData."),
+        Field("binaryData", 3, MapOf(Scalar.BYTES), "Bytes by key, base64 in JSON. Keys do not occur in data."),
+        Field(
+            "immutable",
+            4,
+            Scalar.BOOL,
+            "True freezes the data and this field: the ConfigMap can then only be deleted.",
+            pointer=True,
+        ),
+    ),
+    "Holds configuration for others to read. All values together weigh at most 1 MiB.",
+)
+
+_WHOLE = "[]"
+"""How kube-apiserver names the object itself in a field error."""
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    errors = key_errors(data, "data")
+    if binary:
+        errors += [
+            invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in data if key in binary
+        ]
+        errors += key_errors(binary, "binaryData")
+    size = base64_size(binary) + sum(len(text) for text in data.values())
+    if 4 * size > MAX_DATA and _exact_size(data) + base64_size(binary) > MAX_DATA:
+        errors.append(too_long(_WHOLE, MAX_DATA))
+    return errors
+
+
+def _exact_size(data: dict[str, str]) -> int:
+    """UTF-8 bytes; counted only when characters alone do not decide, since a character has one to four bytes."""
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in data.values())
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="ConfigMap",
+        plural="configmaps",
+        singular="configmap",
+        namespaced=True,
+        schema=CONFIG_MAP,
+        short_names=("cm",),
+        columns=(
+            NAME,
+            Column(
+                "Data",
+                lambda obj, now: len(obj.get("data") or ()) + len(obj.get("binaryData") or ()),
+                type="integer",
+                description="Number of keys.",
+            ),
+            AGE,
+        ),
+    ),
+    storage="/registry/configmaps",
+    name_errors=dns1123_subdomain_errors,
+    validate=_validate,
+    validate_update=lambda new, old: frozen_errors(new, old, ("data", "binaryData")),
+)

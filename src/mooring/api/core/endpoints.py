@@ -1,0 +1,183 @@
+"""Endpoints: where the traffic of a Service goes, in the older form.
+
+Rules kept here (Kubernetes API reference, core/v1 Endpoints; wording as kube-apiserver's):
+* A subset is a set of addresses, ready or not, and the ports that each of them has; it has at least one address.
+* Several ports need names. A port speaks TCP unless it says otherwise. PUT to a missing name creates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from mooring.api.core.addresses import (
+    NOT_AN_ADDRESS,
+    address_errors,
+    address_warnings,
+    endpoint_port_errors,
+    parse_address,
+    port_names_errors,
+    special_address_errors,
+)
+from mooring.api.core.references import CORE, OBJECT_REFERENCE
+from mooring.api.kind import Kind
+from mooring.api.meta.columns import AGE, NAME, NONE
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, required
+
+SHOWN = 3
+"""Addresses that a Table row shows before it counts the rest."""
+
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+"""Label that names the controller that writes these Endpoints."""
+
+ENDPOINT_ADDRESS = Message(
+    CORE + "EndpointAddress",
+    (
+        Field("ip", 1, Scalar.STRING, "The address.", required=True, pointer=True),
+        Field("targetRef", 2, OBJECT_REFERENCE, "What is there, usually a Pod.", pointer=True),
+        Field("hostname", 3, Scalar.STRING, "Its host name, if DNS is to know one."),
+        Field("nodeName", 4, Scalar.STRING, "The node it is on.", pointer=True),
+    ),
+    "One address to send traffic to.",
+    atomic=True,
+)
+
+ENDPOINT_PORT = Message(
+    CORE + "EndpointPort",
+    (
+        Field("name", 1, Scalar.STRING, "Name of the Service's port that it belongs to."),
+        Field("port", 2, Scalar.INT32, "The port.", required=True, pointer=True),
+        Field("protocol", 3, Scalar.STRING, "TCP, UDP or SCTP; TCP when not given.", enum=("SCTP", "TCP", "UDP")),
+        Field("appProtocol", 4, Scalar.STRING, "What is spoken on it, such as kubernetes.io/h2c.", pointer=True),
+    ),
+    "One port of every address of a subset.",
+    atomic=True,
+)
+
+ENDPOINT_SUBSET = Message(
+    CORE + "EndpointSubset",
+    (
+        Field("addresses", 1, ListOf(ENDPOINT_ADDRESS), "Addresses that are ready for traffic."),
+        Field("notReadyAddresses", 2, ListOf(ENDPOINT_ADDRESS), "Addresses that are not ready yet, or no longer."),
+        Field("ports", 3, ListOf(ENDPOINT_PORT), "The ports of all of them."),
+    ),
+    "Addresses with the same ports: each address has each port.",
+)
+
+ENDPOINTS = Message(
+    CORE + "Endpoints",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("subsets", 2, ListOf(ENDPOINT_SUBSET), "All addresses, grouped by their ports."),
+    ),
+    "Where the traffic of the Service of the same name goes. EndpointSlice says the same and scales better.",
+)
+
+
+def _default(obj: Obj) -> None:
+    for subset in obj.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            if not port.get("protocol"):
+                port["protocol"] = "TCP"
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, subset in enumerate(obj.get("subsets") or ()):
+        at = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errors.append(required(at, "must specify `addresses` or `notReadyAddresses`"))
+        for name in ("addresses", "notReadyAddresses"):
+            for number, address in enumerate(subset.get(name) or ()):
+                errors += _address_errors(address, f"{at}.{name}[{number}]")
+        ports = subset.get("ports") or []
+        errors += port_names_errors(ports, f"{at}.ports", needed=len(ports) > 1, unique=False)
+        for number, port in enumerate(ports):
+            errors += endpoint_port_errors({"port": 0, **port}, f"{at}.ports[{number}]")
+    return errors
+
+
+def _unreadable_address_errors(text: str, path: str) -> list[FieldError]:
+    """Return the errors about an address that two checks look at: kube-apiserver's parser and its check for special ones."""
+    errors = address_errors(text, path)
+    return (
+        [*errors, invalid(path, text, "must be a valid IP address")] if errors[0].detail == NOT_AN_ADDRESS else errors
+    )
+
+
+def _address_errors(address: Obj, path: str) -> list[FieldError]:
+    text, node = address.get("ip", ""), address.get("nodeName")
+    parsed = parse_address(text)
+    errors = (
+        _unreadable_address_errors(text, f"{path}.ip")
+        if parsed is None
+        else special_address_errors(parsed, f"{path}.ip")
+    )
+    if hostname := address.get("hostname"):
+        errors += [invalid(f"{path}.hostname", hostname, why) for why in dns1123_label_errors(hostname)]
+    if node is not None:
+        errors += [invalid(f"{path}.nodeName", node, why) for why in dns1123_subdomain_errors(node)]
+    return errors
+
+
+def _places(obj: Obj) -> Iterator[str]:
+    """Every ready address with every port it has."""
+    for subset in obj.get("subsets") or ():
+        addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
+        if ports := subset.get("ports"):
+            yield from (joined(address, port.get("port", 0)) for port in ports for address in addresses)
+        else:
+            yield from addresses
+
+
+def joined(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def shown(items: list[str], nothing: str) -> str:
+    """The first few, and how many more there are."""
+    text = ",".join(items[:SHOWN]) or nothing
+    return f"{text} + {len(items) - SHOWN} more..." if len(items) > SHOWN else text
+
+
+def _endpoints(obj: Obj, now: datetime) -> str:
+    return shown(list(_places(obj)), NONE if not obj.get("subsets") else "")
+
+
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    if (new["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
+        return []  # it writes canonical addresses
+    return [
+        warning
+        for index, subset in enumerate(new.get("subsets") or ())
+        for name in ("addresses", "notReadyAddresses")
+        for place, address in enumerate(subset.get(name) or ())
+        for warning in address_warnings(f"subsets[{index}].{name}[{place}].ip", address.get("ip", ""))
+    ]
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Endpoints",
+        plural="endpoints",
+        singular="endpoints",
+        namespaced=True,
+        schema=ENDPOINTS,
+        short_names=("ep",),
+        columns=(NAME, Column("Endpoints", _endpoints, description="Addresses and ports that are ready."), AGE),
+    ),
+    storage="/registry/services/endpoints",
+    name_errors=dns1123_subdomain_errors,
+    default=_default,
+    validate=_validate,
+    warnings=_warnings,
+    deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    create_on_update=True,
+)

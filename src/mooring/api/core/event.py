@@ -1,0 +1,184 @@
+"""Event of the core group: what happened to an object, for people to read.
+
+Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.13): PUT of a missing Event creates it. An Event lives in the namespace
+of the object it is about; those about cluster-scoped objects live in `default` (with eventTime also in `kube-system`).
+Any name that is a segment of a path is allowed, and any finalizer: Kubernetes judges Events of the core group by what it always
+asked.
+An Event with eventTime is of the newer style and must say who reports, what was done and why, within limits. The same objects are
+served under other names in the group events.k8s.io (`mooring.api.events.event`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from mooring.api.core.references import CORE, OBJECT_REFERENCE
+from mooring.api.kind import Kind
+from mooring.api.meta.columns import name as name_cell
+from mooring.api.meta.columns import since
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.names import path_segment_errors, qualified_name_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, required
+
+MAX_MESSAGE = 1024
+MAX_WORD = 128
+"""Characters of reason, action and reporting instance, which are machine-readable words."""
+
+EVENT_SOURCE = Message(
+    CORE + "EventSource",
+    (
+        Field("component", 1, Scalar.STRING, "The component that reported."),
+        Field("host", 2, Scalar.STRING, "The node on which it runs."),
+    ),
+    "Who reported an event, in the older style.",
+)
+
+EVENT_SERIES = Message(
+    CORE + "EventSeries",
+    (
+        Field("count", 1, Scalar.INT32, "How often it happened up to the last observation."),
+        Field("lastObservedTime", 2, Scalar.MICRO_TIME, "When it was last observed."),
+    ),
+    "Says that an event happened again and again.",
+)
+
+EVENT = Message(
+    CORE + "Event",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata.", required=True),
+        Field("involvedObject", 2, OBJECT_REFERENCE, "What the event is about.", required=True),
+        Field("reason", 3, Scalar.STRING, "Why, as one CamelCase word."),
+        Field("message", 4, Scalar.STRING, "What happened, for people."),
+        Field("source", 5, EVENT_SOURCE, "Who reported it, in the older style."),
+        Field("firstTimestamp", 6, Scalar.TIME, "When it was first reported."),
+        Field("lastTimestamp", 7, Scalar.TIME, "When it was last reported."),
+        Field("count", 8, Scalar.INT32, "How often it was reported."),
+        Field("type", 9, Scalar.STRING, "Normal or Warning; more may come."),
+        Field("eventTime", 10, Scalar.MICRO_TIME, "When it was first observed; marks the newer style."),
+        Field("series", 11, EVENT_SERIES, "The series this event stands for, if it is one.", pointer=True),
+        Field("action", 12, Scalar.STRING, "What was done to the object, as one word."),
+        Field("related", 13, OBJECT_REFERENCE, "A second object that has to do with it.", pointer=True),
+        Field(
+            "reportingComponent",
+            14,
+            Scalar.STRING,
+            "The controller that reported, such as kubernetes.io/kubelet.",
+            always=True,
+        ),
+        Field("reportingInstance", 15, Scalar.STRING, "The instance of that controller.", always=True),
+    ),
+    "What happened to an object. Kept for a limited time, for people to read and never as a record.",
+)
+
+INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def _fields(obj: Obj) -> Mapping[str, str]:
+    involved = obj.get("involvedObject") or {}
+    fields = {f"involvedObject.{name}": involved.get(name, "") for name in INVOLVED}
+    component = obj.get("reportingComponent", "")
+    fields["reason"] = obj.get("reason", "")
+    fields["reportingComponent"] = component
+    fields["source"] = (obj.get("source") or {}).get("component", "") or component
+    fields["type"] = obj.get("type", "")
+    return fields
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    return errors_of(obj, "reportingComponent")
+
+
+def errors_of(obj: Obj, reporter_name: str) -> list[FieldError]:
+    """What is wrong with an Event in stored form; `reporter_name` is what errors call the field that says who reports."""
+    home, about = obj["metadata"].get("namespace", ""), (obj.get("involvedObject") or {}).get("namespace", "")
+    newer = bool(obj.get("eventTime"))
+    fits = home == about if about else home in (("default", "kube-system") if newer else ("default",))
+    errors = [] if fits else [invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    if not newer:
+        return errors
+    reporter = obj.get("reportingComponent", "")
+    if not reporter:
+        errors.append(required(reporter_name))
+    errors += [invalid(reporter_name, reporter, why) for why in qualified_name_errors(reporter)]
+    for word in ("reportingInstance", "action", "reason"):
+        given = obj.get(word, "")
+        if not given:
+            errors.append(required(word))
+        elif len(given.encode("utf-8", "surrogatepass")) > MAX_WORD:
+            errors.append(invalid(word, "", f"can have at most {MAX_WORD} characters"))
+    if len(obj.get("message", "").encode("utf-8", "surrogatepass")) > MAX_MESSAGE:
+        errors.append(invalid("message", "", f"can have at most {MAX_MESSAGE} characters"))
+    return errors
+
+
+def _first_seen(obj: Obj, now: datetime) -> str:
+    return since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
+
+
+def _last_seen(obj: Obj, now: datetime) -> str:
+    series = obj.get("series")
+    if series is not None:
+        return since(series.get("lastObservedTime"), now)
+    last = obj.get("lastTimestamp")
+    return since(last, now) if last else _first_seen(obj, now)
+
+
+def _count(obj: Obj, now: datetime) -> int:
+    series = obj.get("series")
+    times: int = (series or obj).get("count", 0)
+    return times if series is not None else times or 1
+
+
+def _object(obj: Obj, now: datetime) -> str:
+    involved = obj.get("involvedObject") or {}
+    kind: str = involved.get("kind", "").lower()
+    return f"{kind}/{involved['name']}" if involved.get("name") else kind
+
+
+def _source(obj: Obj, now: datetime) -> str:
+    source = obj.get("source") or {}
+    component: str = source.get("component") or obj.get("reportingComponent", "")
+    instance = source.get("host") or obj.get("reportingInstance")
+    return f"{component}, {instance}" if instance else component
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Event",
+        plural="events",
+        singular="event",
+        namespaced=True,
+        schema=EVENT,
+        short_names=("ev",),
+        columns=(
+            Column("Last Seen", _last_seen, description="Time since it was last observed."),
+            Column("Type", lambda obj, now: obj.get("type", ""), description="Normal or Warning."),
+            Column("Reason", lambda obj, now: obj.get("reason", ""), description="Why, as one word."),
+            Column("Object", _object, description="What the event is about."),
+            Column(
+                "Subobject",
+                lambda obj, now: (obj.get("involvedObject") or {}).get("fieldPath", ""),
+                description="The part of the object that the event is about.",
+                priority=1,
+            ),
+            Column("Source", _source, description="Who reported it.", priority=1),
+            Column("Message", lambda obj, now: obj.get("message", "").strip(), description="What happened."),
+            Column("First Seen", _first_seen, description="Time since it was first observed.", priority=1),
+            Column("Count", _count, type="integer", description="How often it was observed.", priority=1),
+            Column("Name", name_cell, format="name", description="Name of the event.", priority=1),
+        ),
+    ),
+    storage="/registry/events",
+    name_errors=path_segment_errors,
+    validate=_validate,
+    fields=_fields,
+    selectable=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
+    create_on_update=True,
+    finalizers_need_domain=False,
+    collected=False,
+)

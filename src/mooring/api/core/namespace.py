@@ -1,0 +1,169 @@
+"""Namespace: a scope for names.
+
+Rules kept here (reference/kubernetes.md 7.14):
+* It is born Active, with the finalizer `kubernetes` in spec and the label `kubernetes.io/metadata.name`, which always
+  holds its name whatever a client says.
+* The main resource changes neither spec nor status; `/status` only status; `/finalize` only spec.finalizers.
+* The phase is Active until deletion was asked for, and Terminating from then on.
+"""
+
+from __future__ import annotations
+
+from mooring.api.core.references import CORE
+from mooring.api.kind import Change, Kind, SubresourcePolicy
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META, finalizer_errors
+from mooring.api.meta.parts import restore
+from mooring.apimachinery.names import dns1123_label_errors
+from mooring.apimachinery.resource import Column, Resource, Subresource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+FINALIZER = "kubernetes"
+ACTIVE = "Active"
+TERMINATING = "Terminating"
+
+NAMESPACE_CONDITION = Message(
+    CORE + "NamespaceCondition",
+    (
+        Field("type", 1, Scalar.STRING, "What the condition is about.", required=True),
+        Field("status", 2, Scalar.STRING, "True, False or Unknown.", required=True),
+        Field("lastTransitionTime", 4, Scalar.TIME, "When the status last changed."),
+        Field("reason", 5, Scalar.STRING, "Machine-readable reason of the last change."),
+        Field("message", 6, Scalar.STRING, "The last change in words."),
+    ),
+    "One aspect of a namespace's state.",
+)
+
+NAMESPACE = Message(
+    CORE + "Namespace",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field(
+            "spec",
+            2,
+            Message(
+                CORE + "NamespaceSpec",
+                (
+                    Field(
+                        "finalizers",
+                        1,
+                        ListOf(Scalar.STRING),
+                        "The namespace is removed only when this list is empty; changed through /finalize.",
+                    ),
+                ),
+                "How the namespace behaves.",
+            ),
+            "How the namespace behaves.",
+        ),
+        Field(
+            "status",
+            3,
+            Message(
+                CORE + "NamespaceStatus",
+                (
+                    Field(
+                        "phase",
+                        1,
+                        Scalar.STRING,
+                        "Active, or Terminating once deletion was asked for.",
+                        enum=("Active", "Terminating"),
+                    ),
+                    Field(
+                        "conditions",
+                        2,
+                        ListOf(NAMESPACE_CONDITION),
+                        "How the deletion of the content proceeds.",
+                        patch="merge",
+                        patch_key="type",
+                        list_keys=("type",),
+                    ),
+                ),
+                "The observed state of the namespace.",
+            ),
+            "The observed state of the namespace.",
+        ),
+    ),
+    "A scope within which names are unique.",
+)
+
+
+def _default(obj: Obj) -> None:
+    status = obj.setdefault("status", {})
+    status["phase"] = status.get("phase") or ACTIVE
+    meta = obj["metadata"]
+    if name := meta.get("name"):
+        meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name}
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    _default(obj)  # again: by now a generated name is known
+    obj["status"] = {"phase": ACTIVE}
+    spec = obj.setdefault("spec", {})
+    finalizers = spec.get("finalizers") or []
+    if FINALIZER not in finalizers:
+        spec["finalizers"] = [*finalizers, FINALIZER]
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "spec", "status")
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    finalizers = (obj.get("spec") or {}).get("finalizers") or []
+    return [error for finalizer in finalizers for error in finalizer_errors(finalizer, "spec.finalizers")]
+
+
+def _validate_status(new: Obj, old: Obj) -> list[FieldError]:
+    phase = (new.get("status") or {}).get("phase", "")
+    if "deletionTimestamp" in new["metadata"]:
+        wanted, when = TERMINATING, "is not empty"
+    else:
+        wanted, when = ACTIVE, "is empty"
+    if phase == wanted:
+        return []
+    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` {when}")]
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Namespace",
+        plural="namespaces",
+        singular="namespace",
+        namespaced=False,
+        schema=NAMESPACE,
+        short_names=("ns",),
+        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        subresources=(Subresource("finalize", ("update",)), Subresource("status", ("get", "patch", "update"))),
+        columns=(
+            NAME,
+            Column(
+                "Status",
+                lambda obj, now: (obj.get("status") or {}).get("phase", ""),
+                description="Active, or Terminating once deletion was asked for.",
+            ),
+            AGE,
+        ),
+    ),
+    storage="/registry/namespaces",
+    name_errors=dns1123_label_errors,
+    default=_default,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    fields=lambda obj: {
+        "name": obj["metadata"]["name"],
+        "status.phase": (obj.get("status") or {}).get("phase", ""),
+    },
+    selectable=("name", "status.phase"),
+    subresources={
+        "status": SubresourcePolicy(
+            prepare_update=lambda new, old, change: restore(new, old, "spec"),
+            validate_update=_validate_status,
+        ),
+        "finalize": SubresourcePolicy(prepare_update=lambda new, old, change: restore(new, old, "status")),
+    },
+)

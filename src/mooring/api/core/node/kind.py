@@ -1,0 +1,174 @@
+"""Node: a machine of the cluster, registered and reported on by itself.
+
+Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.11; wording as kube-apiserver's):
+* A node may be created with its status; afterwards the main resource changes all but status, `/status` all but spec.
+* `podCIDR` is the first of `podCIDRs`, at most one per IP family; both, and `providerID`, are set once.
+* Taints have a qualified key and a known effect, and are unique by key and effect.
+* Quantities of capacity and allocatable have qualified names and are not negative; allocatable is capacity when not given.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Hashable, Iterable, Mapping
+
+from mooring.api.core.addresses import range_warnings
+from mooring.api.core.node.columns import COLUMNS
+from mooring.api.core.node.schema import NODE
+from mooring.api.kind import Change, Kind, SubresourcePolicy
+from mooring.api.meta.parts import restore
+from mooring.apimachinery.names import dns1123_subdomain_errors, label_value_errors, qualified_name_errors
+from mooring.apimachinery.resource import Resource, Subresource
+from mooring.apimachinery.schema import Obj
+from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+
+TAINT_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_TAINTS = "metadata.taints"
+"""kube-apiserver reports taints under metadata though they live in spec; tools know it so."""
+
+
+def _default(obj: Obj) -> None:
+    if spec := obj.get("spec"):
+        first, cidrs = spec.get("podCIDR"), spec.get("podCIDRs")
+        if first and (not cidrs or cidrs[0] != first):
+            spec["podCIDRs"] = [first]
+        elif cidrs and not first:
+            spec["podCIDR"] = cidrs[0]
+    status = obj.get("status")
+    if status and status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "status")
+
+
+def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "spec")
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    errors: list[FieldError] = []
+    if taints := spec.get("taints"):
+        errors += _taint_errors(taints)
+    for part in ("capacity", "allocatable"):
+        if amounts := status.get(part):
+            errors += _amount_errors(amounts, f"status.{part}")
+    if cidrs := spec.get("podCIDRs"):
+        errors += _cidr_errors(cidrs)
+    return errors
+
+
+def _taint_errors(taints: list[Obj]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        at = f"{_TAINTS}[{index}]"
+        key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
+        errors += [invalid(f"{at}.key", key, why) for why in qualified_name_errors(key)]
+        if why_not := label_value_errors(value):
+            errors.append(invalid(f"{at}.value", value, ";".join(why_not)))
+        if not effect:
+            errors.append(required(f"{at}.effect"))
+        elif effect not in TAINT_EFFECTS:
+            errors.append(not_supported(f"{at}.effect", effect, TAINT_EFFECTS))
+        if (key, effect) in seen:
+            errors.append(FieldError("FieldValueDuplicate", at, "taints must be unique by key and effect pair", taint))
+        seen.add((key, effect))
+    return errors
+
+
+def _amount_errors(amounts: Mapping[str, str], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for name, amount in amounts.items():
+        errors += [invalid(f"{path}.{name}", name, why) for why in qualified_name_errors(name)]
+        if str(amount).startswith("-"):
+            errors.append(invalid(f"{path}.{name}", amount, "must be greater than or equal to 0"))
+    return errors
+
+
+def _cidr_errors(cidrs: list[str]) -> list[FieldError]:
+    path = "spec.podCIDRs"
+    errors: list[FieldError] = []
+    families: list[int] = []
+    for index, cidr in enumerate(cidrs):
+        try:
+            if "/" not in cidr:
+                raise ValueError(cidr)
+            families.append(ipaddress.ip_interface(cidr).version)
+        except ValueError:
+            errors.append(invalid(f"{path}[{index}]", cidr, "must be valid CIDR"))
+    if not errors and len(families) != len(set(families)):
+        errors.append(invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
+    errors += [duplicate(f"{path}[{index}]", cidrs[index]) for index in _repeats(cidrs)]
+    return errors
+
+
+def _repeats(values: Iterable[Hashable]) -> list[int]:
+    """Where a value stands that stood before. Linear: a node chooses how long its lists are, and everybody waits."""
+    seen: set[Hashable] = set()
+    found = []
+    for index, value in enumerate(values):
+        if value in seen:
+            found.append(index)
+        seen.add(value)
+    return found
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    spec, kept = new.get("spec") or {}, old.get("spec") or {}
+    if kept.get("podCIDRs") and spec.get("podCIDRs") != kept["podCIDRs"]:
+        errors.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))
+    if kept.get("providerID") and spec.get("providerID") != kept["providerID"]:
+        errors.append(forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid'))
+    if spec.get("externalID") != kept.get("externalID"):
+        errors.append(forbidden("spec.externalID", "may not be updated"))
+    return errors + _address_errors(new)
+
+
+def _address_errors(new: Obj) -> list[FieldError]:
+    addresses = (new.get("status") or {}).get("addresses") or []
+    told = ((address.get("type"), address.get("address")) for address in addresses)
+    return [duplicate(f"status.addresses[{index}]", addresses[index]) for index in _repeats(told)]
+
+
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    spec = new["spec"]
+    told = []
+    if "configSource" in spec:
+        told.append("spec.configSource: the feature is removed")
+    if spec.get("externalID"):
+        told.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+    for index, cidr in enumerate(spec.get("podCIDRs") or ()):
+        told += range_warnings(f"spec.podCIDRs[{index}]", cidr)
+    return told
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Node",
+        plural="nodes",
+        singular="node",
+        namespaced=False,
+        schema=NODE,
+        short_names=("no",),
+        subresources=(Subresource("status", ("get", "patch", "update")),),
+        columns=COLUMNS,
+    ),
+    storage="/registry/minions",
+    name_errors=dns1123_subdomain_errors,
+    default=_default,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    fields=lambda obj: {
+        "spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false",
+    },
+    selectable=("spec.unschedulable",),
+    subresources={"status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=_validate_update)},
+)

@@ -1,0 +1,101 @@
+"""Rules of a Pod's `/status` (wording as kube-apiserver's).
+
+Rules kept here (Kubernetes API reference, core/v1 PodStatus; reference/kubernetes.md 6.7):
+* Annotations that mark a mirror Pod or choose an AppArmor profile change here as little as through the Pod.
+* The class of service stays. A Pod on a node is no longer nominated for one.
+* An observed generation that is left out stays, for the Pod and for each condition.
+* Resource claims in the status are those of the spec: the node authorizer lets a node read the claims that a status names.
+"""
+
+from __future__ import annotations
+
+from mooring.api.core.pod.validation import annotation_errors
+from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
+from mooring.apimachinery.schema import Obj
+from mooring.errors import FieldError, duplicate, forbidden, invalid, required
+
+_GENERATION = "observedGeneration"
+
+
+def keep_observed_generations(new: Obj, old: Obj) -> None:
+    """Fill in observed generations that an older client left out; conditions of one type are matched in order."""
+    status, kept = new.get("status") or {}, old.get("status") or {}
+    if kept.get(_GENERATION) and not status.get(_GENERATION):
+        new["status"] = status = {**status, _GENERATION: kept[_GENERATION]}
+    known: dict[str, list[int]] = {}
+    for condition in kept.get("conditions") or ():
+        known.setdefault(condition.get("type", ""), []).append(condition.get(_GENERATION) or 0)
+    for condition in status.get("conditions") or ():
+        generations = known.get(condition.get("type", ""))
+        generation = generations.pop(0) if generations else 0
+        if generation and not condition.get(_GENERATION):
+            condition[_GENERATION] = generation
+
+
+def validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    """Return what is wrong with an update of a Pod's status."""
+    spec, status, kept = new.get("spec") or {}, new.get("status") or {}, old.get("status") or {}
+    errors = annotation_errors(new, old)
+    node = status.get("nominatedNodeName", "")
+    if node and node != kept.get("nominatedNodeName", ""):
+        errors += [invalid("status.nominatedNodeName", node, why) for why in dns1123_subdomain_errors(node)]
+        if spec.get("nodeName"):
+            why = "may not be set on pods that are already bound to a node"
+            errors.append(forbidden("status.nominatedNodeName", why))
+    if (generation := status.get(_GENERATION) or 0) < 0:
+        errors.append(invalid(f"status.{_GENERATION}", generation, "must be a non-negative integer"))
+    if status.get("qosClass") != kept.get("qosClass"):
+        errors.append(invalid("status.qosClass", status.get("qosClass"), "field is immutable"))
+    return (
+        errors + _claim_errors(status, spec) + _extended_claim_errors(status.get("extendedResourceClaimStatus"), spec)
+    )
+
+
+def _claim_errors(status: Obj, spec: Obj) -> list[FieldError]:
+    claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, claim in enumerate(status.get("resourceClaimStatuses") or ()):
+        path, name = f"status.resourceClaimStatuses[{index}]", claim.get("name", "")
+        if name not in claims:
+            errors.append(invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            errors.append(duplicate(f"{path}.name", name))
+        seen.add(name)
+        made = claim.get("resourceClaimName")
+        if made is not None:
+            errors += [invalid(f"{path}.resourceClaimName", made, why) for why in dns1123_subdomain_errors(made)]
+    return errors
+
+
+def _extended_claim_errors(claim: Obj | None, spec: Obj) -> list[FieldError]:
+    if claim is None:
+        return []
+    path = "status.extendedResourceClaimStatus"
+    errors: list[FieldError] = []
+    if not claim.get("requestMappings"):
+        errors.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
+    containers = {
+        one.get("name"): one for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    }
+    for index, mapping in enumerate(claim.get("requestMappings") or ()):
+        at, name, resource = (
+            f"{path}.requestMappings[{index}]",
+            mapping.get("containerName", ""),
+            mapping.get("resourceName", ""),
+        )
+        if name not in containers:
+            why = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errors.append(invalid(f"{at}.containerName", name, why))
+        elif resource not in ((containers[name].get("resources") or {}).get("requests") or {}):
+            why = (
+                "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
+                "spec.containers.resources.requests"
+            )
+            errors.append(invalid(f"{at}.resourceName", resource, why))
+        asked = mapping.get("requestName", "")
+        errors += [invalid(f"{path}.requestName", asked, why) for why in dns1123_label_errors(asked)]
+    made = claim.get("resourceClaimName", "")
+    if not made:
+        errors.append(required(f"{path}.resourceClaimName"))
+    return errors + [invalid(f"{path}.resourceClaimName", made, why) for why in dns1123_subdomain_errors(made) if made]

@@ -1,0 +1,106 @@
+"""PodTemplate: Pods to be made later, by whoever wants them. Nothing here makes one.
+
+Rules kept here (k8s.io/api core/v1, generated.proto; reference/kubernetes.md 8.5 B, whose tests of chunked lists and tables
+store hundreds of them):
+* What a template says of its Pods is defaulted and judged as a Pod is; ephemeral containers are never in it.
+* All of it may change; generation counts the changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from mooring.api.core.pod import defaults as poddefaults
+from mooring.api.core.pod import validation as podvalidation
+from mooring.api.core.pod.schema import POD_SPEC
+from mooring.api.core.pod.warnings import template_warnings
+from mooring.api.core.references import CORE
+from mooring.api.kind import Kind
+from mooring.api.meta.columns import NAME, NONE
+from mooring.api.meta.objectmeta import OBJECT_META, label_errors
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, Message, Obj
+from mooring.errors import FieldError, forbidden
+
+POD_TEMPLATE_SPEC = Message(
+    CORE + "PodTemplateSpec",
+    (
+        Field("metadata", 1, OBJECT_META, "Metadata that each Pod gets; its labels and annotations count."),
+        Field("spec", 2, POD_SPEC, "What is to run, and how."),
+    ),
+    "What Pods are that are made from a template.",
+)
+
+POD_TEMPLATE = Message(
+    CORE + "PodTemplate",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("template", 2, POD_TEMPLATE_SPEC, "What Pods are that are made from this."),
+    ),
+    "A template for Pods, kept to be used later.",
+)
+
+
+def _template(obj: Obj) -> Obj:
+    template: Obj = obj.get("template") or {}
+    return template
+
+
+def _default(obj: Obj) -> None:
+    poddefaults.default_spec(obj.setdefault("template", {}).setdefault("spec", {}))
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    template = _template(obj)
+    spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
+    errors = label_errors(metadata.get("labels") or {}, "labels")
+    errors += podvalidation.validate({"metadata": metadata, "spec": spec})
+    if spec.get("ephemeralContainers"):
+        errors.append(forbidden("spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
+    return [replace(error, field=f"template.{error.field}") for error in errors]
+
+
+def _containers(member: str, obj: Obj) -> str:
+    spec = _template(obj).get("spec") or {}
+    return ",".join(container.get(member, "") for container in spec.get("containers") or ())
+
+
+def _names(obj: Obj, now: datetime) -> str:
+    return _containers("name", obj)
+
+
+def _images(obj: Obj, now: datetime) -> str:
+    return _containers("image", obj)
+
+
+def _labels(obj: Obj, now: datetime) -> str:
+    labels = (_template(obj).get("metadata") or {}).get("labels") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or NONE
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="PodTemplate",
+        plural="podtemplates",
+        singular="podtemplate",
+        namespaced=True,
+        schema=POD_TEMPLATE,
+        columns=(
+            NAME,
+            Column("Containers", _names, description="Names of the containers."),
+            Column("Images", _images, description="Images of the containers."),
+            Column("Pod Labels", _labels, description="Labels that the Pods get."),
+        ),
+        returns_deleted=True,
+    ),
+    storage="/registry/podtemplates",
+    name_errors=dns1123_subdomain_errors,
+    default=_default,
+    validate=_validate,
+    has_generation=True,
+    warnings=template_warnings,
+)

@@ -1,0 +1,163 @@
+"""Secret: typed, opaque bytes.
+
+Rules kept here (reference/kubernetes.md 1.1, 7.16):
+* `type` is Opaque when not given and never changes; an update that leaves it out keeps it.
+* `stringData` is a way to write: it is merged over `data` and never stored.
+* Some types promise keys: service account tokens an annotation, TLS both its keys, registry credentials a JSON object,
+  basic-auth one of two keys, ssh-auth a key that is not empty. Contents never appear in an error.
+* A TLS certificate and key that are no pair are stored, with a warning.
+* **Bootstrap tokens are not checked here**: kube-apiserver stores malformed ones too, and their readers ignore them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mooring.api.core.configdata import MAX_DATA, base64_size, frozen_errors, key_errors
+from mooring.api.core.references import CORE
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.codec.goerrors import json_syntax_error
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, required, too_long
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import load_public_keys, public_key_der
+
+OPAQUE = "Opaque"
+SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - a type name, no secret
+SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
+"""Annotation that says whose token a service account token Secret holds."""
+TLS = "kubernetes.io/tls"
+BASIC_AUTH = "kubernetes.io/basic-auth"
+SSH_AUTH = "kubernetes.io/ssh-auth"
+_REGISTRY_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
+
+SECRET = Message(
+    CORE + "Secret",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("data", 2, MapOf(Scalar.BYTES), "The secret bytes by key, base64 in JSON. Keys are file names."),
+        Field("type", 3, Scalar.STRING, "What the data is meant for; Opaque when not given. Cannot be changed."),
+        Field(
+            "stringData",
+            4,
+            MapOf(Scalar.STRING),
+            "Write-only: plain text that is merged into data, over equal keys. Never returned.",
+        ),
+        Field(
+            "immutable",
+            5,
+            Scalar.BOOL,
+            "True freezes the data and this field: the Secret can then only be deleted.",
+            pointer=True,
+        ),
+    ),
+    "Holds secret bytes of a certain type. All values together weigh at most 1 MiB.",
+)
+
+
+def _merge_string_data(obj: Obj) -> None:
+    """`stringData` over `data`, encoded as `data` is. Runs before anything looks at the data."""
+    texts = obj.pop("stringData", None)
+    if texts:
+        data = obj["data"] = dict(obj.get("data") or {})
+        for key, text in texts.items():
+            data[key] = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    obj["type"] = obj.get("type") or OPAQUE
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    new["type"] = new.get("type") or old.get("type") or OPAQUE
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    data: Mapping[str, str] = obj.get("data") or {}
+    errors = key_errors(data, "data")
+    if base64_size(data) > MAX_DATA:
+        errors.append(too_long("data", MAX_DATA))
+    kind = obj.get("type", OPAQUE)
+    if kind == OPAQUE:
+        return errors
+    if kind == SERVICE_ACCOUNT_TOKEN:
+        if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME):
+            errors.append(required(f"metadata.annotations[{SERVICE_ACCOUNT_NAME}]"))
+    elif kind in _REGISTRY_KEYS:
+        errors += _registry_errors(data, _REGISTRY_KEYS[kind])
+    elif kind == TLS:
+        errors += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
+    elif kind == BASIC_AUTH:
+        if "username" not in data and "password" not in data:
+            errors += [required("data[username]"), required("data[password]")]
+    elif kind == SSH_AUTH and not data.get("ssh-privatekey"):
+        errors.append(required("data[ssh-privatekey]"))
+    return errors
+
+
+def _registry_errors(data: Mapping[str, str], key: str) -> list[FieldError]:
+    """Registry credentials are a JSON object. What the parser says never quotes the text."""
+    if key not in data:
+        return [required(f"data[{key}]")]
+    try:
+        text = base64.b64decode(data[key])
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error):
+        why = json_syntax_error(text) or "json: cannot unmarshal into Go value of type map[string]interface {}"
+        return [invalid(f"data[{key}]", "<secret contents redacted>", why)]
+    return []
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    errors = frozen_errors(new, old, ("data",))
+    if new["type"] != old.get("type", OPAQUE):
+        errors.insert(0, invalid("type", new["type"], "field is immutable"))
+    return errors
+
+
+def _warnings(obj: Obj, old: Obj | None) -> list[str]:
+    if obj["type"] != TLS:
+        return []
+    try:
+        certificate, key = (load_public_keys(base64.b64decode(obj["data"][name]))[0] for name in ("tls.crt", "tls.key"))
+    except PkiError as error:
+        return [f"tls: {error}"]
+    return [] if public_key_der(certificate) == public_key_der(key) else ["tls: private key does not match public key"]
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Secret",
+        plural="secrets",
+        singular="secret",
+        namespaced=True,
+        schema=SECRET,
+        columns=(
+            NAME,
+            Column("Type", lambda obj, now: obj.get("type", OPAQUE), description="What the data is meant for."),
+            Column("Data", lambda obj, now: len(obj.get("data") or ()), type="integer", description="Number of keys."),
+            AGE,
+        ),
+    ),
+    storage="/registry/secrets",
+    name_errors=dns1123_subdomain_errors,
+    default=_merge_string_data,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    fields=lambda obj: {"type": obj.get("type", "")},
+    selectable=("type",),
+)

@@ -1,0 +1,190 @@
+"""Service: a name and an address for a set of Pods. Nothing here routes traffic: who does reads Services and EndpointSlices.
+
+Rules kept here (Kubernetes API reference, core/v1 Service; documentation "Service", "IPv4/IPv6 dual-stack"; 7.9, 7.13):
+* Type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods, unless said otherwise.
+* clusterIP and the first of clusterIPs are one thing with two names. Addresses, their families and node ports are given out by
+  admission; each is claimed in the store, so that no two servers give out the same.
+* Endpoints of the same name go with the Service. Its EndpointSlices are owned by it, and the garbage collector's.
+* An update that leaves out what was given out keeps it; one to a type that has no use for it gives it back, unless it asks for
+  something else at the same time, which validation judges.
+* The main resource changes all but status, `/status` status only. PUT to a missing name creates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.api.core.service import validation as servicevalidation
+from mooring.api.core.service import warnings as servicewarnings
+from mooring.api.core.service.claims import claims
+from mooring.api.core.service.columns import COLUMNS
+from mooring.api.core.service.schema import SERVICE
+from mooring.api.core.service.types import (
+    BALANCER,
+    CLIENT_SECONDS,
+    checks_health,
+    has_cluster_ip,
+    has_node_ports,
+    is_external,
+)
+from mooring.api.kind import Change, Kind, SubresourcePolicy
+from mooring.api.meta.parts import restore
+from mooring.apimachinery.names import dns1123_label_errors
+from mooring.apimachinery.resource import Resource, Subresource
+from mooring.apimachinery.schema import Obj
+
+_CLUSTER_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+
+
+def _default(obj: Obj) -> None:
+    spec = obj.setdefault("spec", {})
+    _fill(spec, "sessionAffinity", "None")
+    _fill(spec, "type", "ClusterIP")
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP":
+        config = spec.setdefault("sessionAffinityConfig", {})
+        config.setdefault("clientIP", {}).setdefault("timeoutSeconds", CLIENT_SECONDS)
+    for port in spec.get("ports") or ():
+        _fill(port, "protocol", "TCP")
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    if has_cluster_ip(spec):
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if is_external(spec):
+        _fill(spec, "externalTrafficPolicy", "Cluster")
+    if spec["type"] == BALANCER:
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+        for way in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+            if way.get("ip"):
+                way.setdefault("ipMode", "VIP")
+
+
+def _fill(obj: Obj, name: str, value: str) -> None:
+    if not obj.get(name):
+        obj[name] = value
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    spec = obj["spec"]
+    obj["status"] = {"loadBalancer": {}}
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "status")
+    spec, kept = new["spec"], old.get("spec") or {}
+    _keep_cluster_ip(spec, kept)
+    _keep_node_ports(spec, kept)
+    _give_back(spec, kept)
+    if has_cluster_ip(kept) and has_cluster_ip(spec):
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(name) and name in kept:
+                spec[name] = kept[name]
+
+
+def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
+    given, before = spec.get("clusterIP", ""), kept.get("clusterIP", "")
+    untouched = (spec.get("clusterIPs") or []) in ([], kept.get("clusterIPs") or [])
+    if not (has_cluster_ip(spec) and has_cluster_ip(kept)):
+        if given and given != before and untouched:
+            spec["clusterIPs"] = [given]
+    elif not given and not spec.get("clusterIPs"):
+        restore(spec, kept, "clusterIP", "clusterIPs")
+    elif given == before and not spec.get("clusterIPs"):
+        restore(spec, kept, "clusterIPs")
+    elif given != before and untouched:
+        spec["clusterIPs"] = [given] if given else []
+
+
+def _keep_node_ports(spec: Obj, kept: Obj) -> None:
+    """The same port of the same protocol keeps its node port."""
+    if has_node_ports(spec) and has_node_ports(kept):
+        known = {_identity(port): port["nodePort"] for port in kept.get("ports") or () if port.get("nodePort")}
+        wanted = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+        for port in spec.get("ports") or ():
+            before = known.get(_identity(port))
+            if before and not port.get("nodePort") and before not in wanted:
+                port["nodePort"] = before
+    if checks_health(spec) and checks_health(kept) and not spec.get("healthCheckNodePort"):
+        restore(spec, kept, "healthCheckNodePort")
+
+
+def _identity(port: Obj) -> tuple[str, int]:
+    return port.get("protocol", ""), port.get("port", 0)
+
+
+def _give_back(spec: Obj, kept: Obj) -> None:
+    """Take out what belonged to the type that the Service no longer has."""
+    if has_cluster_ip(kept) and not has_cluster_ip(spec) and _same(spec, kept, "clusterIP", "clusterIPs"):
+        for name in _CLUSTER_FIELDS:
+            spec.pop(name, None)
+    if has_node_ports(kept) and not has_node_ports(spec):
+        before = {port.get("nodePort") for port in kept.get("ports") or ()}
+        if all(port.get("nodePort") in before for port in spec.get("ports") or () if port.get("nodePort")):
+            for port in spec.get("ports") or ():
+                port.pop("nodePort", None)
+    for name, applies in (
+        ("healthCheckNodePort", checks_health),
+        ("externalTrafficPolicy", is_external),
+        ("allocateLoadBalancerNodePorts", _is_balancer),
+        ("loadBalancerClass", _is_balancer),
+    ):
+        if applies(kept) and not applies(spec) and _same(spec, kept, name):
+            spec.pop(name, None)
+
+
+def _is_balancer(spec: Obj) -> bool:
+    return spec.get("type") == BALANCER
+
+
+def _same(spec: Obj, kept: Obj, *names: str) -> bool:
+    return all(spec.get(name) == kept.get(name) for name in names)
+
+
+def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
+    restore(new, old, "spec")
+
+
+def _fields(obj: Obj) -> Mapping[str, str]:
+    spec = obj.get("spec") or {}
+    return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="Service",
+        plural="services",
+        singular="service",
+        namespaced=True,
+        schema=SERVICE,
+        short_names=("svc",),
+        categories=("all",),
+        subresources=(Subresource("status", ("get", "patch", "update")),),
+        columns=COLUMNS,
+        returns_deleted=True,
+    ),
+    storage="/registry/services/specs",
+    name_errors=dns1123_label_errors,
+    default=_default,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=servicevalidation.validate,
+    validate_update=servicevalidation.validate_update,
+    warnings=servicewarnings.warnings,
+    fields=_fields,
+    selectable=("spec.clusterIP", "spec.type"),
+    subresources={
+        "status": SubresourcePolicy(
+            prepare_update=_prepare_status,
+            validate_update=servicevalidation.validate_status_update,
+            warnings=servicewarnings.status_warnings,
+        )
+    },
+    create_on_update=True,
+    claims=claims,
+    takes_along=("endpoints",),
+)

@@ -1,0 +1,263 @@
+"""What is wrong with a Service, and what of one never changes (wording as kube-apiserver's).
+
+Rules kept here (Kubernetes API reference, core/v1 Service):
+* A Service has ports, unless it is headless or a mere name. Several need names. No port of a protocol twice.
+* Each choice is among the known ones, and made only where its type knows it: node ports, external traffic, load balancers.
+* The first address and its family stay as long as the Service has an address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from mooring.api.core.addresses import (
+    MAX_PORT,
+    NOT_A_PORT,
+    address_errors,
+    parse_address,
+    port_name_errors,
+    port_names_errors,
+    protocol_errors,
+    special_address_errors,
+)
+from mooring.api.core.service.types import (
+    BALANCER,
+    CLUSTER_IP,
+    EXTERNAL_NAME,
+    FAMILIES,
+    HEADLESS,
+    MAX_CLIENT_SECONDS,
+    TYPES,
+    checks_health,
+    has_cluster_ip,
+    is_external,
+    is_headless,
+    leads_elsewhere,
+)
+from mooring.api.meta.objectmeta import label_errors
+from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
+from mooring.apimachinery.schema import Obj
+from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+
+POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+TRAFFIC = ("Cluster", "Local")
+DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
+IP_MODES = ("Proxy", "VIP")
+"""How traffic to an address of a load balancer is addressed when it arrives at a node."""
+FIXED = "may not change once set"
+
+
+def validate(obj: Obj) -> list[FieldError]:
+    """What is wrong with a Service that has its defaults, on create and on update alike."""
+    spec = obj.get("spec") or {}
+    errors = _type_errors(spec) + _ports_errors(spec)
+    if selector := spec.get("selector"):
+        errors += label_errors(selector, "spec.selector")
+    errors += _affinity_errors(spec)
+    for index, address in enumerate(spec.get("externalIPs") or ()):
+        errors += _address_errors(address, f"spec.externalIPs[{index}]")
+    return errors + _traffic_errors(spec) + _balancer_errors(spec) + _cluster_ip_errors(spec) + _family_errors(spec)
+
+
+def _type_errors(spec: Obj) -> list[FieldError]:
+    kind, addresses = spec.get("type", ""), spec.get("clusterIPs") or []
+    if kind not in TYPES:
+        return [not_supported("spec.type", kind, TYPES)]
+    if kind == EXTERNAL_NAME:
+        name = spec.get("externalName", "")
+        errors = [forbidden("spec.clusterIPs", "may not be set for ExternalName services")] if addresses else []
+        if not name:
+            return [*errors, required("spec.externalName")]
+        return errors + [invalid("spec.externalName", name, why) for why in dns1123_subdomain_errors(name.rstrip("."))]
+    if kind != CLUSTER_IP and is_headless(spec):
+        return [invalid("spec.clusterIPs[0]", addresses[0], f"may not be set to 'None' for {kind} services")]
+    return []
+
+
+def _ports_errors(spec: Obj) -> list[FieldError]:
+    ports = spec.get("ports") or []
+    if not ports:
+        nameless = is_headless(spec) or spec.get("type") == EXTERNAL_NAME
+        return [] if nameless else [required("spec.ports")]
+    errors = port_names_errors(ports, "spec.ports", needed=len(ports) > 1)
+    seen: set[tuple[str, int]] = set()
+    outside: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        at, protocol, number = f"spec.ports[{index}]", port.get("protocol", ""), port.get("port", 0)
+        errors += _port_errors(port, at)
+        if (protocol, number) in seen:
+            key = {
+                "Name": "",
+                "Protocol": protocol,
+                "AppProtocol": None,
+                "Port": number,
+                "TargetPort": 0,
+                "NodePort": 0,
+            }
+            errors.append(duplicate(at, key))
+        seen.add((protocol, number))
+        if node_port := port.get("nodePort"):
+            if spec.get("type") in (CLUSTER_IP, EXTERNAL_NAME):
+                why = f"may not be used when `type` is '{spec['type']}'"
+                errors.append(forbidden(f"{at}.nodePort", why))
+            elif (protocol, node_port) in outside:
+                errors.append(duplicate(f"{at}.nodePort", node_port))
+            outside.add((protocol, node_port))
+    return errors
+
+
+def _port_errors(port: Obj, at: str) -> list[FieldError]:
+    number, target, application = port.get("port", 0), port.get("targetPort", 0), port.get("appProtocol")
+    errors = [] if 1 <= number <= MAX_PORT else [invalid(f"{at}.port", number, NOT_A_PORT)]
+    errors += protocol_errors(port.get("protocol", ""), f"{at}.protocol")
+    if isinstance(target, str):
+        errors += [invalid(f"{at}.targetPort", target, why) for why in port_name_errors(target)]
+    elif not 1 <= target <= MAX_PORT:
+        errors.append(invalid(f"{at}.targetPort", target, NOT_A_PORT))
+    if application:
+        errors += [invalid(f"{at}.appProtocol", application, why) for why in qualified_name_errors(application)]
+    return errors
+
+
+def _affinity_errors(spec: Obj) -> list[FieldError]:
+    affinity = spec.get("sessionAffinity", "")
+    if affinity not in ("ClientIP", "None"):
+        return [not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))]
+    seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds", 1)
+    if 1 <= seconds <= MAX_CLIENT_SECONDS:
+        return []
+    why = f"must be greater than 0 and less than {MAX_CLIENT_SECONDS}"
+    return [invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)]
+
+
+def _address_errors(text: str, path: str) -> list[FieldError]:
+    address = parse_address(text)
+    if address is None:
+        return address_errors(text, path)
+    return special_address_errors(address, path)
+
+
+def _traffic_errors(spec: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    outer, health = spec.get("externalTrafficPolicy", ""), spec.get("healthCheckNodePort", 0)
+    if outer and not is_external(spec):
+        errors.append(
+            invalid("spec.externalTrafficPolicy", outer, "may only be set for externally-accessible services")
+        )
+    elif (outer or is_external(spec)) and outer not in TRAFFIC:
+        errors.append(not_supported("spec.externalTrafficPolicy", outer, TRAFFIC))
+    if health and not checks_health(spec):
+        why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        errors.append(invalid("spec.healthCheckNodePort", health, why))
+    inner, preferred = spec.get("internalTrafficPolicy"), spec.get("trafficDistribution")
+    if inner is not None and inner not in TRAFFIC:
+        errors.append(not_supported("spec.internalTrafficPolicy", inner, TRAFFIC))
+    if preferred is not None and preferred not in DISTRIBUTIONS:
+        errors.append(not_supported("spec.trafficDistribution", preferred, DISTRIBUTIONS))
+    return errors
+
+
+def _balancer_errors(spec: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if spec.get("type") != BALANCER:
+        why = "may only be used when `type` is 'LoadBalancer'"
+        present = (("loadBalancerSourceRanges", "LoadBalancerSourceRanges"), ("loadBalancerClass", "loadBalancerClass"))
+        errors += [forbidden(f"spec.{told}", why) for name, told in present if spec.get(name)]
+        if spec.get("allocateLoadBalancerNodePorts") is not None:
+            errors.append(forbidden("spec.allocateLoadBalancerNodePorts", why))
+        return errors
+    for index, cidr in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        try:
+            if "/" not in cidr:
+                raise ValueError(cidr)
+            ipaddress.ip_interface(cidr.strip())
+        except ValueError:
+            why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            errors.append(invalid(f"spec.LoadBalancerSourceRanges[{index}]", cidr, why))
+    if kind := spec.get("loadBalancerClass"):
+        errors += [invalid("spec.loadBalancerClass", kind, why) for why in qualified_name_errors(kind)]
+    return errors
+
+
+def _cluster_ip_errors(spec: Obj) -> list[FieldError]:
+    path, addresses = "spec.clusterIPs", spec.get("clusterIPs") or []
+    if spec.get("type") == EXTERNAL_NAME:
+        return []
+    errors: list[FieldError] = []
+    if spec.get("clusterIP", "") != (addresses[0] if addresses else ""):
+        errors.append(invalid(path, addresses, "first value must match `clusterIP`"))
+    if len(addresses) > len(FAMILIES):
+        return [*errors, invalid(path, addresses, "may only hold up to 2 values")]
+    for index, text in enumerate(addresses):
+        if text == HEADLESS:
+            if index or len(addresses) > 1:
+                why = "'None' must be the first and only value"
+                errors.append(invalid(f"{path}[{index}]", text, why))
+        elif parse_address(text) is None:
+            errors += address_errors(text, f"{path}[{index}]")
+        elif index:
+            errors.append(invalid(path, addresses, "this cluster is not configured for dual-stack services"))
+    return errors
+
+
+def _family_errors(spec: Obj) -> list[FieldError]:
+    policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or []
+    if spec.get("type") == EXTERNAL_NAME:
+        given = {"ipFamilyPolicy": policy, "ipFamilies": families}
+        return [forbidden(f"spec.{name}", "may not be set for ExternalName services") for name in given if given[name]]
+    errors = [
+        not_supported(f"spec.ipFamilies[{index}]", family, FAMILIES)
+        for index, family in enumerate(families)
+        if family not in FAMILIES
+    ]
+    first = {family: index for index, family in reversed(list(enumerate(families)))}
+    errors += [
+        duplicate(f"spec.ipFamilies[{index}]", family) for index, family in enumerate(families) if first[family] < index
+    ]
+    if policy is not None and policy not in POLICIES:
+        errors.append(not_supported("spec.ipFamilyPolicy", policy, POLICIES))
+    if not errors and policy == "RequireDualStack" and not leads_elsewhere(spec):
+        why = "this cluster is not configured for dual-stack services"
+        errors.append(invalid("spec.ipFamilyPolicy", policy, why))
+    return errors
+
+
+def validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    """What of a Service with these defaults may not become of the stored one."""
+    spec, kept = new.get("spec") or {}, old.get("spec") or {}
+    errors: list[FieldError] = []
+    if has_cluster_ip(spec) and has_cluster_ip(kept):
+        for name in ("clusterIPs", "ipFamilies"):
+            now, before = spec.get(name) or [], kept.get(name) or []
+            if before and now[:1] != before[:1]:
+                errors.append(invalid(f"spec.{name}[0]", now, FIXED))
+    if spec.get("type") == kept.get("type") == BALANCER:
+        now, before = spec.get("loadBalancerClass"), kept.get("loadBalancerClass")
+        if now != before:
+            errors.append(invalid("spec.loadBalancerClass", now, FIXED))
+    return errors
+
+
+def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
+    """Only Services of type LoadBalancer lead in, under addresses with a mode and under DNS names."""
+    path = "status.loadBalancer.ingress"
+    ways = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    if ways and (new.get("spec") or {}).get("type") != BALANCER:
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    errors: list[FieldError] = []
+    for index, way in enumerate(ways):
+        at, address, mode, name = f"{path}[{index}]", way.get("ip", ""), way.get("ipMode"), way.get("hostname", "")
+        if address and parse_address(address) is None:
+            errors += address_errors(address, f"{at}.ip")
+        if mode is None:
+            if address:
+                errors.append(required(f"{at}.ipMode", "must be specified when `ip` is set"))
+        elif not address:
+            errors.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
+        elif mode not in IP_MODES:
+            errors.append(not_supported(f"{at}.ipMode", mode, IP_MODES))
+        if name:
+            errors += [invalid(f"{at}.hostname", name, why) for why in dns1123_subdomain_errors(name)]
+            if parse_address(name) is not None:
+                errors.append(invalid(f"{at}.hostname", name, "must be a DNS name, not an IP address"))
+    return errors

@@ -1,0 +1,101 @@
+"""ServiceAccount: an identity for programs.
+
+Rules kept here (reference/kubernetes.md 5.7, 7.11): no Secret is made for it; tokens come from the `token` subresource
+(kind TokenRequest of authentication.k8s.io). References to Secrets keep only the name.
+"""
+
+from __future__ import annotations
+
+from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
+from mooring.api.core.references import CORE, LOCAL_OBJECT_REFERENCE, OBJECT_REFERENCE
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Resource, Subresource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+
+ENFORCE_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
+
+SERVICE_ACCOUNT = Message(
+    CORE + "ServiceAccount",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field(
+            "secrets",
+            2,
+            ListOf(OBJECT_REFERENCE),
+            "Secrets of the same namespace that Pods running as this account may use. Rarely needed.",
+            patch="merge",
+            patch_key="name",
+            list_keys=("name",),
+        ),
+        Field(
+            "imagePullSecrets",
+            3,
+            ListOf(LOCAL_OBJECT_REFERENCE),
+            "Secrets of the same namespace with which to pull images for Pods of this account.",
+        ),
+        Field(
+            "automountServiceAccountToken",
+            4,
+            Scalar.BOOL,
+            "Whether Pods of this account get a token mounted; each Pod may decide otherwise.",
+            pointer=True,
+        ),
+    ),
+    "An identity for programs, known by its namespace and name.",
+)
+
+
+def _only_names(obj: Obj) -> None:
+    if references := obj.get("secrets"):
+        obj["secrets"] = [{"name": reference["name"]} if reference.get("name") else {} for reference in references]
+
+
+def _prepare_create(obj: Obj, change: Change) -> None:
+    _only_names(obj)
+
+
+def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+    _only_names(new)
+
+
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    if old is not None and ENFORCE_MOUNTABLE in (old["metadata"].get("annotations") or {}):
+        return []
+    if ENFORCE_MOUNTABLE not in (new["metadata"].get("annotations") or {}):
+        return []
+    why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    return [f"metadata.annotations[{ENFORCE_MOUNTABLE}]: {why}"]
+
+
+KIND = Kind(
+    resource=Resource(
+        group="",
+        version="v1",
+        kind="ServiceAccount",
+        plural="serviceaccounts",
+        singular="serviceaccount",
+        namespaced=True,
+        schema=SERVICE_ACCOUNT,
+        short_names=("sa",),
+        subresources=(
+            Subresource(
+                "token",
+                ("create",),
+                kind="TokenRequest",
+                group="authentication.k8s.io",
+                version="v1",
+                schema=TOKEN_REQUEST,
+            ),
+        ),
+        columns=(NAME, AGE),
+        returns_deleted=True,
+    ),
+    storage="/registry/serviceaccounts",
+    name_errors=dns1123_subdomain_errors,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    warnings=_warnings,
+)

@@ -1,0 +1,270 @@
+"""EndpointSlice: where the traffic of a Service goes, in slices of a bearable size.
+
+Rules kept here (Kubernetes API reference, discovery.k8s.io/v1 EndpointSlice; wording as kube-apiserver's):
+* All addresses of a slice are of one type, which never changes: IPv4, IPv6 or FQDN.
+* At most 1000 endpoints of at most 100 addresses each, and at most 100 ports: a slice fits a watch event.
+* The names of its ports are unique; none at all is a name, too. A port without a number means every port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from mooring.api.core.addresses import (
+    address_errors,
+    address_warnings,
+    endpoint_port_errors,
+    parse_address,
+    port_names_errors,
+    special_address_errors,
+)
+from mooring.api.core.endpoints import shown
+from mooring.api.core.references import OBJECT_REFERENCE
+from mooring.api.kind import Kind
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META, label_errors
+from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, label_value_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.errors import FieldError, duplicate, invalid, not_supported, required
+
+MAX_HINTS = 8
+"""Zones, and nodes, of the hints of one endpoint."""
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+"""Label that names the controller that writes this slice."""
+CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+DISCOVERY = "io.k8s.api.discovery.v1."
+MAX_ENDPOINTS = 1000
+MAX_ADDRESSES = 100
+MAX_PORTS = 100
+ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+UNSET = "<unset>"
+
+ENDPOINT_CONDITIONS = Message(
+    DISCOVERY + "EndpointConditions",
+    (
+        Field("ready", 1, Scalar.BOOL, "Whether it takes traffic; unknown counts as yes.", pointer=True),
+        Field("serving", 2, Scalar.BOOL, "The same, also while it is being stopped.", pointer=True),
+        Field("terminating", 3, Scalar.BOOL, "Whether it is being stopped; unknown counts as no.", pointer=True),
+    ),
+    "The state of an endpoint.",
+)
+
+
+def _hinted(kind: str, what: str) -> Message:
+    return Message(
+        DISCOVERY + kind,
+        (Field("name", 1, Scalar.STRING, f"Name of the {what}.", required=True, pointer=True),),
+        f"A {what} whose traffic should go to an endpoint.",
+    )
+
+
+ENDPOINT_HINTS = Message(
+    DISCOVERY + "EndpointHints",
+    (
+        Field("forZones", 1, ListOf(_hinted("ForZone", "zone")), "Zones whose traffic should come here."),
+        Field("forNodes", 2, ListOf(_hinted("ForNode", "node")), "Nodes whose traffic should come here."),
+    ),
+    "Whose traffic an endpoint should take.",
+)
+
+ENDPOINT = Message(
+    DISCOVERY + "Endpoint",
+    (
+        Field(
+            "addresses",
+            1,
+            ListOf(Scalar.STRING),
+            "Addresses of the slice's type, any of which will do.",
+            required=True,
+            pointer=True,
+            list_set=True,
+        ),
+        Field("conditions", 2, ENDPOINT_CONDITIONS, "Its state."),
+        Field("hostname", 3, Scalar.STRING, "Its host name, if DNS is to know one.", pointer=True),
+        Field("targetRef", 4, OBJECT_REFERENCE, "What is there, usually a Pod.", pointer=True),
+        Field("deprecatedTopology", 5, MapOf(Scalar.STRING), "Where it is, as v1beta1 said it."),
+        Field("nodeName", 6, Scalar.STRING, "The node it is on.", pointer=True),
+        Field("zone", 7, Scalar.STRING, "The zone it is in.", pointer=True),
+        Field("hints", 8, ENDPOINT_HINTS, "Whose traffic it should take.", pointer=True),
+    ),
+    "One place to send traffic to.",
+)
+
+ENDPOINT_PORT = Message(
+    DISCOVERY + "EndpointPort",
+    (
+        Field("name", 1, Scalar.STRING, "Name of the Service's port that it belongs to.", pointer=True),
+        Field(
+            "protocol",
+            2,
+            Scalar.STRING,
+            "TCP, UDP or SCTP; TCP when not given.",
+            pointer=True,
+            enum=("SCTP", "TCP", "UDP"),
+        ),
+        Field("port", 3, Scalar.INT32, "The port; every port when not given.", pointer=True),
+        Field("appProtocol", 4, Scalar.STRING, "What is spoken on it, such as kubernetes.io/h2c.", pointer=True),
+    ),
+    "One port of every endpoint of a slice.",
+    atomic=True,
+)
+
+ENDPOINT_SLICE = Message(
+    DISCOVERY + "EndpointSlice",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("endpoints", 2, ListOf(ENDPOINT), "The endpoints, at most 1000.", required=True),
+        Field("ports", 3, ListOf(ENDPOINT_PORT), "The ports of all of them, at most 100.", always=True),
+        Field(
+            "addressType",
+            4,
+            Scalar.STRING,
+            "IPv4, IPv6 or FQDN. Cannot be changed.",
+            required=True,
+            pointer=True,
+            enum=ADDRESS_TYPES,
+        ),
+    ),
+    "Some of the endpoints of a Service, which the label kubernetes.io/service-name names.",
+)
+
+
+def _default(obj: Obj) -> None:
+    for port in obj.get("ports") or ():
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    address_type, endpoints, ports = obj.get("addressType", ""), obj.get("endpoints") or [], obj.get("ports") or []
+    errors: list[FieldError] = []
+    if not address_type:
+        errors.append(required("addressType"))
+    elif address_type not in ADDRESS_TYPES:
+        errors.append(not_supported("addressType", address_type, ADDRESS_TYPES))
+    errors += _too_many(endpoints, MAX_ENDPOINTS, "endpoints") or [
+        error
+        for index, endpoint in enumerate(endpoints)
+        for error in _endpoint_errors(endpoint, address_type, f"endpoints[{index}]")
+    ]
+    errors += _too_many(ports, MAX_PORTS, "ports") or [
+        *port_names_errors(ports, "ports", needed=False),
+        *(error for index, port in enumerate(ports) for error in endpoint_port_errors(port, f"ports[{index}]")),
+    ]
+    return errors
+
+
+def _too_many(items: list[Any], limit: int, path: str) -> list[FieldError]:
+    if len(items) <= limit:
+        return []
+    return [FieldError("FieldValueTooMany", path, f"{len(items)}: must have at most {limit} items")]
+
+
+def _endpoint_errors(endpoint: Obj, address_type: str, path: str) -> list[FieldError]:
+    addresses, at = endpoint.get("addresses") or [], f"{path}.addresses"
+    errors = [] if addresses else [required(at, "must contain at least 1 address")]
+    errors += _too_many(addresses, MAX_ADDRESSES, at) or [
+        error
+        for index, address in enumerate(addresses)
+        for error in _address_errors(address, address_type, f"{at}[{index}]")
+    ]
+    for name, rule in (
+        ("hostname", dns1123_label_errors),
+        ("nodeName", dns1123_subdomain_errors),
+    ):
+        if (value := endpoint.get(name)) is not None:
+            errors += [invalid(f"{path}.{name}", value, why) for why in rule(value)]
+    if topology := endpoint.get("deprecatedTopology"):
+        errors += label_errors(topology, f"{path}.deprecatedTopology")
+    return errors + _hint_errors(endpoint.get("hints") or {}, f"{path}.hints")
+
+
+def _address_errors(address: str, address_type: str, path: str) -> list[FieldError]:
+    if address_type == "FQDN":
+        bare = address.removesuffix(".")
+        whys = dns1123_subdomain_errors(bare)
+        if not whys and "." not in bare:
+            whys = ["should be a domain with at least two segments separated by dots"]
+        return [invalid(path, address, why) for why in whys]
+    if address_type not in ADDRESS_TYPES:
+        return []
+    parsed = parse_address(address)
+    if parsed is None:
+        return address_errors(address, path)
+    if f"IPv{parsed.version}" != address_type:
+        return [invalid(path.rpartition("[")[0], address, f"must be an {address_type} address")]
+    return special_address_errors(parsed, path)
+
+
+def _hint_errors(hints: Mapping[str, Any], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for member, rule in (("forZones", label_value_errors), ("forNodes", dns1123_subdomain_errors)):
+        listed = hints.get(member) or []
+        if too_many := _too_many(listed, MAX_HINTS, f"{path}.{member}"):
+            return errors + too_many
+        seen = set()
+        for index, hint in enumerate(listed):
+            at, name = f"{path}.{member}[{index}].name", hint.get("name", "")
+            if name in seen:
+                errors.append(duplicate(at, name))
+            seen.add(name)
+            errors += [invalid(at, name, why) for why in rule(name)]
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    if new.get("addressType") == old.get("addressType"):
+        return []
+    return [invalid("addressType", new.get("addressType"), "field is immutable")]
+
+
+def _ports(obj: Obj, now: datetime) -> str:
+    ports = obj.get("ports") or ()
+    return shown([str(port["port"]) if "port" in port else port.get("name") or "*" for port in ports], UNSET)
+
+
+def _endpoints(obj: Obj, now: datetime) -> str:
+    endpoints = obj.get("endpoints") or ()
+    return shown([address for endpoint in endpoints for address in endpoint.get("addresses") or ()], UNSET)
+
+
+def _warnings(new: Obj, old: Obj | None) -> list[str]:
+    told = []
+    if old is None and new.get("addressType") == "FQDN":
+        told.append("spec.addressType: FQDN endpoints are deprecated")
+    if (new["metadata"].get("labels") or {}).get(MANAGED_BY) in CONTROLLERS:
+        return told  # they write canonical addresses
+    for index, endpoint in enumerate(new.get("endpoints") or ()):
+        for place, address in enumerate(endpoint.get("addresses") or ()):
+            told += address_warnings(f"endpoints[{index}].addresses[{place}]", address)
+    return told
+
+
+KIND = Kind(
+    resource=Resource(
+        group="discovery.k8s.io",
+        version="v1",
+        kind="EndpointSlice",
+        plural="endpointslices",
+        singular="endpointslice",
+        namespaced=True,
+        schema=ENDPOINT_SLICE,
+        columns=(
+            NAME,
+            Column("AddressType", lambda obj, now: obj.get("addressType", ""), description="IPv4, IPv6 or FQDN."),
+            Column("Ports", _ports, description="The ports of its endpoints."),
+            Column("Endpoints", _endpoints, description="The addresses of its endpoints."),
+            AGE,
+        ),
+    ),
+    storage="/registry/endpointslices",
+    name_errors=dns1123_subdomain_errors,
+    default=_default,
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    has_generation=True,
+)

@@ -1,0 +1,210 @@
+"""Event of the group events.k8s.io: the same objects as those of the core group, under newer names.
+
+Rules kept here (k8s.io/api events/v1; KEP 383; reference/kubernetes.md 7.9):
+* Objects are stored in the form of the core group (docs/adr/0016). The two forms differ in the names of fields at the top, and
+  in nothing else.
+* An Event created through this group is of the newer style: it has eventTime, is Normal or Warning, and leaves the deprecated
+  fields unset. A series counts at least two and says when it was last observed.
+* Afterwards only metadata and the series change; an Event of the older style may stay as it is.
+* Errors call fields as the core group does, whichever form was sent: so does kube-apiserver, which judges one internal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from mooring.api.core import event
+from mooring.api.core.references import OBJECT_REFERENCE
+from mooring.api.kind import Alias, Kind
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Cell, Column, Resource
+from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, required
+
+GROUP = "events.k8s.io"
+TYPES = ("Normal", "Warning")
+MIN_SERIES = 2
+"""An event that happened once is no series."""
+
+_EVENTS = "io.k8s.api.events.v1."
+
+EVENT_SERIES = Message(
+    _EVENTS + "EventSeries",
+    (
+        Field("count", 1, Scalar.INT32, "How often it happened up to the last observation.", required=True),
+        Field("lastObservedTime", 2, Scalar.MICRO_TIME, "When it was last observed.", required=True),
+    ),
+    "Says that an event happened again and again.",
+)
+
+EVENT = Message(
+    _EVENTS + "Event",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("eventTime", 2, Scalar.MICRO_TIME, "When it was first observed.", required=True),
+        Field("series", 3, EVENT_SERIES, "The series this event stands for, if it is one.", pointer=True),
+        Field("reportingController", 4, Scalar.STRING, "The controller that reported, such as kubernetes.io/kubelet."),
+        Field("reportingInstance", 5, Scalar.STRING, "The instance of that controller."),
+        Field("action", 6, Scalar.STRING, "What was done to the object, as one word."),
+        Field("reason", 7, Scalar.STRING, "Why, as one CamelCase word."),
+        Field("regarding", 8, OBJECT_REFERENCE, "What the event is about."),
+        Field("related", 9, OBJECT_REFERENCE, "A second object that has to do with it.", pointer=True),
+        Field("note", 10, Scalar.STRING, "What happened, for people."),
+        Field("type", 11, Scalar.STRING, "Normal or Warning; more may come."),
+        Field("deprecatedSource", 12, event.EVENT_SOURCE, "Who reported it, in the older style."),
+        Field("deprecatedFirstTimestamp", 13, Scalar.TIME, "When it was first reported, in the older style."),
+        Field("deprecatedLastTimestamp", 14, Scalar.TIME, "When it was last reported, in the older style."),
+        Field("deprecatedCount", 15, Scalar.INT32, "How often it was reported, in the older style."),
+    ),
+    "What happened to an object. Kept for a limited time, for people to read and never as a record.",
+)
+
+_STORED_NAMES = {
+    "reportingController": "reportingComponent",
+    "regarding": "involvedObject",
+    "note": "message",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+"""What the core group calls the fields that have another name here."""
+_SHOWN_NAMES = {stored: shown for shown, stored in _STORED_NAMES.items()}
+
+
+def to_core(obj: Obj) -> Obj:
+    """An Event of this group in the form of the core group."""
+    return _renamed(obj, _STORED_NAMES) | {"apiVersion": "v1"}
+
+
+def from_core(obj: Obj) -> Obj:
+    """An Event of the core group in the form of this one."""
+    shown = _renamed(obj, _SHOWN_NAMES) | {"apiVersion": f"{GROUP}/v1"}
+    for name in ("reportingController", "reportingInstance"):  # always written there, and here only when they are set
+        if shown.get(name) == "":
+            del shown[name]
+    return shown
+
+
+def _renamed(obj: Obj, names: Mapping[str, str]) -> Obj:
+    return {names.get(name, name): value for name, value in obj.items()}
+
+
+_FIELDS = {
+    "reason": "reason",
+    **{f"regarding.{name}": f"involvedObject.{name}" for name in event.INVOLVED},
+    "reportingController": "reportingComponent",
+    "type": "type",
+}
+"""Selectable fields, and what the core group calls them."""
+
+
+def _fields(obj: Obj) -> Mapping[str, str]:
+    stored = event.KIND.fields(to_core(obj))
+    return {label: stored[name] for label, name in _FIELDS.items()}
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    return event.errors_of(obj, "reportingController")
+
+
+_UNSET = ("firstTimestamp", "lastTimestamp", "count")
+_FROZEN = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+)
+
+
+def _validate_create(obj: Obj) -> list[FieldError]:
+    errors = _series_errors(obj)
+    if not obj.get("eventTime"):
+        errors.append(required("eventTime"))
+    if obj.get("type", "") not in TYPES:
+        errors.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
+    errors += [invalid(name, "", "needs to be unset") for name in _UNSET if obj.get(name)]
+    if any((obj.get("source") or {}).values()):
+        errors.append(invalid("source", "", "needs to be unset"))
+    return errors
+
+
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_INITIALISMS = {"uid": "UID", "apiVersion": "APIVersion"}
+_TEXTS = frozenset(("action", "message", "reason", "reportingComponent", "reportingInstance", "type"))
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return the value of a frozen field as Go writes its internal type."""
+    if name == "involvedObject" or (name == "related" and value is not None):
+        reference = value or {}
+        return {_INITIALISMS.get(key) or key[0].upper() + key[1:]: reference.get(key, "") for key in _REFERENCE}
+    if name == "source":
+        source = value or {}
+        return {"Component": source.get("component", ""), "Host": source.get("host", "")}
+    return "" if value is None and name in _TEXTS else value
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    errors = _series_errors(new) if new.get("series") != old.get("series") else []
+    for name in (*_FROZEN, "reportingComponent", "reportingInstance"):
+        if (new.get(name) or None) != (old.get(name) or None):
+            told = "reportingController" if name == "reportingComponent" else name
+            errors.append(invalid(told, _shown(name, new.get(name)), "field is immutable"))
+    return errors
+
+
+def _series_errors(obj: Obj) -> list[FieldError]:
+    series = obj.get("series")
+    if series is None:
+        return []
+    errors: list[FieldError] = []
+    if (series.get("count") or 0) < MIN_SERIES:
+        errors.append(invalid("series.count", "", f"should be at least {MIN_SERIES}"))
+    if not series.get("lastObservedTime"):
+        errors.append(required("series.lastObservedTime"))
+    return errors
+
+
+def _column(column: Column) -> Column:
+    def cell(obj: Obj, now: datetime) -> Cell:
+        return column.cell(to_core(obj), now)
+
+    return replace(column, cell=cell)
+
+
+KIND = Kind(
+    resource=Resource(
+        group=GROUP,
+        version="v1",
+        kind="Event",
+        plural="events",
+        singular="event",
+        namespaced=True,
+        schema=EVENT,
+        short_names=("ev",),
+        columns=tuple(map(_column, event.KIND.resource.columns)),
+        stored_as=("", "v1", "Event"),
+    ),
+    storage=event.KIND.storage,
+    name_errors=dns1123_subdomain_errors,
+    validate=_validate,
+    validate_create=_validate_create,
+    validate_update=_validate_update,
+    fields=_fields,
+    selectable=tuple(_FIELDS),
+    create_on_update=event.KIND.create_on_update,
+    collected=event.KIND.collected,
+    alias=Alias(of=event.KIND, inward=to_core, outward=from_core),
+)

@@ -1,0 +1,37 @@
+"""Table columns that many kinds share (reference/kubernetes.md 7.8).
+
+Rules kept here: cells never fail; what is missing prints a word in angle brackets.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.apimachinery.resource import Column
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.table import AGE
+from mooring.apimachinery.table import age as since
+
+__all__ = ["AGE", "CREATED_AT", "NAME", "NONE", "UNKNOWN", "name", "since", "spec_of"]
+
+UNKNOWN = "<unknown>"
+NONE = "<none>"
+
+
+def spec_of(obj: Obj) -> Obj:
+    spec: Obj = obj.get("spec") or {}
+    return spec
+
+
+def name(obj: Obj, now: datetime) -> str:
+    text: str = obj["metadata"].get("name", "")
+    return text
+
+
+NAME = Column("Name", name, format="name", description="Name of the object, unique within its namespace.")
+CREATED_AT = Column(
+    "Created At",
+    lambda obj, now: obj["metadata"].get("creationTimestamp"),
+    type="date",
+    description="When the object was created.",
+)

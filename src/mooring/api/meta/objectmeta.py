@@ -1,0 +1,251 @@
+"""Object metadata, the same for every kind: what the server fills in, what a client may say, what may change.
+
+Rules kept here (reference/kubernetes.md 7.13; field paths and wording as kube-apiserver's):
+* On create uid and creationTimestamp are the server's; whatever a client says about them, about deletion, generation,
+  selfLink or managedFields is dropped; a resourceVersion is refused. An empty name is made from generateName.
+* On update uid, creationTimestamp, the deletion fields and generation come from the stored object; generation grows by one
+  when the kind tracks it and spec changed. A uid that contradicts the stored one is 409. managedFields are not kept here:
+  what becomes of them is decided behind all hooks (`mooring.registry.ownership`).
+* Names follow the kind's rule. Label keys, annotation keys and finalizers are qualified names; a finalizer without a
+  domain must be a standard one; annotations weigh at most 256 KiB together.
+* Owner references are complete, at most one of them is the controller, and an Event owns nothing.
+* Nothing may add a finalizer to an object that is being deleted.
+* Hooks are lean: they run on every write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from mooring.api.kind import Kind
+from mooring.apimachinery.metav1 import LIST_META, OBJECT_META
+from mooring.apimachinery.names import dns1123_label_errors, generate_name, label_value_errors, qualified_name_errors
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.errors import (
+    MAX_TOLD,
+    BadRequestError,
+    ConflictError,
+    FieldError,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+)
+
+__all__ = [
+    "LIST_META",
+    "MAX_ANNOTATIONS",
+    "OBJECT_META",
+    "STANDARD_FINALIZERS",
+    "finalizer_errors",
+    "label_errors",
+    "prepare_create_meta",
+    "prepare_update_meta",
+    "validate_meta",
+    "validate_meta_update",
+]
+
+MAX_ANNOTATIONS = 256 * 1024
+"""Bytes of all annotation keys and values together: kube-apiserver's limit."""
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
+"""Finalizers that need no domain."""
+
+_SERVER_SET = (
+    "selfLink",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+)
+_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+def prepare_create_meta(
+    obj: Obj, kind: Kind, namespace: str, uid: str, now: datetime, entropy: Callable[[int], bytes]
+) -> None:
+    """Fill in the metadata of a new object, in place. `namespace` is the request's; `uid` is fresh.
+
+    Raises BadRequestError when the body names another namespace, or has a resourceVersion.
+    """
+    meta = obj.setdefault("metadata", {})
+    if meta.pop("resourceVersion", ""):
+        raise BadRequestError("resourceVersion should not be set on objects to be created")
+    if not kind.resource.namespaced:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", namespace) != namespace:
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
+    for name in _SERVER_SET:
+        meta.pop(name, None)
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = generate_name(meta["generateName"], entropy)
+    meta["uid"] = uid
+    meta["creationTimestamp"] = rfc3339(now)
+    if kind.has_generation:
+        meta["generation"] = 1
+
+
+def prepare_update_meta(new: Obj, old: Obj, kind: Kind) -> None:
+    """Restore in `new`, in place, the metadata that no client may change. Call it after the kind's own hook, since
+    generation depends on what that hook left of spec.
+
+    Raises ConflictError when `new` carries the uid of another object.
+    """
+    meta, kept = new.setdefault("metadata", {}), old["metadata"]
+    if meta.get("uid") and meta["uid"] != kept.get("uid"):
+        raise ConflictError.of(
+            kind.resource.group,
+            kind.resource.plural,
+            kept["name"],
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {kept.get('uid', '')}",
+        )
+    meta.pop("selfLink", None)
+    meta.pop("managedFields", None)
+    if kind.resource.namespaced:
+        meta.setdefault("namespace", kept["namespace"])
+    else:
+        meta.pop("namespace", None)
+    for name in _KEPT:
+        if name in kept:
+            meta[name] = kept[name]
+        else:
+            meta.pop(name, None)
+    if kind.has_generation and _wanted(new) != _wanted(old):
+        meta["generation"] = kept.get("generation", 0) + 1
+
+
+def _wanted(obj: Obj) -> Obj:
+    """What generation counts the changes of: all but metadata and status."""
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata", "status")}
+
+
+def validate_meta(obj: Obj, kind: Kind) -> list[FieldError]:
+    """What is wrong with the metadata of `obj`, on create and on update alike."""
+    meta = obj["metadata"]
+    errors: list[FieldError] = []
+    if base := meta.get("generateName"):
+        errors += [invalid("metadata.generateName", base, why) for why in kind.name_errors(_as_prefix(base))]
+    if name := meta.get("name"):
+        errors += [invalid("metadata.name", name, why) for why in kind.name_errors(name)]
+    else:
+        errors.append(required("metadata.name", "name or generateName is required"))
+    if kind.resource.namespaced:
+        if namespace := meta.get("namespace"):
+            errors += [invalid("metadata.namespace", namespace, why) for why in dns1123_label_errors(namespace)]
+        else:
+            errors.append(required("metadata.namespace"))
+    if labels := meta.get("labels"):
+        errors += label_errors(labels, "metadata.labels")
+    if annotations := meta.get("annotations"):
+        errors += _annotation_errors(annotations)
+    if references := meta.get("ownerReferences"):
+        errors += _owner_errors(references)
+    if finalizers := meta.get("finalizers"):
+        errors += _finalizers_errors(finalizers, kind.finalizers_need_domain)
+    return errors
+
+
+def validate_meta_update(new: Obj, old: Obj, kind: Kind) -> list[FieldError]:
+    """What else is wrong with the metadata of `new` when it replaces `old`. Does not repeat `validate_meta`.
+
+    `new` must still carry the resourceVersion the client sent: kinds without unconditional update require one.
+    """
+    meta, kept = new["metadata"], old["metadata"]
+    errors: list[FieldError] = []
+    if "deletionTimestamp" in kept and (finalizers := meta.get("finalizers")):
+        added = sorted(set(finalizers).difference(kept.get("finalizers", ())))
+        if added:
+            listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+            errors.append(
+                forbidden(
+                    "metadata.finalizers",
+                    "no new finalizers can be added if the object is being deleted, "
+                    f"found new finalizers []string{{{listed}}}",
+                )
+            )
+    if not kind.unconditional_update and not meta.get("resourceVersion"):
+        errors.append(invalid("metadata.resourceVersion", 0, "must be specified for an update"))
+    errors += [
+        invalid(f"metadata.{name}", meta.get(name), "field is immutable")
+        for name in _IMMUTABLE
+        if meta.get(name) != kept.get(name)
+    ]
+    return errors
+
+
+def _as_prefix(base: str) -> str:
+    """A base may end in a dash, since more follows it: judge it as a name that ends otherwise."""
+    return base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
+
+
+def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
+    """Label keys and values, each told with what was given."""
+    errors: list[FieldError] = []
+    for key, value in labels.items():
+        errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
+        errors += [invalid(path, value, why) for why in label_value_errors(value)]
+        if len(errors) > MAX_TOLD:
+            break  # no more are told, and a body holds a hundred thousand labels
+    return errors
+
+
+def _annotation_errors(annotations: dict[str, str]) -> list[FieldError]:
+    path = "metadata.annotations"
+    errors = [invalid(path, key, why) for key in annotations for why in qualified_name_errors(key.lower())]
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS:
+        errors.append(too_long(path, MAX_ANNOTATIONS))
+    return errors
+
+
+def _owner_errors(references: list[Obj]) -> list[FieldError]:
+    path = "metadata.ownerReferences"
+    errors: list[FieldError] = []
+    controller, told = "", False
+    for index, reference in enumerate(references):
+        at = f"{path}[{index}]"
+        if not reference.get("apiVersion"):
+            errors.append(invalid(f"{at}.apiVersion", "", "version must not be empty"))
+        errors += [
+            invalid(f"{at}.{name}", "", "must not be empty")
+            for name in ("kind", "name", "uid")
+            if not reference.get(name)
+        ]
+        if reference.get("apiVersion") == "v1" and reference.get("kind") == "Event":
+            errors.append(invalid(at, reference, "/v1, Kind=Event is disallowed from being an owner"))
+        if reference.get("controller"):
+            this = f"{reference.get('kind', '')}/{reference.get('name', '')}"
+            if not controller:
+                controller = this
+            elif not told:  # once: the error shows all references, and saying so for each multiplies megabytes
+                told = True
+                why = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {this}"
+                )
+                errors.append(invalid(path, references, why))
+    return errors
+
+
+def finalizer_errors(finalizer: str, path: str, needs_domain: bool = True) -> list[FieldError]:
+    """A finalizer is a qualified name, with a domain unless it is a standard one."""
+    errors = [invalid(path, finalizer, why) for why in qualified_name_errors(finalizer)]
+    if needs_domain and not errors and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        errors.append(invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
+    return errors
+
+
+def _finalizers_errors(finalizers: list[str], needs_domain: bool) -> list[FieldError]:
+    path = "metadata.finalizers"
+    errors = [
+        error
+        for index, finalizer in enumerate(finalizers)
+        for error in finalizer_errors(finalizer, f"{path}[{index}]", needs_domain)
+    ]
+    if ORPHAN in finalizers and FOREGROUND in finalizers:
+        errors.append(invalid(path, finalizers, f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"))
+    return errors

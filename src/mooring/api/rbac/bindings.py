@@ -1,0 +1,145 @@
+"""What RoleBinding and ClusterRoleBinding share: subjects, the reference to a role, and how they print.
+
+Rules kept here (reference/kubernetes.md 6.2, 6.3, 7.8):
+* roleRef never changes: who may edit a binding must not thereby grant another role.
+* Users and Groups belong to the API group rbac.authorization.k8s.io, which is the default; ServiceAccounts to "", and in a
+  ClusterRoleBinding they must say their namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.rbac.rules import API, GROUP
+from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
+from mooring.apimachinery.resource import Column
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, not_supported, required
+
+_SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
+
+SUBJECT = Message(
+    API + "Subject",
+    (
+        Field("kind", 1, Scalar.STRING, "User, Group or ServiceAccount.", required=True),
+        Field("apiGroup", 2, Scalar.STRING, 'rbac.authorization.k8s.io for users and groups, "" for service accounts.'),
+        Field("name", 3, Scalar.STRING, "Name of the subject.", required=True),
+        Field("namespace", 4, Scalar.STRING, "Namespace of a service account."),
+    ),
+    "Whom the role is granted to.",
+    atomic=True,
+)
+
+ROLE_REF = Message(
+    API + "RoleRef",
+    (
+        Field("apiGroup", 1, Scalar.STRING, "rbac.authorization.k8s.io.", required=True),
+        Field("kind", 2, Scalar.STRING, "Role or ClusterRole.", required=True),
+        Field("name", 3, Scalar.STRING, "Name of the role.", required=True),
+    ),
+    "The role that is granted.",
+    atomic=True,
+)
+
+
+def binding_schema(kind: str, doc: str) -> Message:
+    """The message of one of the two kinds."""
+    return Message(
+        API + kind,
+        (
+            Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+            Field("subjects", 2, ListOf(SUBJECT), "Whom the role is granted to."),
+            Field("roleRef", 3, ROLE_REF, "The role that is granted. Cannot be changed.", required=True),
+        ),
+        doc,
+    )
+
+
+def default(obj: Obj) -> None:
+    """API groups that were left out. An empty one is left out too."""
+    role = obj.get("roleRef")
+    if role is not None and not role.get("apiGroup"):
+        role["apiGroup"] = GROUP
+    for subject in obj.get("subjects") or []:
+        if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+            subject["apiGroup"] = GROUP
+
+
+def binding_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:
+    """What is wrong with roleRef and subjects."""
+    role = obj.get("roleRef") or {}
+    group, kind, name = role.get("apiGroup", ""), role.get("kind", ""), role.get("name", "")
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
+    errors: list[FieldError] = []
+    if group != GROUP:
+        errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
+    if kind not in kinds:
+        errors.append(not_supported("roleRef.kind", kind, kinds))
+    if name:
+        errors += [invalid("roleRef.name", name, why) for why in path_segment_errors(name)]
+    else:
+        errors.append(required("roleRef.name"))
+    for index, subject in enumerate(obj.get("subjects") or []):
+        errors += _subject_errors(subject, f"subjects[{index}]", namespaced)
+    return errors
+
+
+def _subject_errors(subject: Obj, path: str, namespaced: bool) -> list[FieldError]:
+    kind, group, name = subject.get("kind", ""), subject.get("apiGroup", ""), subject.get("name", "")
+    errors = [] if name else [required(f"{path}.name")]
+    if kind == "ServiceAccount":
+        if name:
+            errors += [invalid(f"{path}.name", name, why) for why in dns1123_subdomain_errors(name)]
+        if group:
+            errors.append(not_supported(f"{path}.apiGroup", group, ("",)))
+        if not namespaced and not subject.get("namespace"):
+            errors.append(required(f"{path}.namespace"))
+    elif kind in _SUBJECT_KINDS:
+        if group != GROUP:
+            errors.append(not_supported(f"{path}.apiGroup", group, (GROUP,)))
+    else:
+        errors.append(not_supported(f"{path}.kind", kind, _SUBJECT_KINDS))
+    return errors
+
+
+def role_ref_errors(new: Obj, old: Obj) -> list[FieldError]:
+    """roleRef never changes."""
+    role = new.get("roleRef") or {}
+    if role == (old.get("roleRef") or {}):
+        return []
+    shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
+    return [invalid("roleRef", shown, "cannot change roleRef")]
+
+
+def _role(obj: Obj, now: datetime) -> str:
+    role = obj.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
+
+
+def _subjects(kind: str) -> Callable[[Obj, datetime], str]:
+    def cell(obj: Obj, now: datetime) -> str:
+        names = [
+            f"{subject.get('namespace', '')}/{subject.get('name', '')}"
+            if kind == "ServiceAccount"
+            else subject.get("name", "")
+            for subject in obj.get("subjects") or []
+            if subject.get("kind") == kind
+        ]
+        return ", ".join(names)
+
+    return cell
+
+
+BINDING_COLUMNS = (
+    NAME,
+    Column("Role", _role, description="The role that is granted."),
+    AGE,
+    Column("Users", _subjects("User"), description="Users it is granted to.", priority=1),
+    Column("Groups", _subjects("Group"), description="Groups it is granted to.", priority=1),
+    Column(
+        "ServiceAccounts", _subjects("ServiceAccount"), description="Service accounts it is granted to.", priority=1
+    ),
+)

@@ -1,0 +1,39 @@
+"""Role: rules that hold in one namespace (reference/kubernetes.md 6.2, 6.3).
+
+Rules kept here: those of `rbacrules`, without URLs. PUT of a missing Role creates it.
+"""
+
+from __future__ import annotations
+
+from mooring.api.kind import Kind
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.rbac.rules import API, GROUP, POLICY_RULE, ROLE_COLUMNS, rule_errors
+from mooring.apimachinery.names import path_segment_errors
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Field, ListOf, Message
+
+ROLE = Message(
+    API + "Role",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("rules", 2, ListOf(POLICY_RULE), "What is allowed in this namespace.", always=True),
+    ),
+    "Rules that a RoleBinding of the same namespace can grant.",
+)
+
+KIND = Kind(
+    resource=Resource(
+        group=GROUP,
+        version="v1",
+        kind="Role",
+        plural="roles",
+        singular="role",
+        namespaced=True,
+        schema=ROLE,
+        columns=ROLE_COLUMNS,
+    ),
+    storage="/registry/roles",
+    name_errors=path_segment_errors,
+    validate=lambda obj: rule_errors(obj, namespaced=True),
+    create_on_update=True,
+)

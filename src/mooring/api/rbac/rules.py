@@ -1,0 +1,55 @@
+"""Policy rules of Role and ClusterRole, and how they print.
+
+Rules kept here (reference/kubernetes.md 6.3): a rule has verbs; it speaks either of URLs (never in a Role) or of resources, and
+then names API groups and resources. Names of RBAC objects are one path segment; colons are fine.
+"""
+
+from __future__ import annotations
+
+from mooring.api.meta.columns import CREATED_AT, NAME
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, required
+
+GROUP = "rbac.authorization.k8s.io"
+API = "io.k8s.api.rbac.v1."
+
+POLICY_RULE = Message(
+    API + "PolicyRule",
+    (
+        Field("verbs", 1, ListOf(Scalar.STRING), "Verbs that are allowed; * means all.", required=True),
+        Field("apiGroups", 2, ListOf(Scalar.STRING), 'API groups of the resources; "" is the core group, * means all.'),
+        Field("resources", 3, ListOf(Scalar.STRING), "Resources such as pods, pods/log or */scale; * means all."),
+        Field("resourceNames", 4, ListOf(Scalar.STRING), "Names the rule is limited to; empty means all."),
+        Field(
+            "nonResourceURLs",
+            5,
+            ListOf(Scalar.STRING),
+            "URL paths; a * stands for the rest and must come last. Only in a ClusterRole, and not beside resources.",
+        ),
+    ),
+    "Allows some verbs on some resources or URLs.",
+)
+
+ROLE_COLUMNS = (NAME, CREATED_AT)
+
+
+def rule_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:
+    """What is wrong with `obj.rules`."""
+    errors: list[FieldError] = []
+    for index, rule in enumerate(obj.get("rules") or []):
+        at = f"rules[{index}]"
+        if not rule.get("verbs"):
+            errors.append(required(f"{at}.verbs", "verbs must contain at least one value"))
+        if urls := rule.get("nonResourceURLs"):
+            path = f"{at}.nonResourceURLs"
+            if namespaced:
+                errors.append(invalid(path, urls, "namespaced rules cannot apply to non-resource URLs"))
+            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                why = "rules cannot apply to both regular resources and non-resource URLs"
+                errors.append(invalid(path, urls, why))
+            continue
+        if not rule.get("apiGroups"):
+            errors.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+        if not rule.get("resources"):
+            errors.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
+    return errors

@@ -1,0 +1,159 @@
+"""CSINode: which storage drivers run on a node. A kubelet keeps one for itself, and does not become Ready without.
+
+Rules kept here (k8s.io/api storage/v1, generated.proto; Kubernetes API reference, CSINode):
+* A driver has a DNS name of at most 63 characters, named once, and an id of the node of at most 192 bytes.
+* Topology keys are qualified names, each once; a count of volumes is not negative.
+* A driver that stays keeps its id of the node and its topology keys; how many volumes it takes may change.
+* PUT needs a resourceVersion.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.api.kind import Kind
+from mooring.api.meta.columns import AGE, NAME
+from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.errors import FieldError, duplicate, invalid, required
+
+API = "io.k8s.api.storage.v1."
+MAX_DRIVER_NAME = 63
+"""Characters; the Container Storage Interface's limit."""
+MAX_NODE_ID = 256
+"""Bytes; Kubernetes' own limit."""
+
+VOLUME_NODE_RESOURCES = Message(
+    API + "VolumeNodeResources",
+    (Field("count", 1, Scalar.INT32, "How many volumes of the driver the node can have at once.", pointer=True),),
+    "How many volumes can be scheduled to a node.",
+)
+
+CSI_NODE_DRIVER = Message(
+    API + "CSINodeDriver",
+    (
+        Field("name", 1, Scalar.STRING, "Name of the driver.", required=True),
+        Field("nodeID", 2, Scalar.STRING, "What the driver calls the node.", required=True),
+        Field(
+            "topologyKeys",
+            3,
+            ListOf(Scalar.STRING),
+            "Labels of Nodes by which the driver tells places apart.",
+            always=True,
+        ),
+        Field("allocatable", 4, VOLUME_NODE_RESOURCES, "How many volumes the driver takes here.", pointer=True),
+    ),
+    "A driver that runs on a node.",
+)
+
+CSI_NODE_SPEC = Message(
+    API + "CSINodeSpec",
+    (
+        Field(
+            "drivers",
+            1,
+            ListOf(CSI_NODE_DRIVER),
+            "The drivers of the node.",
+            required=True,
+            patch="merge",
+            patch_key="name",
+            list_keys=("name",),
+        ),
+    ),
+    "The storage drivers of a node.",
+)
+
+CSI_NODE = Message(
+    API + "CSINode",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name is that of the Node."),
+        Field("spec", 2, CSI_NODE_SPEC, "The storage drivers of the node.", required=True),
+    ),
+    "Which storage drivers run on a node.",
+)
+
+
+def _drivers(obj: Obj) -> list[Obj]:
+    drivers: list[Obj] = (obj.get("spec") or {}).get("drivers") or []
+    return drivers
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    for index, driver in enumerate(_drivers(obj)):
+        path = f"spec.drivers[{index}]"
+        errors += _driver_errors(driver, path)
+        name = driver.get("name", "")
+        if name in names:
+            errors.append(duplicate(f"{path}.name", name))
+        names.add(name)
+    return errors
+
+
+def _driver_errors(driver: Obj, path: str) -> list[FieldError]:
+    name, node_id = driver.get("name", ""), driver.get("nodeID", "")
+    errors: list[FieldError] = []
+    if not name:
+        errors.append(required(f"{path}.name"))
+    elif len(name) > MAX_DRIVER_NAME:
+        errors.append(invalid(f"{path}.name", name, f"must have at most {MAX_DRIVER_NAME} characters"))
+    else:
+        errors += [invalid(f"{path}.name", name, why) for why in dns1123_subdomain_errors(name.lower())]
+    if not node_id:
+        errors.append(required(f"{path}.nodeID"))
+    elif len(node_id.encode()) > MAX_NODE_ID:
+        errors.append(invalid(f"{path}.nodeID", node_id, f"must be {MAX_NODE_ID} characters or less"))
+    count = (driver.get("allocatable") or {}).get("count", 0)
+    if count < 0:
+        errors.append(invalid(f"{path}.allocatable.count", count, "must be greater than or equal to 0"))
+    keys: set[str] = set()
+    for key in driver.get("topologyKeys") or ():
+        if key in keys:
+            errors.append(duplicate(f"{path}.topologyKeys", key))
+        keys.add(key)
+        if not key:
+            errors.append(required(path))
+        errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    before = {driver.get("name"): driver for driver in _drivers(old)}
+    return [
+        invalid(f"spec.drivers[{index}].{field}", driver.get(field), "field is immutable")
+        for index, driver in enumerate(_drivers(new))
+        for field in ("nodeID", "topologyKeys")
+        if (was := before.get(driver.get("name"))) is not None
+        and (driver.get(field) or None) != (was.get(field) or None)
+    ]
+
+
+def _count(obj: Obj, now: datetime) -> int:
+    return len(_drivers(obj))
+
+
+KIND = Kind(
+    resource=Resource(
+        group="storage.k8s.io",
+        version="v1",
+        kind="CSINode",
+        plural="csinodes",
+        singular="csinode",
+        namespaced=False,
+        schema=CSI_NODE,
+        columns=(
+            NAME,
+            Column("Drivers", _count, type="integer", description="How many storage drivers run on the node."),
+            AGE,
+        ),
+        returns_deleted=True,
+    ),
+    storage="/registry/csinodes",
+    name_errors=dns1123_subdomain_errors,
+    validate=_validate,
+    validate_update=_validate_update,
+    unconditional_update=False,
+)

@@ -1,0 +1,64 @@
+"""`KINDS`: every kind there is, the table everything else reads (law 10).
+
+Rules kept here: a kind is one file and one row; those of which there are none share a file. A test proves that no file is
+missing, and that no two kinds share a plural of a group version or, aliases apart, a storage prefix.
+"""
+
+from __future__ import annotations
+
+from mooring.api import absent
+from mooring.api.authentication import selfsubjectreview, tokenreview
+from mooring.api.authorization import accessreview
+from mooring.api.certificates import certificatesigningrequest
+from mooring.api.coordination import lease
+from mooring.api.core import configmap, endpoints, event, namespace, podtemplate, secret, serviceaccount
+from mooring.api.core.node import kind as node
+from mooring.api.core.pod import kind as pod
+from mooring.api.core.service import kind as service
+from mooring.api.discovery import endpointslice
+from mooring.api.events import event as eventsgroup
+from mooring.api.kind import Kind
+from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
+from mooring.api.storage import csinode
+from mooring.apimachinery.resource import Resource
+
+_ROWS: tuple[Kind, ...] = (
+    *absent.KINDS,
+    configmap.KIND,
+    endpoints.KIND,
+    event.KIND,
+    namespace.KIND,
+    node.KIND,
+    pod.KIND,
+    podtemplate.KIND,
+    secret.KIND,
+    serviceaccount.KIND,
+    service.KIND,
+    *selfsubjectreview.KINDS,
+    *tokenreview.KINDS,
+    *accessreview.KINDS,
+    certificatesigningrequest.KIND,
+    lease.KIND,
+    endpointslice.KIND,
+    eventsgroup.KIND,
+    clusterrolebinding.KIND,
+    clusterrole.KIND,
+    rolebinding.KIND,
+    role.KIND,
+    csinode.KIND,
+)
+
+KINDS: tuple[Kind, ...] = tuple(sorted(_ROWS, key=lambda kind: (kind.resource.group, kind.resource.plural)))
+"""In discovery order: the core group first, then groups and plurals by name."""
+
+RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
+
+BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if kind.kept}
+"""Stored kinds by plural; no two groups here share one, aliases apart."""
+
+_BY_RESOURCE = {(kind.resource.group, kind.resource.version, kind.resource.plural): kind for kind in KINDS}
+
+
+def by_resource(group: str, version: str, plural: str) -> Kind | None:
+    """The kind, stored, virtual or an alias, behind one resource of the API."""
+    return _BY_RESOURCE.get((group, version, plural))

@@ -1,0 +1,404 @@
+"""Makes a decoded JSON object fit its schema, as decoding into a Go struct would (reference/kubernetes.md 7.12, 7.13).
+
+Rules kept here:
+* Unknown fields are dropped and their paths returned; fieldValidation decides what becomes of them.
+* A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 in the words of Go's decoders, which name
+  the fields above the value. Values are never echoed, except numbers and times: a body may hold secrets.
+* null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`): objects look the
+  same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go. Go's zero time is
+  absent wherever it stands.
+* In a part that says anything, a `required` text, number or truth value that was not given is there with its zero, as Go
+  writes a field without omitempty: typed clients refuse objects without it (lightkube, and the Python client from 36 on).
+  In protobuf such fields are always sent.
+* Base64, times and quantities are rewritten in their one normal form.
+* Field names match exactly, letter case included.
+
+Each `Message` is compiled once into closures, kept on the message itself: this runs on every write.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from mooring.apimachinery.codec.fieldpath import MAX_REPORTED, FieldPath, path_text
+from mooring.apimachinery.codec.goerrors import JSON_TYPES, MICRO_TIME_LAYOUT, TIME_LAYOUT, base64_error, time_error
+from mooring.apimachinery.codec.gotypes import NAMED_TYPES
+from mooring.apimachinery.quantity import BAD_FORMAT, canonical
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
+from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
+from mooring.errors import BadRequestError
+
+MAX_DEPTH = 100
+"""Levels of nesting in a body. The deepest Kubernetes kind has about 30; recursion elsewhere must never run out of stack."""
+MAX_VALUES = 100_000
+"""Values in a body, aliases expanded. A Role of 8 000 rules has 64 000 and a full EndpointSlice 20 000. Each costs the server some
+microseconds and 60 bytes of memory, and 3 MiB could hold a million of them."""
+
+Check = Callable[[Any, FieldPath, str | int, list[str]], Any]
+"""(value, path above it, its name or index, unknown paths found so far) → normal form of the value."""
+
+_PLAN = "_conform_plan"
+_NUMBERS = frozenset((Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.INT_OR_STRING))
+"""Types of which encoding/json quotes a number that does not fit."""
+_GO_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
+_INT_RANGES = {Scalar.INT32: 2**31, Scalar.INT64: 2**63}
+MAX_TIME = 256
+"""Characters of a time that an error quotes; real ones have below forty."""
+_MICROSECONDS = re.compile(r"[0-9T:-]+\.[0-9]{6}(Z|[+-][0-9:]{5})", re.ASCII)
+_UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
+"""Types without a zero that could be kept: the zero time is absence also where the field is a pointer or required."""
+_ALWAYS_SHOWN = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
+"""Types whose required fields Go always writes and whose zero every client reads."""
+_GO_TYPES = {
+    Scalar.STRING: "string",
+    Scalar.BOOL: "bool",
+    Scalar.INT32: "int32",
+    Scalar.INT64: "int64",
+    Scalar.DOUBLE: "float64",
+    Scalar.BYTES: "[]uint8",
+    Scalar.TIME: "string",
+    Scalar.MICRO_TIME: "string",
+    Scalar.QUANTITY: "string",
+    Scalar.INT_OR_STRING: "int32",
+    Scalar.STRING_LIST: "[]string",
+    Scalar.FIELDS_V1: "map[string]interface {}",
+    Scalar.RAW: "map[string]interface {}",
+}
+
+
+def keeps_zero(field: Field) -> bool:
+    """Whether a zero value of this field says something that absence does not."""
+    return field.pointer or field.required
+
+
+def shown_when_missing(schema: Message) -> tuple[tuple[str, Any], ...]:
+    """The fields of `schema` that whatever is not empty shows, with the zero value that stands for nothing given."""
+    return tuple(
+        (field.name, zero(field.type))
+        for field in schema.fields
+        if field.required and isinstance(field.type, Scalar) and field.type in _ALWAYS_SHOWN
+    )
+
+
+class _MismatchError(Exception):
+    """A value that does not fit its field."""
+
+    def __init__(self, value: Any, at: FieldPath, why: str = "") -> None:
+        super().__init__(why)
+        self.value = value
+        self.at = at
+        self.why = why
+        """What the decoder of the type says itself; empty where encoding/json judges."""
+
+
+def conform(obj: Any, schema: Message, *, converted: bool = False) -> list[str]:
+    """Change `obj` in place so that it fits `schema`; return the paths of the first unknown fields that were dropped.
+
+    `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError in the words of encoding/json, or where
+    `converted` says so in those of the converter that kube-apiserver uses after a strategic merge patch.
+    """
+    plan = schema.__dict__.get(_PLAN)
+    if plan is None:
+        plan = schema.__dict__[_PLAN] = _message(schema, root=True)
+    unknown: list[str] = []
+    try:
+        plan(obj, None, "", unknown)
+    except _MismatchError as error:
+        field = _locate(error.at, schema)
+        why = error.why or _decoder_error(error.value, field.type)
+        if not why:
+            why = _unconvertible(error.value, field) if converted else _unmarshalable(error.value, field)
+        elif converted and field.type is Scalar.BYTES:
+            why = f"error decoding from json: {why}"
+        raise BadRequestError(why) from None
+    return unknown
+
+
+def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects nest deeper than `limit`; looks level by level, so that it needs no stack itself."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return any(isinstance(item, dict | list) for item in level)
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """A place in an object as Go names it."""
+
+    owner: str
+    """The struct whose field this is; empty for the object itself."""
+    path: str
+    """Names of fields, without keys of maps and indexes."""
+    type: Type
+    named: str
+    """Go name of the type of the field, or of its items or values; empty for a type that has none of its own."""
+
+
+def _locate(at: FieldPath, schema: Message) -> _Location:
+    steps: list[str | int] = []
+    while at is not None:
+        at, name = at
+        steps.append(name)
+    owner, named, names, kind = "", "", [], cast("Type", schema)
+    for step in reversed(steps):
+        if isinstance(kind, Message):
+            name = str(step)
+            owner = kind.name.rpartition(".")[2]
+            named = NAMED_TYPES.get(owner, {}).get(name, "")
+            field = kind.by_name.get(name)
+            kind = field.type if field else Scalar.STRING  # kind and apiVersion stand in no schema
+            names.append(name)
+        elif isinstance(kind, ListOf):
+            kind = kind.item
+        else:
+            kind = kind.value if isinstance(kind, MapOf) else Scalar.STRING
+            named = "" if named.endswith("List") else named
+    return _Location(owner, ".".join(names), kind, named)
+
+
+def _go_type(kind: Type, named: str) -> str:
+    if isinstance(kind, Message):
+        return ".".join(kind.name.split(".")[-2:])
+    if isinstance(kind, ListOf):
+        return f"[]{_go_type(kind.item, named)}"
+    if isinstance(kind, MapOf):
+        return named if named.endswith("List") else f"map[string]{_go_type(kind.value, named)}"
+    return named if named and kind in (Scalar.STRING, Scalar.STRING_LIST) else _GO_TYPES[kind]
+
+
+def _unmarshalable(value: Any, field: _Location) -> str:
+    given = JSON_TYPES.get(type(value))
+    if given is None:
+        given = f"number {value}" if field.type in _NUMBERS else "number"
+    where = f"Go struct field {field.owner}.{field.path}" if field.path else "Go value"
+    return f"json: cannot unmarshal {given} into {where} of type {_go_type(field.type, field.named)}"
+
+
+def _unconvertible(value: Any, field: _Location) -> str:
+    given = _GO_KINDS[type(value)]
+    if isinstance(field.type, Message):
+        return f"cannot restore struct from: {given}"
+    if isinstance(field.type, MapOf):
+        return f"cannot restore map from {given}"
+    if isinstance(field.type, ListOf) or field.type in (Scalar.BYTES, Scalar.STRING_LIST):
+        return f"cannot restore slice from {given}"
+    kind = _GO_TYPES[field.type]
+    if type(value) in (int, float) and kind != "bool" and not (kind == "string" and type(value) is float):
+        return f"cannot convert {given} to {_go_type(field.type, field.named)}"
+    return f"unrecognized type: {kind}"
+
+
+def _decoder_error(value: Any, kind: Type) -> str:
+    """Return what the decoder of a type says of a value; empty where the type has none of its own."""
+    if kind is Scalar.QUANTITY:
+        return BAD_FORMAT
+    if not isinstance(value, str):
+        return ""
+    if kind is Scalar.BYTES:
+        return base64_error(value)
+    if kind in TIMES:
+        return time_error(value[:MAX_TIME], MICRO_TIME_LAYOUT if kind is Scalar.MICRO_TIME else TIME_LAYOUT)
+    return ""
+
+
+def _message(schema: Message, root: bool = False) -> Check:
+    rules: dict[str, tuple[Check, bool]] = {}
+    if root:
+        text = _scalar(Scalar.STRING)
+        rules = {"kind": (text, False), "apiVersion": (text, False)}
+    for field in schema.fields:
+        always = (keeps_zero(field) and field.type not in TIMES) or (root and field.name == "metadata")
+        rules[field.name] = (_check(field.type), always)
+    shown = shown_when_missing(schema)
+    find = rules.get
+
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        here = None if root else (above, name)
+        if type(value) is not dict:
+            raise _MismatchError(value, here)
+        drop = []
+        for key, given in value.items():
+            rule = find(key)
+            if rule is None:
+                if len(unknown) < MAX_REPORTED:
+                    unknown.append(path_text((here, key)))
+                drop.append(key)
+            elif given is None:
+                drop.append(key)
+            else:
+                kept = rule[0](given, here, key, unknown)
+                if kept is not given:
+                    value[key] = kept
+                if not kept and not rule[1]:
+                    drop.append(key)
+        for key in drop:
+            del value[key]
+        if value:
+            for key, nothing in shown:
+                value.setdefault(key, nothing)
+        return value
+
+    return check
+
+
+_ZEROS: dict[Scalar, Any] = {
+    Scalar.BOOL: False,
+    Scalar.INT32: 0,
+    Scalar.INT64: 0,
+    Scalar.DOUBLE: 0.0,
+    Scalar.INT_OR_STRING: 0,
+    Scalar.QUANTITY: "0",
+}
+
+
+def zero(kind: Type) -> Any:
+    """A fresh zero value of a type: what null means inside a list or map."""
+    if isinstance(kind, ListOf) or kind is Scalar.STRING_LIST:
+        return []
+    if isinstance(kind, Message | MapOf) or kind in (Scalar.RAW, Scalar.FIELDS_V1):
+        return {}
+    return _ZEROS.get(kind, "")
+
+
+def _check(kind: Type) -> Check:
+    if isinstance(kind, Message):
+        return _message(kind)
+    if isinstance(kind, ListOf):
+        return _list(kind)
+    if isinstance(kind, MapOf):
+        return _map(kind)
+    return _scalar(kind)
+
+
+def _list(kind: ListOf) -> Check:
+    item_check = _check(kind.item)
+
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        here = (above, name)
+        if type(value) is not list:
+            raise _MismatchError(value, here)
+        for index, item in enumerate(value):
+            value[index] = zero(kind.item) if item is None else item_check(item, here, index, unknown)
+        return value
+
+    return check
+
+
+def _map(kind: MapOf) -> Check:
+    item_check = _check(kind.value)
+
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        here = (above, name)
+        if type(value) is not dict:
+            raise _MismatchError(value, here)
+        for key, item in value.items():
+            value[key] = zero(kind.value) if item is None else item_check(item, here, key, unknown)
+        return value
+
+    return check
+
+
+def _scalar(kind: Scalar) -> Check:
+    if kind is Scalar.STRING_LIST:
+        return _list(ListOf(Scalar.STRING))
+    types, normal = _SCALARS[kind]
+
+    def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
+        if type(value) not in types:
+            raise _MismatchError(value, (above, name))
+        if normal is None:
+            return value
+        try:
+            return normal(value)
+        except ValueError as error:
+            raise _MismatchError(value, (above, name), str(error)) from None
+
+    return check
+
+
+def _integer(kind: Scalar) -> Callable[[int], int]:
+    bound = _INT_RANGES[kind]
+
+    def normal(value: int) -> int:
+        if -bound <= value < bound:
+            return value
+        raise ValueError
+
+    return normal
+
+
+def _base64(value: str) -> str:
+    try:
+        raw = binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        text = value.replace("\n", "").replace("\r", "")  # Go's decoder passes over line ends
+        try:
+            raw = binascii.a2b_base64(text, strict_mode=True)
+        except ValueError:
+            raise ValueError from None
+    return binascii.b2a_base64(raw, newline=False).decode()
+
+
+def _moment(value: str) -> datetime:
+    try:
+        return parse_rfc3339(value)
+    except (ValueError, OverflowError):
+        raise ValueError from None
+
+
+def _time(value: str) -> str:
+    if _UTC_SECONDS.fullmatch(value):  # what nearly every client sends: already normal, only the calendar to check
+        try:
+            datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError from None
+        return "" if value.startswith("0001-01-01T00:00:00") else value
+    moment = _moment(value)
+    return "" if moment == ZERO_TIME else rfc3339(moment)
+
+
+def _micro_time(value: str) -> str:
+    if value and not _MICROSECONDS.fullmatch(value):
+        raise ValueError
+    moment = _moment(value)
+    return "" if moment == ZERO_TIME else rfc3339_micro(moment)
+
+
+def _int_or_string(value: Any) -> Any:
+    return value if type(value) is str else _integer(Scalar.INT32)(value)
+
+
+def _any(value: Any) -> Any:
+    if depth_exceeds(value):
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+_SCALARS: dict[Scalar, tuple[frozenset[type], Callable[[Any], Any] | None]] = {
+    Scalar.STRING: (frozenset({str}), None),
+    Scalar.BOOL: (frozenset({bool}), None),
+    Scalar.INT32: (frozenset({int}), _integer(Scalar.INT32)),
+    Scalar.INT64: (frozenset({int}), _integer(Scalar.INT64)),
+    Scalar.DOUBLE: (frozenset({int, float}), None),
+    Scalar.BYTES: (frozenset({str}), _base64),
+    Scalar.TIME: (frozenset({str}), _time),
+    Scalar.MICRO_TIME: (frozenset({str}), _micro_time),
+    Scalar.QUANTITY: (frozenset({str, int, float}), canonical),
+    Scalar.INT_OR_STRING: (frozenset({str, int}), _int_or_string),
+    Scalar.FIELDS_V1: (frozenset({dict}), _any),
+    Scalar.RAW: (frozenset({dict}), _any),
+}

@@ -1,0 +1,355 @@
+"""Reads protobuf messages, driven by the one declaration per kind (reference/kubernetes.md 7.10).
+
+Rules kept here:
+* proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not; maps
+  as entries key=1 value=2; the last value of a field counts, and repeated occurrences of one message are merged. Unknown field
+  numbers are skipped; groups, which Kubernetes never had, are refused. What lies `within` an embedded message is shown inline.
+* The result is what the same object looks like as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer
+  field even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
+* Any input gives an object, BadRequestError or RequestEntityTooLargeError: lengths are checked before they are used, and nesting is
+  bounded by the schema, because unknown fields are skipped and not entered.
+* Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: two bytes can be a message.
+"""
+
+from __future__ import annotations
+
+import binascii
+import struct
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from mooring.apimachinery.codec.decode import MAX_VALUES, depth_exceeds, keeps_zero, zero
+from mooring.apimachinery.codec.jsonsize import count_values
+from mooring.apimachinery.quantity import canonical
+from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
+from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
+from mooring.errors import BadRequestError, RequestEntityTooLargeError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types: the low three bits of a tag."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MASK = (1 << 64) - 1
+_PLAN = "_protobuf_read_plan"  # compiled once per message, kept on the message itself
+
+
+class Allowance:
+    """Counts down the values that one body may still hold."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, values: int = MAX_VALUES) -> None:
+        self.left = values
+
+    def spend(self, values: int = 1) -> None:
+        """Raise RequestEntityTooLargeError when the body holds more than it may."""
+        self.left -= values
+        if self.left < 0:
+            raise RequestEntityTooLargeError(
+                f"Request entity too large: the body has more than {MAX_VALUES} values; split it into several objects"
+            )
+
+
+_Reader = Callable[[int, Any, Any, Allowance], Any]
+"""(wire type, the value on the wire, the JSON value read so far or None, what may still be read) → the JSON value."""
+
+
+class NotReadableError(ValueError):
+    """Why bytes are no message; `decode` tells the caller."""
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:  # nearly all tags and lengths
+        return data[at], at + 1
+    result = shift = 0
+    while True:
+        if at >= len(data):
+            raise NotReadableError("unexpected end of data")
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result & MASK, at
+        shift += 7
+        if shift >= 70:
+            raise NotReadableError("integer overflow")
+
+
+def fields(data: bytes, allowance: Allowance) -> Iterator[tuple[int, int, Any]]:
+    """(number, wire type, value) of every field of one message, one at a time."""
+    at, end = 0, len(data)
+    while at < end:
+        allowance.spend()
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if not 0 < number < 1 << 29:
+            raise NotReadableError(f"illegal tag {number}")
+        value: Any
+        if wire == VARINT:
+            value, at = _varint(data, at)
+        elif wire == BYTES:
+            size, at = _varint(data, at)
+            value = data[at : at + size] if size <= end - at else b""
+            at += size
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
+            value = data[at : at + size]
+            at += size
+        else:
+            raise NotReadableError(f"illegal wire type {wire}")
+        if at > end:
+            raise NotReadableError("unexpected end of data")
+        yield number, wire, value
+
+
+def decode(data: bytes, schema: Message) -> Obj:
+    """The message as a JSON object. Raises BadRequestError, RequestEntityTooLargeError."""
+    try:
+        return _read_message(schema, data, {}, Allowance())
+    except NotReadableError as error:
+        raise BadRequestError(f"protobuf: {schema.name.rsplit('.', 1)[-1]}: {error}") from None
+
+
+def _read_message(schema: Message, data: bytes, obj: Obj, allowance: Allowance) -> Obj:
+    plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_PLAN)
+    if plan is None:
+        plan = schema.__dict__[_PLAN] = {
+            field.number: (field.name, _reader(field.type), keeps_zero(field))
+            for field in schema.fields
+            if not field.within
+        } | {number: ("", _embedded_reader(inner), False) for number, inner in schema.embedded.items()}
+    always = set()
+    for number, wire, value in fields(data, allowance):
+        entry = plan.get(number)
+        if entry is None:
+            continue
+        name, read, keep = entry
+        if not name:
+            inlined = read(wire, value, obj, allowance)
+            obj |= inlined
+            always |= inlined.keys()
+            continue
+        try:
+            obj[name] = read(wire, value, obj.get(name), allowance)
+        except NotReadableError as error:
+            raise NotReadableError(f"{name}: {error}") from None
+        if keep:
+            always.add(name)
+    return {name: value for name, value in obj.items() if value or (value is not None and name in always)}
+
+
+def expect(wire: int, wanted: int) -> None:
+    if wire != wanted:
+        raise NotReadableError(f"wrong wire type {wire}")
+
+
+def text_of(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise NotReadableError("invalid UTF-8") from None
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _double(raw: bytes) -> float:
+    (value,) = struct.unpack("<d", raw)
+    if value - value != 0:  # infinities and NaN, which JSON cannot say
+        raise NotReadableError("number out of range")
+    return float(value)
+
+
+_NUMBERS: dict[Scalar, Callable[[int], Any]] = {
+    Scalar.BOOL: bool,
+    Scalar.INT32: lambda value: _signed(value, 32),
+    Scalar.INT64: lambda value: _signed(value, 64),
+}
+
+
+def _time(raw: bytes, micro: bool, allowance: Allowance) -> str | None:
+    if not raw:
+        return None
+    seconds = nanos = 0
+    for number, wire, value in fields(raw, allowance):
+        if number in (1, 2):
+            expect(wire, VARINT)
+            if number == 1:
+                seconds = _signed(value, 64)
+            else:
+                nanos = _signed(value, 32)
+    try:
+        moment = EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000 if micro else 0)
+    except OverflowError:
+        raise NotReadableError("time out of range") from None
+    if moment == ZERO_TIME:
+        return None
+    return rfc3339_micro(moment) if micro else rfc3339(moment)
+
+
+def wrapped(raw: bytes, allowance: Allowance) -> list[bytes]:
+    """Every value of field 1 of a message that wraps text or bytes (Quantity, ExtraValue, FieldsV1, RawExtension)."""
+    found = []
+    for number, wire, value in fields(raw, allowance):
+        if number == 1:
+            expect(wire, BYTES)
+            found.append(value)
+    return found
+
+
+def _int_or_string(raw: bytes, allowance: Allowance) -> Any:
+    kind, integer, text = 0, 0, ""
+    for number, wire, value in fields(raw, allowance):
+        if number in (1, 2):
+            expect(wire, VARINT)
+            if number == 1:
+                kind = _signed(value, 64)
+            else:
+                integer = _signed(value, 32)
+        elif number == 3:
+            expect(wire, BYTES)
+            text = text_of(value)
+    return text if kind == 1 else integer
+
+
+def _json_object(raw: bytes, allowance: Allowance) -> Any:
+    text = b"".join(wrapped(raw, allowance)[-1:])
+    if not text:
+        return None
+    allowance.spend(count_values(text, allowance.left))
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise NotReadableError("not JSON") from None
+    if not isinstance(value, dict) or depth_exceeds(value):
+        raise NotReadableError("not a JSON object of reasonable depth")
+    return value
+
+
+def _quantity(raw: bytes, allowance: Allowance) -> str:
+    text = "".join(text_of(item) for item in wrapped(raw, allowance)[-1:])
+    try:
+        return canonical(text or "0")
+    except ValueError as error:
+        raise NotReadableError(str(error)) from None
+
+
+_BLOBS: dict[Scalar, Callable[[bytes, Allowance], Any]] = {
+    Scalar.STRING: lambda raw, allowance: text_of(raw),
+    Scalar.BYTES: lambda raw, allowance: binascii.b2a_base64(raw, newline=False).decode(),
+    Scalar.TIME: lambda raw, allowance: _time(raw, False, allowance),
+    Scalar.MICRO_TIME: lambda raw, allowance: _time(raw, True, allowance),
+    Scalar.QUANTITY: _quantity,
+    Scalar.INT_OR_STRING: _int_or_string,
+    Scalar.STRING_LIST: lambda raw, allowance: [text_of(item) for item in wrapped(raw, allowance)],
+    Scalar.FIELDS_V1: _json_object,
+    Scalar.RAW: _json_object,
+}
+
+
+def _reader(kind: Type) -> _Reader:
+    if isinstance(kind, Message):
+        return _message_reader(kind)
+    if isinstance(kind, ListOf):
+        return _list_reader(kind)
+    if isinstance(kind, MapOf):
+        return _map_reader(kind)
+    return _scalar_reader(kind)
+
+
+def _message_reader(schema: Message) -> _Reader:
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+        expect(wire, BYTES)
+        return _read_message(schema, value, previous or {}, allowance)
+
+    return read
+
+
+def _embedded_reader(schema: Message) -> _Reader:
+    """Reads what JSON shows inline: the value so far is the object around it."""
+
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+        expect(wire, BYTES)
+        before = {name: previous[name] for name in schema.by_name if name in previous}
+        return _read_message(schema, value, before, allowance)
+
+    return read
+
+
+def _scalar_reader(kind: Scalar) -> _Reader:
+    if kind in _BLOBS:
+        convert = _BLOBS[kind]
+
+        def read_blob(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+            expect(wire, BYTES)
+            return convert(value, allowance)
+
+        return read_blob
+    wanted, number = (FIXED64, _double) if kind is Scalar.DOUBLE else (VARINT, _NUMBERS[kind])
+
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+        expect(wire, wanted)
+        return number(value)
+
+    return read
+
+
+def _list_reader(kind: ListOf) -> _Reader:
+    item = _reader(kind.item)
+    packed = _unpack(kind.item)
+
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+        items: list[Any] = previous or []
+        if packed is not None and wire == BYTES:
+            parts = packed(value)
+            allowance.spend(len(parts))
+            items += [item(wanted, part, None, allowance) for wanted, part in parts]
+        else:
+            items.append(item(wire, value, None, allowance))
+        return items
+
+    return read
+
+
+def _unpack(kind: Type) -> Callable[[bytes], list[tuple[int, Any]]] | None:
+    """How to split a packed field of this type, None when it cannot be packed."""
+    if kind is Scalar.DOUBLE:
+        return _doubles
+    return _varints if kind in _NUMBERS else None
+
+
+def _doubles(data: bytes) -> list[tuple[int, Any]]:
+    if len(data) % 8:
+        raise NotReadableError("unexpected end of data")
+    return [(FIXED64, data[at : at + 8]) for at in range(0, len(data), 8)]
+
+
+def _varints(data: bytes) -> list[tuple[int, Any]]:
+    found, at = [], 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        found.append((VARINT, value))
+    return found
+
+
+def _map_reader(kind: MapOf) -> _Reader:
+    item = _reader(kind.value)
+
+    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+        expect(wire, BYTES)
+        entries: Obj = previous or {}
+        key, held = "", zero(kind.value)
+        for number, inner, part in fields(value, allowance):
+            if number == 1:
+                expect(inner, BYTES)
+                key = text_of(part)
+            elif number == 2:
+                held = item(inner, part, held, allowance)
+        entries[key] = held
+        return entries
+
+    return read

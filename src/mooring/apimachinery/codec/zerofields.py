@@ -1,0 +1,138 @@
+"""Completes objects with the fields that Go writes even when they are zero.
+
+Go's `omitempty` has no effect on a struct that is not a pointer: clients rely on `node.status.nodeInfo` and `resources: {}`
+being there. The declaration says which fields these are (`written_when_zero`), so that this file needs no list of them:
+* a message, a time, a quantity or an int-or-string that is no `pointer`; a `required` scalar or list;
+* `always` where Go's declaration differs from that.
+
+A zero message is `{}` with its own such fields; a zero time and an empty list are null.
+Each `Message` is compiled once into closures, kept on the message itself: this runs on every write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mooring.apimachinery.codec.decode import TIMES, zero
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
+
+Fill = Callable[[Any], bool]
+"""Adds what is missing to a value, in place; returns whether anything was."""
+
+_PLAN = "_complete_plan"
+_STRUCTS_INSIDE = "_complete_structs_inside"
+_STRUCTS = TIMES | {Scalar.QUANTITY, Scalar.INT_OR_STRING}
+"""Scalars that are structs in Go."""
+
+
+def written_when_zero(field: Field) -> bool:
+    """Return whether Go writes this field even when it is zero."""
+    if field.always is not None:
+        return field.always
+    if isinstance(field.type, Message) or field.type in _STRUCTS:
+        return not field.pointer
+    return field.required and field.type is not Scalar.BYTES
+
+
+def has_structs(schema: Message) -> bool:
+    """Return whether an object of this kind, apart from its metadata, can lack a field other than a required scalar.
+
+    Objects that were stored before such fields were written lack them; required scalars were always written.
+    """
+    known: bool | None = schema.__dict__.get(_STRUCTS_INSIDE)
+    if known is None:
+        known = any(_may_lack(field) for field in schema.fields if field.name != "metadata")
+        schema.__dict__[_STRUCTS_INSIDE] = known
+    return known
+
+
+def _may_lack(field: Field) -> bool:
+    if written_when_zero(field) and (not isinstance(field.type, Scalar) or field.type in _STRUCTS):
+        return True
+    kind: Type = field.type
+    while isinstance(kind, ListOf | MapOf):
+        kind = kind.item if isinstance(kind, ListOf) else kind.value
+    return isinstance(kind, Message) and any(map(_may_lack, kind.fields))
+
+
+def complete(obj: Obj, schema: Message) -> bool:
+    """Add to `obj`, in place, every field that Go would write; return whether any was missing."""
+    return _plan(schema)(obj)
+
+
+def _plan(schema: Message) -> Fill:
+    plan: Fill | None = schema.__dict__.get(_PLAN)
+    if plan is None:
+        plan = schema.__dict__[_PLAN] = _message(schema)
+    return plan
+
+
+def _message(schema: Message) -> Fill:
+    zeros: list[tuple[str, Any]] = []
+    structs: list[tuple[str, Fill]] = []
+    others: list[tuple[str, Fill]] = []
+    for field in schema.fields:
+        fill = _parts(field.type)
+        if not written_when_zero(field):
+            pass
+        elif isinstance(field.type, Message):
+            structs.append((field.name, _plan(field.type)))
+            continue
+        else:
+            zeros.append((field.name, _zero(field.type)))
+        if fill is not None:
+            others.append((field.name, fill))
+
+    def fill_message(obj: Obj) -> bool:
+        changed = False
+        for name, nothing in zeros:
+            if name not in obj:
+                obj[name] = nothing
+                changed = True
+        for name, fill in structs:
+            part = obj.get(name)
+            if part is None:
+                part = obj[name] = {}
+                changed = True
+            changed = fill(part) or changed
+        for name, fill in others:
+            part = obj.get(name)
+            if part is not None:
+                changed = fill(part) or changed
+        return changed
+
+    return fill_message
+
+
+def _zero(kind: Type) -> Any:
+    return None if not isinstance(kind, Scalar) or kind in TIMES else zero(kind)
+
+
+def _parts(kind: Type) -> Fill | None:
+    """Return the closure that completes a value of this type; None for types without parts."""
+    if isinstance(kind, Message):
+        return _plan(kind) if any(map(written_when_zero, kind.fields)) or _nested(kind) else None
+    if isinstance(kind, ListOf):
+        fill = _parts(kind.item)
+        return partial(_each, fill) if fill is not None else None
+    if isinstance(kind, MapOf):
+        fill = _parts(kind.value)
+        return partial(_each_value, fill) if fill is not None else None
+    return None
+
+
+def _nested(schema: Message) -> bool:
+    return any(_parts(field.type) is not None for field in schema.fields)
+
+
+def _each(fill: Fill, items: list[Any]) -> bool:
+    changed = False
+    for item in items:
+        changed = fill(item) or changed
+    return changed
+
+
+def _each_value(fill: Fill, values: Obj) -> bool:
+    return _each(fill, list(values.values()))

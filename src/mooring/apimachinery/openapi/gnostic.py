@@ -1,0 +1,99 @@
+"""How gnostic writes OpenAPI documents as protobuf, whatever their version (reference/kubernetes.md 7.3).
+
+Rules kept here:
+* JSON maps are lists of named values, and choices (`oneof`) are messages around the chosen one.
+* What begins with `x-` is a vendor extension: its value travels as YAML text, for which JSON is good enough.
+* A key without a number is a mistake of ours, found by the tests and not dropped in silence.
+
+The messages themselves are in `mooring.apimachinery.openapi.v2protobuf` and `mooring.apimachinery.openapi.v3protobuf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from mooring.apimachinery.codec.protobuf.write import put_bytes, put_number
+from mooring.apimachinery.schema import Obj
+
+Put = Callable[[bytearray, int, Any], None]
+"""Appends one field of a message: the message so far, the number of the field, its value."""
+Build = Callable[[Any], bytes]
+"""Makes the bytes of a message out of its JSON form."""
+Fields = Mapping[str, tuple[int, Put]]
+"""The fields of a message by their JSON names."""
+
+
+def message(fields: Fields, extensions: int, obj: Obj) -> bytes:
+    """One message: its fields in the order of `obj`, extensions (`x-…`) under the number `extensions`."""
+    out = bytearray()
+    for key, value in obj.items():
+        if key.startswith("x-"):
+            put_bytes(out, extensions, named(key, anything(value)))
+        else:
+            number, put = fields[key]
+            put(out, number, value)
+    return bytes(out)
+
+
+def anything(value: Any) -> bytes:
+    """An `Any`: a value as text."""
+    return chosen(2, msgspec.json.encode(value))
+
+
+def named(name: str, value: bytes) -> bytes:
+    """A `Named…` message: one entry of what JSON says as a map."""
+    out = bytearray()
+    put_bytes(out, 1, name.encode())
+    put_bytes(out, 2, value)
+    return bytes(out)
+
+
+def chosen(number: int, value: bytes) -> bytes:
+    """A message that is a choice, with alternative `number` taken."""
+    out = bytearray()
+    put_bytes(out, number, value)
+    return bytes(out)
+
+
+def text(out: bytearray, number: int, value: str) -> None:
+    """A string."""
+    put_bytes(out, number, value.encode())
+
+
+def flag(out: bytearray, number: int, value: bool) -> None:
+    """A bool."""
+    put_number(out, number, value)
+
+
+def one(build: Build) -> Put:
+    """A message."""
+    return lambda out, number, value: put_bytes(out, number, build(value))
+
+
+def many(build: Build) -> Put:
+    """A list of messages."""
+
+    def put(out: bytearray, number: int, value: list[Any]) -> None:
+        for item in value:
+            put_bytes(out, number, build(item))
+
+    return put
+
+
+def entries(build: Build, at: int = 1) -> Put:
+    """A map, as a message whose field `at` repeats its named values."""
+
+    def put(out: bytearray, number: int, value: Mapping[str, Any]) -> None:
+        held = bytearray()
+        for name, item in value.items():
+            put_bytes(held, at, named(name, build(item)))
+        put_bytes(out, number, bytes(held))
+
+    return put
+
+
+texts = many(str.encode)
+"""A list of strings."""

@@ -1,0 +1,110 @@
+"""The OpenAPI v2 (Swagger 2.0) document, rewritten from the v3 documents of every group version (reference/kubernetes.md 7.3).
+
+Rules kept here:
+* One document for the whole server. What it says comes from `mooring.apimachinery.openapi.v3` alone; this file changes the form
+  only:
+  references point to `definitions`, bodies are parameters, media types are lists beside them, a value of several types is text.
+* A definition that several group versions share (DeleteOptions, Status) appears once and names the kinds of all of them.
+* Old clients ask for v2 before they trust server-side validation: kubectl up to 1.27 looks there for a PATCH of the kind with a
+  `fieldValidation` parameter. They read it as protobuf only, see `mooring.apimachinery.openapi.v2protobuf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mooring.apimachinery.discovery.documents import groups, of_version, versions
+from mooring.apimachinery.openapi.schema import REF
+from mooring.apimachinery.openapi.v3 import openapi_v3_document
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Obj
+
+DEFINITIONS = "#/definitions/"
+GVK = "x-kubernetes-group-version-kind"
+_ANY = ["*/*"]
+
+
+def openapi_v2_document(resources: Sequence[Resource]) -> Obj:
+    """The document of all `resources`, at least one."""
+    paths: Obj = {}
+    definitions: Obj = {}
+    security: Obj = {}
+    for group in groups(resources):
+        for version in versions(resources, group):
+            v3 = openapi_v3_document(of_version(resources, group, version))
+            security = v3["components"]["securitySchemes"]
+            paths |= {path: _path_item(item) for path, item in v3["paths"].items()}
+            for name, schema in v3["components"]["schemas"].items():
+                _define(definitions, name, _schema(schema))
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Mooring", "version": "v1"},
+        "paths": dict(sorted(paths.items())),
+        "definitions": dict(sorted(definitions.items())),
+        "securityDefinitions": security,
+        "security": [{name: [] for name in security}],
+    }
+
+
+def _define(definitions: Obj, name: str, schema: Obj) -> None:
+    """Add a definition; one that is there already learns the kinds it has here."""
+    known = definitions.setdefault(name, schema)
+    for gvk in schema.get(GVK, ()):
+        kinds = known.setdefault(GVK, [])
+        if gvk not in kinds:
+            kinds.append(gvk)
+
+
+def _schema(v3: Obj) -> Obj:
+    schema: Obj = {}
+    for key, value in v3.items():
+        match key:
+            case "$ref":
+                schema[key] = DEFINITIONS + value.removeprefix(REF)
+            case "allOf":  # v3 wraps a reference so that it can stand beside a description
+                schema |= _schema(value[0])
+            case "oneOf":  # numbers are told apart by their format, or written as text
+                schema["type"] = "string"
+            case "properties":
+                schema[key] = {name: _schema(held) for name, held in value.items()}
+            case "items" | "additionalProperties":
+                schema[key] = _schema(value)
+            case _:
+                schema[key] = value
+    return schema
+
+
+def _path_item(v3: Obj) -> Obj:
+    return {key: _parameters(value) if key == "parameters" else _operation(value) for key, value in v3.items()}
+
+
+def _parameters(v3: Sequence[Obj]) -> list[Obj]:
+    return [{key: value for key, value in item.items() if key != "schema"} | item["schema"] for item in v3]
+
+
+def _operation(v3: Obj) -> Obj:
+    """Everything an operation says, with what v3 keeps in its request body and responses moved to where v2 wants it."""
+    operation = {key: value for key, value in v3.items() if key != "requestBody"}
+    parameters = _parameters(v3.get("parameters", ()))
+    if "requestBody" in v3:
+        content = v3["requestBody"]["content"]
+        body: Obj = {"name": "body", "in": "body", "schema": _schema(next(iter(content.values()))["schema"])}
+        if v3["requestBody"].get("required"):
+            body["required"] = True
+        parameters.insert(0, body)
+        operation["consumes"] = list(content)
+    else:
+        operation["consumes"] = list(_ANY)
+    if parameters:
+        operation["parameters"] = parameters
+    operation["produces"] = list(v3["responses"]["200"]["content"])
+    operation["schemes"] = ["https"]
+    operation["responses"] = {code: _response(response) for code, response in v3["responses"].items()}
+    return operation
+
+
+def _response(v3: Obj) -> Obj:
+    response: Obj = {"description": v3["description"]}
+    if "content" in v3:
+        response["schema"] = _schema(next(iter(v3["content"].values()))["schema"])
+    return response

@@ -1,0 +1,271 @@
+"""OpenAPI 3.0 documents, one per group version, derived from the resources (reference/kubernetes.md 7.3).
+
+Rules kept here:
+* `kubectl create|apply --validate` looks for a PATCH operation of the kind with a `fieldValidation` parameter; `kubectl explain`
+  reads the schemas and `x-kubernetes-group-version-kind`. Both are generated for every resource.
+* A DELETE answers with a Status, or, where the resource says so, with the object; a deletecollection with a Status.
+* The index names each document with a hash of its bytes, so that clients may keep it for ever.
+
+Documents depend on the resources only: the server builds them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from mooring.apimachinery.discovery.documents import digest, groups, of_version, versions
+from mooring.apimachinery.metav1 import DELETE_OPTIONS, META, STATUS, list_of
+from mooring.apimachinery.negotiation import JSON, PROTOBUF, YAML
+from mooring.apimachinery.openapi.schema import REF, Schemas
+from mooring.apimachinery.resource import Resource, Subresource
+from mooring.apimachinery.schema import Obj
+
+_PATCH = META + "Patch"
+PATCH_TYPES = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+)
+"""Content types of PATCH (7.11)."""
+_MEDIA = (JSON, YAML, PROTOBUF)
+_STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+
+
+def _query(name: str, kind: str, doc: str) -> Obj:
+    return {"name": name, "in": "query", "description": doc, "schema": {"type": kind, "uniqueItems": True}}
+
+
+_PRETTY = _query("pretty", "string", "Indent the answer; on by default for curl, Wget and browsers.")
+_DRY_RUN = _query("dryRun", "string", "All: run every stage but store nothing.")
+_FORCE = _query("force", "boolean", "Apply only: take over fields that another manager owns.")
+_WRITE = (
+    _DRY_RUN,
+    _query("fieldManager", "string", "Name of the actor that makes the change, at most 128 printable characters."),
+    _query("fieldValidation", "string", "What unknown and duplicate fields lead to: Ignore, Warn (default) or Strict."),
+)
+_SELECT = (
+    _query("continue", "string", "Token of the previous chunk of the same list."),
+    _query("fieldSelector", "string", "Only objects whose fields match."),
+    _query("labelSelector", "string", "Only objects whose labels match."),
+    _query("limit", "integer", "Objects in one answer at most; the rest follows with continue."),
+    _query("resourceVersion", "string", "Which version of the collection is wanted."),
+    _query("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
+    _query("sendInitialEvents", "boolean", "Begin a watch with the current state, ended by a bookmark."),
+    _query("timeoutSeconds", "integer", "End the call after this time, whatever happens."),
+)
+_LIST = (
+    _query("allowWatchBookmarks", "boolean", "Send BOOKMARK events, which carry a resourceVersion only."),
+    *_SELECT,
+    _query("watch", "boolean", "Answer with a stream of changes instead of a list."),
+)
+_DELETE = (
+    _DRY_RUN,
+    _query("gracePeriodSeconds", "integer", "Seconds before the object is deleted; 0 means now."),
+    _query(
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+        "Delete even an object that cannot be read from storage.",
+    ),
+    _query("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    _query("propagationPolicy", "string", "What happens to dependents: Orphan, Background or Foreground."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """How one verb appears: HTTP method, `x-kubernetes-action`, first word of its operationId, parameters, codes of success."""
+
+    method: str
+    action: str
+    word: str
+    parameters: tuple[Obj, ...] = ()
+    codes: tuple[str, ...] = ("200",)
+
+
+_COLLECTION = {
+    "list": _Action("get", "list", "list", _LIST),
+    "create": _Action("post", "post", "create", _WRITE, ("200", "201", "202")),
+    "deletecollection": _Action("delete", "deletecollection", "deleteCollection", (*_SELECT, *_DELETE)),
+}
+_ITEM = {
+    "get": _Action("get", "get", "read"),
+    "create": _Action("post", "post", "create", _WRITE, ("200", "201", "202")),
+    "update": _Action("put", "put", "replace", _WRITE, ("200", "201")),
+    "patch": _Action("patch", "patch", "patch", (*_WRITE, _FORCE), ("200", "201")),
+    "delete": _Action("delete", "delete", "delete", _DELETE, ("200", "202")),
+}
+"""Verbs of one object. `create` is here for subresources only (serviceaccounts/token)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document ready to serve, and its hash."""
+
+    raw: bytes
+    hash: str
+
+
+def openapi_v3_documents(resources: Sequence[Resource]) -> dict[str, Document]:
+    """Every document by its key in the index: `api/v1`, `apis/<group>/<version>`."""
+    documents = {}
+    for group in groups(resources):
+        for version in versions(resources, group):
+            here = of_version(resources, group, version)
+            raw = msgspec.json.encode(openapi_v3_document(here))
+            documents[here[0].prefix.lstrip("/")] = Document(raw, digest(raw))
+    return documents
+
+
+def index_of(documents: Mapping[str, Document]) -> Obj:
+    """`/openapi/v3`: where each document is."""
+    return {
+        "paths": {
+            key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={document.hash}"}
+            for key, document in sorted(documents.items())
+        }
+    }
+
+
+def openapi_v3_document(resources: Sequence[Resource]) -> Obj:
+    """The document of one group version. `resources` are all of it, and at least one."""
+    schemas = Schemas()
+    gv = (resources[0].group, resources[0].version)
+    schemas.add_object(DELETE_OPTIONS, (*gv, "DeleteOptions"))
+    schemas.add_object(STATUS, ("", "v1", "Status"))
+    schemas.components[_PATCH] = {
+        "description": "The body of a PATCH; its content type says what it means.",
+        "type": "object",
+    }
+    paths: Obj = {}
+    for resource in sorted(resources, key=lambda item: item.plural):
+        paths |= _paths(resource, schemas)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Mooring", "version": resources[0].api_version},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": dict(sorted(schemas.components.items())),
+            "securitySchemes": {
+                "BearerToken": {
+                    "type": "apiKey",
+                    "name": "authorization",
+                    "in": "header",
+                    "description": "Bearer token",
+                }
+            },
+        },
+    }
+
+
+GVK = tuple[str, str, str]
+"""Group, version, kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One path of a resource: what goes in and out there, and how its operations are called."""
+
+    gvk: GVK
+    body: Obj
+    listed: Obj
+    deleted: Obj
+    name: str
+    parameters: tuple[Obj, ...]
+
+    def item(self, verbs: Iterable[str], actions: Mapping[str, _Action]) -> Obj:
+        """The path item: one operation for each verb that is served."""
+        operations: Obj = {action.method: self._operation(action) for verb, action in actions.items() if verb in verbs}
+        return operations | {"parameters": [*self.parameters, _PRETTY]}
+
+    def _operation(self, action: _Action) -> Obj:
+        group, version, kind = self.gvk
+        tag = _camel(group.removesuffix(".k8s.io") or "core") + _camel(version)
+        operation: Obj = {
+            "tags": [tag[:1].lower() + tag[1:]],
+            "description": f"{action.action} {kind}",
+            "operationId": f"{action.word}{tag}{self.name}",
+            "responses": {code: self._response(action) for code in action.codes},
+            "x-kubernetes-action": action.action,
+            "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
+        }
+        operation["responses"]["401"] = {"description": "Unauthorized"}
+        if action.parameters:  # kube-openapi leaves out an empty list, and calls a document that has one changed
+            operation["parameters"] = list(action.parameters)
+        if action.method == "patch":
+            content = {media: {"schema": _reference(_PATCH)} for media in PATCH_TYPES}
+            operation["requestBody"] = {"content": content, "required": True}
+        elif action.method == "delete":
+            operation["requestBody"] = {"content": {"*/*": {"schema": _reference(DELETE_OPTIONS.name)}}}
+        elif action.method in ("post", "put"):
+            operation["requestBody"] = {"content": {"*/*": {"schema": self.body}}, "required": True}
+        return operation
+
+    def _response(self, action: _Action) -> Obj:
+        shape = self.body
+        medias: tuple[str, ...] = _MEDIA
+        if action.action == "list":
+            shape, medias = self.listed, (*_MEDIA, *_STREAMS)
+        elif action.action == "deletecollection":
+            shape = _reference(STATUS.name)
+        elif action.action == "delete":
+            shape = self.deleted
+        return {"description": "OK", "content": {media: {"schema": shape} for media in medias}}
+
+
+def _reference(name: str) -> Obj:
+    return {"$ref": REF + name}
+
+
+def _camel(text: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in text.replace("-", ".").split("."))
+
+
+def _paths(resource: Resource, schemas: Schemas) -> Obj:
+    gvk = (resource.group, resource.version, resource.kind)
+    body = schemas.add_object(resource.schema, gvk)
+    listed = body
+    if "list" in resource.verbs:
+        listed = schemas.add_object(list_of(resource.schema), (*gvk[:2], resource.kind + "List"))
+    deleted = body if resource.returns_deleted else _reference(STATUS.name)
+    name = ("Namespaced" if resource.namespaced else "") + resource.kind
+    namespace = "{namespace}" if resource.namespaced else ""
+    in_namespace = (_path_parameter("namespace", "Namespace of the object."),) if resource.namespaced else ()
+    at_name = (_path_parameter("name", f"Name of the {resource.kind}."), *in_namespace)
+
+    paths = {
+        resource.path(namespace): _Place(gvk, body, listed, deleted, name, in_namespace).item(
+            resource.verbs, _COLLECTION
+        ),
+    }
+    if resource.namespaced and "list" in resource.verbs:
+        everywhere = _Place(gvk, body, listed, deleted, f"{resource.kind}ForAllNamespaces", ())
+        paths[resource.path()] = everywhere.item(("list",), _COLLECTION)
+    if "get" in resource.verbs:
+        verbs = set(resource.verbs) - {"create"}
+        paths[resource.path(namespace, "{name}")] = _Place(gvk, body, listed, deleted, name, at_name).item(verbs, _ITEM)
+    for sub in resource.subresources:
+        sub_gvk = _gvk_of(resource, sub)
+        sub_body = schemas.add_object(sub.schema, sub_gvk) if sub.schema is not None else body
+        place = _Place(sub_gvk, sub_body, listed, deleted, name + _camel(sub.name), at_name)
+        paths[resource.path(namespace, "{name}", sub.name)] = place.item(sub.verbs, _ITEM)
+    return paths
+
+
+def _gvk_of(resource: Resource, sub: Subresource) -> GVK:
+    if not sub.kind:
+        return resource.group, resource.version, resource.kind
+    return sub.group or resource.group, sub.version or resource.version, sub.kind
+
+
+def _path_parameter(name: str, doc: str) -> Obj:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": doc,
+        "schema": {"type": "string", "uniqueItems": True},
+    }

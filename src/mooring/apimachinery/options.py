@@ -1,0 +1,390 @@
+"""Request options: what the query (and for DELETE the body) asks besides the object.
+
+Rules kept here:
+* Parameters that cannot be read (numbers, selectors, revisions, continue tokens, `timeout`) are 400; readable ones that do not
+  go together are 422 with kind ListOptions, CreateOptions, UpdateOptions, PatchOptions or DeleteOptions. Unknown ones are ignored.
+* The first value of a repeated parameter counts, except dryRun, where each value must be `All`.
+* A boolean parameter is false when absent, `false` or `0`; anything else is true (the Python client sends `True`).
+* A resourceVersion is "" or decimal without leading zero. With `continue` only "" and "0" are allowed beside it.
+* resourceVersionMatch needs a resourceVersion and no continue, and Exact excludes "0"; on watch it goes only with
+  sendInitialEvents, which needs NotOlderThan; sendInitialEvents never goes with list.
+* DELETE: a body decides alone; without one the query does. dryRun is heard from both: a rehearsal must never turn out to be
+  real.
+* A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Tokens are the caller's words:
+  they are checked, never trusted.
+
+Source: reference/kubernetes.md 7.6, 7.7, 7.11, 7.12; k8s.io/apimachinery metav1 validation.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from mooring.apimachinery.duration import parse_duration
+from mooring.apimachinery.requestinfo import truth
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.selectors import (
+    EVERY_FIELD,
+    EVERY_LABEL,
+    FieldSelector,
+    LabelSelector,
+    parse_field_selector,
+    parse_label_selector,
+)
+from mooring.errors import (
+    BadRequestError,
+    FieldError,
+    InvalidError,
+    forbidden,
+    invalid,
+    not_supported,
+    quoted,
+    required,
+    too_long,
+)
+
+Query = Mapping[str, list[str]]
+
+GROUP = "meta.k8s.io"
+EXACT = "Exact"
+NOT_OLDER_THAN = "NotOlderThan"
+DRY_RUN_ALL = "All"
+BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
+IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
+
+MAX_FIELD_MANAGER = 128
+"""Bytes of a field manager's name (7.12)."""
+MAX_DRY_RUN = 16
+"""Values of dryRun that an error quotes; there is one to send."""
+MAX_TIMEOUT = timedelta(seconds=60)
+"""What a request that is no watch may take; also the default (7.17)."""
+MAX_CONTINUE = 4096
+"""Characters of a continue token: a key is at most two names of 253 bytes, so ours are far shorter."""
+CONTINUE_VERSION = "meta.k8s.io/v1"
+INCONSISTENT = -1
+"""The revision of a token that continues after its start key at whatever revision is newest."""
+
+_LARGEST = 2**63 - 1
+_revision = re.compile(r"0|[1-9][0-9]{0,18}").fullmatch
+_integer = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII).fullmatch
+
+
+def _first(query: Query, key: str) -> str:
+    values = query.get(key)
+    return values[0] if values else ""
+
+
+def _number(query: Query, key: str) -> int:
+    """An int64, 0 when absent or empty."""
+    text = _first(query, key)
+    if not text:
+        return 0
+    if not _integer(text):
+        raise BadRequestError(f"strconv.ParseInt: parsing {quoted(text[:64])}: invalid syntax")
+    number = int(text)
+    if not -_LARGEST - 1 <= number <= _LARGEST:
+        raise BadRequestError(f"strconv.ParseInt: parsing {quoted(text[:64])}: value out of range")
+    return number
+
+
+def _optional_truth(query: Query, key: str) -> bool | None:
+    values = query.get(key)
+    return truth(values) if values else None
+
+
+def parse_resource_version(text: str, path: str = "resourceVersion") -> str:
+    """`text` if it is "" or a decimal revision without leading zero; BadRequestError otherwise."""
+    if text and (not _revision(text) or int(text) > _LARGEST):
+        why = "value out of range" if text.isdecimal() and text.isascii() and text[0] != "0" else "invalid syntax"
+        why = f"strconv.ParseUint: parsing {quoted(text[:64])}: {why}"
+        raise BadRequestError(f"invalid resource version: {invalid(path, text[:64], why)}")
+    return text
+
+
+def parse_timeout(query: Query) -> timedelta:
+    """How long a request that is no watch may take: `?timeout=` as a Go duration, never above 60 s. BadRequestError."""
+    text = _first(query, "timeout")
+    if not text:
+        return MAX_TIMEOUT
+    try:
+        asked = parse_duration(text)
+    except ValueError as error:
+        raise BadRequestError(f"invalid timeout specified in the request URL - {error}") from None
+    return MAX_TIMEOUT if asked <= timedelta() or asked > MAX_TIMEOUT else asked
+
+
+@dataclass(frozen=True, slots=True)
+class GetOptions:
+    """`resource_version`: "" newest, "0" any, N not older than N."""
+
+    resource_version: str = ""
+
+
+def parse_get_options(query: Query) -> GetOptions:
+    return GetOptions(parse_resource_version(_first(query, "resourceVersion")))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """What list, watch and deletecollection are asked. `limit` and `timeout_seconds` are 0 when the server decides."""
+
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""
+    match: str = ""
+    label_selector: LabelSelector = EVERY_LABEL
+    field_selector: FieldSelector = EVERY_FIELD
+    watch: bool = False
+    timeout_seconds: int = 0
+    allow_bookmarks: bool = False
+    send_initial_events: bool | None = None
+
+    @property
+    def revision(self) -> int:
+        """resourceVersion as a number; 0 when absent."""
+        return int(self.resource_version or "0")
+
+    @property
+    def exact(self) -> bool:
+        """A list must show exactly `revision`: asked for, or a limit with a revision and no match (7.6)."""
+        return self.match == EXACT or (self.revision > 0 and self.limit > 0 and not self.match)
+
+
+def parse_list_options(query: Query) -> ListOptions:
+    """Raises BadRequestError and InvalidError (kind ListOptions)."""
+    if not query:
+        return ListOptions()
+    options = ListOptions(
+        limit=max(0, _number(query, "limit")),
+        continue_token=_first(query, "continue"),
+        resource_version=_first(query, "resourceVersion"),
+        match=_first(query, "resourceVersionMatch"),
+        label_selector=parse_label_selector(_first(query, "labelSelector")),
+        field_selector=parse_field_selector(_first(query, "fieldSelector")),
+        watch=truth(query.get("watch", ())),
+        timeout_seconds=max(0, _number(query, "timeoutSeconds")),
+        allow_bookmarks=truth(query.get("allowWatchBookmarks", ())),
+        send_initial_events=_optional_truth(query, "sendInitialEvents"),
+    )
+    _refuse("ListOptions", _watch_errors(options) if options.watch else _list_errors(options))
+    parse_resource_version(options.resource_version)  # checked last, as where kube-apiserver reads its storage
+    if options.continue_token and not options.watch and options.revision:
+        raise BadRequestError("specifying resource version is not allowed when using continue")
+    return options
+
+
+def _refuse(kind: str, errors: Sequence[FieldError]) -> None:
+    if errors:
+        raise InvalidError.of(GROUP, kind, "", errors)
+
+
+_MATCH = "resourceVersionMatch"
+
+
+def _list_errors(options: ListOptions) -> list[FieldError]:
+    errors = []
+    match = options.match
+    if match:
+        if not options.resource_version:
+            errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided"))
+        if options.continue_token:
+            errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
+        if match not in (EXACT, NOT_OLDER_THAN):
+            errors.append(not_supported(_MATCH, match[:64], (EXACT, NOT_OLDER_THAN, "")))
+        if match == EXACT and options.resource_version == "0":
+            errors.append(forbidden(_MATCH, f'{_MATCH} "exact" is forbidden for resourceVersion "0"'))
+    if options.send_initial_events is not None:
+        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return errors
+
+
+def _watch_errors(options: ListOptions) -> list[FieldError]:
+    errors = []
+    match, initial = options.match, options.send_initial_events is not None
+    if initial and match != NOT_OLDER_THAN:
+        errors.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {NOT_OLDER_THAN}"))
+    if match:
+        if not initial:
+            errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden for watch unless sendInitialEvents is provided"))
+        if match != NOT_OLDER_THAN:
+            errors.append(not_supported(_MATCH, match[:64], (NOT_OLDER_THAN,)))
+        if options.continue_token:
+            errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
+    return errors
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What create, update and patch are asked. Empty texts: the server's default. `force` is for apply patches only."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: str = ""
+    force: bool = False
+
+
+def parse_write_options(query: Query, kind: str = "CreateOptions", *, apply: bool = False) -> WriteOptions:
+    """Raises InvalidError of `kind`: CreateOptions, UpdateOptions, or PatchOptions, where `apply` marks an apply patch."""
+    if not query and not apply:
+        return WriteOptions()
+    manager, validation = _first(query, "fieldManager"), _first(query, "fieldValidation")
+    force = _optional_truth(query, "force")
+    errors = []
+    if apply and not manager:
+        errors.append(required("fieldManager", "is required for apply patch"))
+    if kind == "PatchOptions" and not apply and force is not None:
+        errors.append(forbidden("force", "may not be specified for non-apply patch"))
+    if len(manager.encode(errors="replace")) > MAX_FIELD_MANAGER:
+        errors.append(too_long("fieldManager", MAX_FIELD_MANAGER))
+    for place, char in enumerate(manager[: MAX_FIELD_MANAGER + 1]):
+        if not char.isprintable():
+            why = f"invalid character U+{ord(char):04X} (at position {len(manager[:place].encode())})"
+            errors.append(invalid("fieldManager", manager, why))
+    dry_run = query.get("dryRun", [])
+    errors += _dry_run_errors(dry_run)
+    if validation not in ("", IGNORE, WARN, STRICT):
+        errors.append(not_supported("fieldValidation", validation[:64], ("", IGNORE, STRICT, WARN)))
+    _refuse(kind, errors)
+    return WriteOptions(bool(dry_run), manager, validation, bool(force))
+
+
+def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
+    if all(value == DRY_RUN_ALL for value in values):
+        return []
+    return [not_supported("dryRun", [value[:64] for value in values[:MAX_DRY_RUN]], (DRY_RUN_ALL,))]
+
+
+def default_field_manager(user_agent: str) -> str:
+    """The manager of a request that names none: the printable part of its User-Agent before the first `/`."""
+    name = user_agent.partition("/")[0]
+    return "".join(character for character in name if character.isprintable())[:MAX_FIELD_MANAGER]
+
+
+NEGATIVE_GRACE = 1
+"""Seconds that a negative gracePeriodSeconds stands for, as in kube-apiserver."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """What delete is asked. `propagation` is "" (the kind's default), Background, Foreground or Orphan.
+
+    `uid` and `resource_version` are preconditions; None: not asked. Empty text is met by no object.
+    """
+
+    grace_period_seconds: int | None = None
+    propagation: str = ""
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+
+def parse_delete_options(query: Query, body: Obj | None = None) -> DeleteOptions:
+    """Options of a DELETE. Raises BadRequestError for what cannot be read, InvalidError (kind DeleteOptions) for the rest."""
+    if body:
+        return _delete_options(body, query.get("dryRun", []))
+    if not query:
+        return DeleteOptions()
+    asked: Obj = {"dryRun": query.get("dryRun", [])}
+    if _first(query, "gracePeriodSeconds"):
+        asked["gracePeriodSeconds"] = _number(query, "gracePeriodSeconds")
+    if "propagationPolicy" in query:
+        asked["propagationPolicy"] = _first(query, "propagationPolicy")
+    asked["preconditions"] = {name: _first(query, name) for name in ("uid", "resourceVersion") if name in query}
+    orphan = _optional_truth(query, "orphanDependents")
+    if orphan is not None:
+        asked["orphanDependents"] = orphan
+    return _delete_options(asked, [])
+
+
+def _delete_options(asked: Obj, more_dry_run: list[str]) -> DeleteOptions:
+    if asked.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise BadRequestError("the body of a DELETE is a DeleteOptions object")
+    grace = _typed(asked, "gracePeriodSeconds", int)
+    policy = _typed(asked, "propagationPolicy", str)
+    orphan = _typed(asked, "orphanDependents", bool)
+    preconditions = _typed(asked, "preconditions", dict) or {}
+    dry_run = _typed(asked, "dryRun", list) or []
+    if not all(isinstance(value, str) for value in dry_run):
+        raise BadRequestError("dryRun of DeleteOptions has the wrong type")
+    if grace is not None and grace < 0:
+        grace = NEGATIVE_GRACE
+    errors = []
+    if policy is not None and orphan is not None:
+        errors.append(
+            invalid("propagationPolicy", policy[:64], "orphanDependents and deletionPropagation cannot be both set")
+        )
+    elif policy is not None and policy not in (BACKGROUND, FOREGROUND, ORPHAN):
+        errors.append(not_supported("propagationPolicy", policy[:64], (FOREGROUND, BACKGROUND, ORPHAN, "nil")))
+    errors += _dry_run_errors([*dry_run, *more_dry_run])
+    _refuse("DeleteOptions", errors)
+    if orphan is not None:
+        policy = ORPHAN if orphan else BACKGROUND
+    return DeleteOptions(
+        grace,
+        policy or "",
+        _typed(preconditions, "uid", str),
+        _typed(preconditions, "resourceVersion", str),
+        bool(dry_run or more_dry_run),
+    )
+
+
+def _typed(asked: Obj, name: str, kind: type) -> Any:
+    value = asked.get(name)
+    if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise BadRequestError(f"{name} of DeleteOptions has the wrong type")
+    return value
+
+
+class _Continue(msgspec.Struct):
+    """The order of the fields is that of kube-apiserver's tokens."""
+
+    v: str = ""
+    rv: int = 0
+    start: str = ""
+
+
+_continue = msgspec.json.Decoder(_Continue)
+
+
+def encode_continue(start_key: str, revision: int) -> str:
+    """An opaque token: go on after `start_key`, at `revision` or, when that is INCONSISTENT, at the newest."""
+    token = msgspec.json.encode(_Continue(CONTINUE_VERSION, revision, start_key))
+    return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
+
+
+def decode_continue(text: str) -> tuple[str, int]:
+    """(start key, revision) of a token. Raises BadRequestError for any text `encode_continue` does not make.
+
+    The start key is still the caller's word: use it only as a position inside the prefix that was authorized.
+    """
+    if len(text) > MAX_CONTINUE:
+        raise BadRequestError("invalid continue token: continue key is not valid: too long")
+    try:
+        token = _continue.decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        raise BadRequestError(
+            "invalid continue token: continue key is not valid: it was not made by this server"
+        ) from None
+    if token.v != CONTINUE_VERSION:
+        raise BadRequestError(
+            f"invalid continue token: continue key is not valid: server does not recognize this encoded version {token.v[:64]}"
+        )
+    if token.rv < 1 and token.rv != INCONSISTENT:
+        raise BadRequestError(
+            f"invalid continue token: continue key is not valid: incorrect encoded start resourceVersion ({CONTINUE_VERSION})"
+        )
+    if not token.start:
+        raise BadRequestError(
+            f"invalid continue token: continue key is not valid: encoded start key empty ({CONTINUE_VERSION})"
+        )
+    if not {".", ".."}.isdisjoint(token.start.split("/")):
+        raise BadRequestError(f"invalid continue token: continue key is not valid: {token.start}")
+    return token.start, token.rv

@@ -1,0 +1,376 @@
+"""Label and field selectors: which objects a list, a watch or a rule is about.
+
+Rules kept here:
+* Labels: comma-joined requirements `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`,
+  `key notin (a,b)`, `key>1`, `key<1`, with blanks anywhere between words; keys and values obey the rules for labels. All
+  requirements must hold. As in Go, `!=` and `notin` also match objects without the key.
+* Fields: comma-joined terms `label=value`, `label==value`, `label!=value`; backslash, `,` and `=` in a value are escaped with
+  a backslash. An absent field is the empty text.
+* `str(selector)` is canonical (label requirements sorted by key, values sorted, `=` for the `==` of fields), and parsing it
+  gives the same selector.
+* What cannot be parsed is a BadRequestError (400) that says what was found and what was expected.
+* A selector has a bounded length and number of requirements: each requirement is compared with each object of a list. The number of
+  values in a set is bounded by the length alone, because a set is searched at once.
+
+Source: reference/kubernetes.md 7.9; k8s.io/apimachinery pkg/labels and pkg/fields.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mooring.apimachinery.names import label_value_errors, qualified_name_errors
+from mooring.apimachinery.schema import Obj
+from mooring.errors import BadRequestError, Details
+
+MAX_SELECTOR = 16_384
+"""Characters of a selector: two hundred values of the greatest length, or thousands of usual ones."""
+MAX_REQUIREMENTS = 100
+"""Requirements or terms of one selector; clients send a handful, and those of a set of values are one."""
+
+_EQUALITY = frozenset({"=", "=="})
+_ORDER = frozenset({">", "<"})
+_SETS = frozenset({"in", "notin"})
+_OPERATORS = ("in", "notin", "=", "==", "!=", ">", "<")
+_NAMED_OPERATORS = "in, notin, =, ==, !=, gt, lt"
+"""The operators as an error lists them."""
+_OBJECT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label. `operator`: `=` `==` `!=` `in` `notin` `exists` `!` `>` `<`; `values` are sorted."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    _set: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_set", frozenset(self.values))  # the class is frozen
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        operator, value = self.operator, labels.get(self.key)
+        if operator == "exists":
+            return value is not None
+        if operator == "!":
+            return value is None
+        if operator in ("!=", "notin"):
+            return value is None or value not in self._set
+        if value is None:
+            return False
+        if operator in _ORDER:
+            number = _integer(value)
+            bound = int(self.values[0])
+            return number is not None and (number > bound if operator == ">" else number < bound)
+        return value in self._set
+
+    def __str__(self) -> str:
+        if self.operator == "exists":
+            return self.key
+        if self.operator == "!":
+            return f"!{self.key}"
+        if self.operator in _SETS:
+            # One empty value needs a comma to be told from no value at all.
+            return f"{self.key} {self.operator} ({','.join(self.values) or ','})"
+        return f"{self.key}{self.operator}{self.values[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All of `requirements`; none means everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Matches everything."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def labels(self) -> tuple[str, ...]:
+        """The keys it looks at, in order, each once."""
+        return tuple(dict.fromkeys(requirement.key for requirement in self.requirements))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+EVERY_LABEL = LabelSelector()
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """The selector `text` says. Raises BadRequestError."""
+    _check_length(text)
+    tokens = _Tokens(text)
+    requirements: list[Requirement] = []
+    while not tokens.ended():
+        _check_count(requirements)
+        if not (tokens.is_word() or tokens.next == "!"):
+            raise _unexpected(tokens, "!, identifier, or 'end of string'")
+        try:
+            requirements.append(_requirement(tokens))
+        except BadRequestError as error:
+            raise BadRequestError(f"unable to parse requirement: {error.message}") from None
+        if tokens.ended():
+            break
+        if tokens.next != ",":
+            raise _unexpected(tokens, "',' or 'end of string'")
+        tokens.take()
+        if not (tokens.is_word() or tokens.next == "!"):
+            raise _unexpected(tokens, "identifier after ','")
+    return _selector(requirements)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_SELECTOR:
+        raise BadRequestError(f"a selector may have at most {MAX_SELECTOR} characters; select in several requests")
+
+
+def _check_count(before: Sequence[object]) -> None:
+    """Refuse one more than `before`."""
+    if len(before) >= MAX_REQUIREMENTS:
+        raise BadRequestError(
+            f"a selector may have at most {MAX_REQUIREMENTS} requirements; select in several requests"
+        )
+
+
+def label_selector_from_object(obj: Obj) -> LabelSelector:
+    """The selector of a metav1.LabelSelector object (matchLabels, matchExpressions). Raises BadRequestError."""
+    labels, expressions = obj.get("matchLabels") or {}, obj.get("matchExpressions") or []
+    if not isinstance(labels, dict) or not isinstance(expressions, list):
+        raise BadRequestError("a label selector has matchLabels (an object) and matchExpressions (a list)")
+    requirements = [_checked(_text(key), "=", [_text(value)]) for key, value in labels.items()]
+    for item in expressions:
+        expression = item if isinstance(item, dict) else {}
+        operator, values = expression.get("operator"), expression.get("values") or []
+        if not isinstance(operator, str) or operator not in _OBJECT_OPERATORS:
+            shown = json.dumps(operator) if isinstance(operator, str) else '""'
+            raise BadRequestError(f"{shown} is not a valid label selector operator")
+        if not isinstance(values, list):
+            raise BadRequestError("values of a label selector requirement are a list of strings")
+        requirements.append(
+            _checked(_text(expression.get("key")), _OBJECT_OPERATORS[operator], [_text(value) for value in values])
+        )
+    return _selector(requirements)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise BadRequestError("keys and values of a label selector are strings")
+    return value
+
+
+def _selector(requirements: list[Requirement]) -> LabelSelector:
+    return LabelSelector(tuple(sorted(requirements, key=lambda requirement: requirement.key)))
+
+
+def _requirement(tokens: _Tokens) -> Requirement:
+    absent = tokens.next == "!"
+    if absent:
+        tokens.take()
+    if not tokens.is_word():
+        raise _unexpected(tokens, "identifier")
+    key = tokens.take()
+    if absent or tokens.ended() or tokens.next == ",":
+        return _checked(key, "!" if absent else "exists", [])
+    if tokens.next not in _OPERATORS:
+        raise _unexpected(tokens, _NAMED_OPERATORS)
+    operator = tokens.take()
+    return _checked(key, operator, _set(tokens) if operator in _SETS else _exact(tokens))
+
+
+def _exact(tokens: _Tokens) -> list[str]:
+    if tokens.ended() or tokens.next == ",":
+        return [""]
+    if not tokens.is_word():
+        raise _unexpected(tokens, "identifier")
+    return [tokens.take()]
+
+
+def _set(tokens: _Tokens) -> list[str]:
+    """`(a,b)`: a comma with nothing on one side stands for the empty value there."""
+    if tokens.next != "(":
+        raise _unexpected(tokens, "'('")
+    tokens.take()
+    values, commas = [], 0
+    expects_value = True
+    while tokens.next != ")":
+        if tokens.is_word() and expects_value:
+            values.append(tokens.take())
+            expects_value = False
+        elif tokens.next == ",":
+            if expects_value:
+                values.append("")
+            tokens.take()
+            commas += 1
+            expects_value = True
+        else:
+            raise _unexpected(tokens, "',', ')' or identifier")
+    tokens.take()
+    if commas and expects_value:
+        values.append("")
+    return values
+
+
+def _checked(key: str, operator: str, values: list[str]) -> Requirement:
+    _refuse("<nil>", key, qualified_name_errors(key))
+    if operator in _SETS and not values:
+        raise BadRequestError("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
+    if operator in ("exists", "!") and values:
+        raise BadRequestError("values: Invalid value: values set must be empty for exists and does not exist")
+    if operator in _ORDER and _integer(values[0]) is None:
+        raise BadRequestError(
+            f"values[0]: Invalid value: {json.dumps(values[0])}: for '>', '<' operators, the value must be an integer"
+        )
+    for index, value in enumerate(values):
+        _refuse(f"values[{index}][{key}]", value, label_value_errors(value))
+    return Requirement(key, operator, tuple(sorted(set(values))))
+
+
+def _refuse(path: str, value: str, errors: list[str]) -> None:
+    if errors:
+        raise BadRequestError(f"{path}: Invalid value: {json.dumps(value, ensure_ascii=False)}: {'; '.join(errors)}")
+
+
+_decimal = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
+
+
+def _integer(text: str) -> int | None:
+    """As Go's strconv.ParseInt reads it, within 64 bits."""
+    if not _decimal(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+_SYMBOLS = "=!(),><"
+_token = re.compile(rf"[ \t\r\n]*(==|!=|[{_SYMBOLS}]|[^{_SYMBOLS} \t\r\n]+|\Z)").match
+
+
+class _Tokens:
+    """The words and signs of a label selector, one looked at ahead. The last one is "" for ever."""
+
+    __slots__ = ("_end", "_text", "next")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._end = 0
+        self.next = ""
+        self._advance()
+
+    def ended(self) -> bool:
+        return self.next == ""
+
+    def is_word(self) -> bool:
+        return self.next != "" and self.next[0] not in _SYMBOLS
+
+    def take(self) -> str:
+        taken = self.next
+        self._advance()
+        return taken
+
+    def _advance(self) -> None:
+        found = _token(self._text, self._end)
+        assert found is not None  # every character begins a token
+        self.next, self._end = found[1], found.end()
+
+
+def _unexpected(tokens: _Tokens, expected: str) -> BadRequestError:
+    return BadRequestError(f"found '{tokens.next}', expected: {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """`label` is, or with `negated` is not, `value`."""
+
+    label: str
+    value: str
+    negated: bool = False
+
+    def __str__(self) -> str:
+        value = self.value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+        return f"{self.label}{'!=' if self.negated else '='}{value}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """All of `terms`; none means everything."""
+
+    terms: tuple[FieldTerm, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Matches everything."""
+        return not self.terms
+
+    def matches(self, fields: Mapping[str, str]) -> bool:
+        return all((fields.get(term.label, "") == term.value) is not term.negated for term in self.terms)
+
+    def requires(self, label: str) -> str | None:
+        """The value an `=` term pins `label` to (the first one), or None."""
+        return next((term.value for term in self.terms if term.label == label and not term.negated), None)
+
+    def labels(self) -> tuple[str, ...]:
+        """The fields it looks at, in order, each once."""
+        return tuple(dict.fromkeys(term.label for term in self.terms))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.terms))
+
+
+EVERY_FIELD = FieldSelector()
+
+_operator = re.compile("!=|==|=").search
+_escape = re.compile(r"\\(.?)", re.DOTALL).sub
+_comma = re.compile(r"(?:[^\\,]|\\.|\\\Z)*", re.DOTALL).match
+
+
+def parse_field_selector(text: str) -> FieldSelector:
+    """The selector `text` says. Raises BadRequestError."""
+    _check_length(text)
+    terms: list[FieldTerm] = []
+    for part in _split(text):
+        _check_count(terms)
+        found = _operator(part)
+        if found is None:
+            raise BadRequestError(f"invalid selector: '{text}'; can't understand '{part}'")
+        terms.append(FieldTerm(part[: found.start()], _unescaped(part[found.end() :]), found[0] == "!="))
+    return FieldSelector(tuple(terms))
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between commas that are not escaped; empty ones are skipped."""
+    at = 0
+    while at <= len(text):
+        found = _comma(text, at)
+        assert found is not None  # it may be empty
+        if found[0]:
+            yield found[0]
+        at = found.end() + 1
+
+
+def _unescaped(value: str) -> str:
+    if "\\" not in value and "=" not in value:
+        return value
+    if "=" in _escape("", value):
+        raise BadRequestError("invalid field selector: unescaped character in value: 61")
+
+    def one(found: re.Match[str]) -> str:
+        if found[1] not in ("\\", ",", "="):
+            raise BadRequestError(f"invalid field selector: invalid escape sequence: {found[0]}")
+        return found[1]
+
+    return _escape(one, value)
+
+
+def check_field_labels(selector: FieldSelector, allowed: Collection[str], kind: str) -> None:
+    """Raises BadRequestError for the first label that objects of `kind` cannot be selected by."""
+    for label in selector.labels():
+        if label not in allowed:
+            raise BadRequestError(f"field label not supported: {label}", Details(kind=kind))

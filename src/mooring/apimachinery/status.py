@@ -1,0 +1,234 @@
+"""How errors meet HTTP: one table from reason to code, Status objects both ways, and the 403 sentence.
+
+Rules kept here:
+* `CODES` is the only place where a reason becomes an HTTP code.
+* A Status shows an `ApiError`'s own message and details. Of any other error it shows nothing: storage trouble is 503, the
+  rest 500, each with one fixed sentence (law 11: the operator sees the cause in the log, the caller does not).
+* The 403 sentence names user, verb and target. In it `&`, `<` and `>` are written `&amp;`, `&lt;`, `&gt;` here and only here,
+  because these parts come from the request and must not read as HTML. Go's JSON encoder writes `&` as `\\u0026` on top of
+  that; that belongs to the codec, disappears on decoding, and is no second escape. The authorizer's reason is ours and is
+  left alone.
+* A Status from a server becomes the `ApiError` of its reason, else of its code; no input makes it fail.
+
+Source: reference/kubernetes.md 5.2, 7.5; k8s.io/apimachinery pkg/api/errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooring.apimachinery.schema import Obj
+from mooring.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    Cause,
+    ConflictError,
+    Details,
+    ExpiredError,
+    ForbiddenError,
+    InternalServerError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotAcceptableError,
+    NotFoundError,
+    RequestEntityTooLargeError,
+    RequestTimeoutError,
+    ServiceUnavailableError,
+    StorageError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnsupportedMediaTypeError,
+    quoted,
+)
+
+CODES: dict[str, int] = {
+    "BadRequest": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "MethodNotAllowed": 405,
+    "NotAcceptable": 406,
+    "AlreadyExists": 409,
+    "Conflict": 409,
+    "Gone": 410,
+    "Expired": 410,
+    "RequestEntityTooLarge": 413,
+    "UnsupportedMediaType": 415,
+    "Invalid": 422,
+    "TooManyRequests": 429,
+    "InternalError": 500,
+    "ServerTimeout": 500,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+}
+"""Reason → HTTP code (7.5)."""
+
+_CLASSES: tuple[type[ApiError], ...] = (
+    AlreadyExistsError,
+    BadRequestError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InternalServerError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotAcceptableError,
+    NotFoundError,
+    RequestEntityTooLargeError,
+    RequestTimeoutError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnsupportedMediaTypeError,
+)
+_ERRORS = {error.reason: error for error in _CLASSES} | {"Gone": ExpiredError, "ServerTimeout": RequestTimeoutError}
+_BY_CODE = {
+    CODES[reason]: error for reason, error in _ERRORS.items() if reason not in ("AlreadyExists", "ServerTimeout")
+}
+
+INTERNAL = "Internal error occurred: the request could not be completed"
+UNAVAILABLE = "the server is currently unable to handle the request"
+
+
+def status_of(error: BaseException) -> tuple[int, Obj]:
+    """(HTTP code, Status) of any error. `retryAfterSeconds` in its details is also the Retry-After header's value."""
+    if isinstance(error, ApiError):
+        shown = error
+    elif isinstance(error, StorageError):
+        shown = ServiceUnavailableError(UNAVAILABLE)
+    else:
+        shown = InternalServerError(INTERNAL)
+    code = CODES.get(shown.reason, 500)
+    status: Obj = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {"continue": shown.continue_token}
+        if isinstance(shown, ExpiredError) and shown.continue_token
+        else {},
+        "status": "Failure",
+        "message": shown.message,
+    }
+    if shown.reason:
+        status["reason"] = shown.reason
+    details = _details(shown.details)
+    if details or shown.shows_details:
+        status["details"] = details
+    status["code"] = code
+    return code, status
+
+
+def success_status(details: Details) -> Obj:
+    """The Status of a finished deletion (7.5)."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": _details(details),
+    }
+
+
+def _details(details: Details) -> Obj:
+    causes = [
+        {
+            name: text
+            for name, text in (("reason", cause.reason), ("message", cause.message), ("field", cause.field))
+            if text
+        }
+        for cause in details.causes
+    ]
+    shown = {
+        "name": details.name,
+        "group": details.group,
+        "kind": details.kind,
+        "uid": details.uid,
+        "causes": causes,
+        "retryAfterSeconds": details.retry_after,
+    }
+    return {name: value for name, value in shown.items() if value}
+
+
+def error_of(status: Obj) -> ApiError:
+    """The error a server's Status tells of; an unknown reason and code become an InternalServerError."""
+    reason, code, message = _text(status.get("reason")), status.get("code"), _text(status.get("message"))
+    known = _ERRORS.get(reason) or (_BY_CODE.get(code) if isinstance(code, int) else None) or InternalServerError
+    details = _read_details(status.get("details"))
+    message = message or reason or f"the server answered with code {code if isinstance(code, int) else 'unknown'}"
+    if known is UnauthorizedError:
+        return UnauthorizedError()
+    if known is TooManyRequestsError:
+        return TooManyRequestsError(message, details.retry_after)
+    return known(message, details)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _read_details(details: Any) -> Details:
+    if not isinstance(details, dict):
+        return Details()
+    causes, retry = details.get("causes"), details.get("retryAfterSeconds")
+    return Details(
+        _text(details.get("name")),
+        _text(details.get("group")),
+        _text(details.get("kind")),
+        _text(details.get("uid")),
+        tuple(
+            Cause(_text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field")))
+            for cause in (causes if isinstance(causes, list) else ())
+            if isinstance(cause, dict)
+        ),
+        retry if isinstance(retry, int) and retry > 0 else 0,
+    )
+
+
+def forbidden_message(
+    *,
+    user: str,
+    verb: str,
+    group: str = "",
+    resource: str = "",
+    subresource: str = "",
+    namespace: str = "",
+    path: str = "",
+) -> str:
+    """`User "u" cannot …`: a resource request when `resource` is given, else one for `path`. Escaped as 5.2 says."""
+    if resource:
+        target = f"{resource}/{subresource}" if subresource else resource
+        where = f"in the namespace {quoted(namespace)}" if namespace else "at the cluster scope"
+        what = f"resource {quoted(target)} in API group {quoted(group)} {where}"
+    else:
+        what = f"path {quoted(path)}"
+    message = f"User {quoted(user)} cannot {verb} {what}"
+    return message.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def forbidden_error(
+    *,
+    user: str,
+    verb: str,
+    group: str = "",
+    resource: str = "",
+    subresource: str = "",
+    namespace: str = "",
+    name: str = "",
+    path: str = "",
+    reason: str = "",
+) -> ForbiddenError:
+    """The 403 for one refused request; `reason` is the authorizer's, appended when it has one."""
+    why = forbidden_message(
+        user=user, verb=verb, group=group, resource=resource, subresource=subresource, namespace=namespace, path=path
+    )
+    if reason:
+        why = f"{why}: {reason}"
+    return ForbiddenError.of(group, resource, name, why) if resource else ForbiddenError(f"forbidden: {why}")
+
+
+def resource_version_too_large(asked: int, current: int) -> RequestTimeoutError:
+    """504 for a revision the store has not reached in time (7.5, 7.7)."""
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    return RequestTimeoutError(
+        f"Timeout: Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)
+    )

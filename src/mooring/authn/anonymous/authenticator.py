@@ -1,0 +1,45 @@
+"""Who sent a request that offered nothing.
+
+Rules kept here (reference/kubernetes.md 5.9, 5.12): user `system:anonymous` in group `system:unauthenticated`, nothing more. The
+chain asks only when nothing was refused, so a bad credential never becomes anonymous. Where the configuration names paths,
+only requests for exactly one of them are anonymous, without its query; the others are nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import NOTHING
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, NotMine, Verdict
+from mooring.identity import ANONYMOUS_USER
+
+_VERDICT = Accepted(ANONYMOUS_USER)
+_ELSEWHERE = NotMine("path-not-anonymous")
+
+
+@dataclass(frozen=True, slots=True)
+class AnonymousAccess:
+    """Whether requests without a credential are let in. `paths`: only for these; none named: for all."""
+
+    enabled: bool
+    paths: frozenset[str] = frozenset()
+
+
+EVERYWHERE = AnonymousAccess(True)
+
+
+class Anonymous:
+    """Accepts whoever is left."""
+
+    name = "anonymous"
+    judges = NOTHING
+
+    def __init__(self, access: AnonymousAccess = EVERYWHERE) -> None:
+        self._paths = access.paths
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        return _VERDICT if not self._paths or credentials.path in self._paths else _ELSEWHERE

@@ -1,0 +1,44 @@
+"""Bootstrap tokens: `<id>.<secret>` held by Secrets in kube-system.
+
+Rules kept here (reference/kubernetes.md 1.3): a bearer that has not the form of a token is not mine; everything else is judged by
+`mooring.trust.bootstraptoken.record` at this very `now`, from the view, so a deleted or expired token is refused at once (law: the
+authenticator checks time itself; nothing is cached). A token whose id nobody here knows may be another cluster's: who is asked
+outside is asked about it too. The user is `system:bootstrap:<id>` with the token's groups, no uid,
+no extra; the token names no audience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
+from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken.token import TokenError, parse_token
+
+_NOT_MINE = NotMine()
+
+
+class BootstrapTokenAuthenticator:
+    """Judges bearers of the form of a bootstrap token."""
+
+    name = "bootstrap-token"
+    judges = SECRET
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if credentials.bearer is None:
+            return _NOT_MINE
+        try:
+            token = parse_token(credentials.bearer.reveal().decode("utf-8", "replace"))
+        except TokenError:
+            return _NOT_MINE
+        found = views["secrets"].get(tokenrecord.secret_name(token.id), tokenrecord.NAMESPACE)
+        reason, groups = tokenrecord.authenticate_secret(found, token, now)
+        if reason != tokenrecord.OK:
+            detail = tokenrecord.told(found, token.id, reason, now)
+            return Rejected(reason, detail, elsewhere=reason == tokenrecord.UNKNOWN_ID)
+        return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

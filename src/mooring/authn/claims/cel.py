@@ -1,0 +1,178 @@
+"""Expressions of the Common Expression Language over claims and users: the one file that knows the library.
+
+Rules kept here (reference/kubernetes.md 5.9; cel-spec, "Language definition" and checked.proto):
+* An expression sees one variable: `claims`, the token's claims as a map of text to anything, or `user` with `username`,
+  `uid`, `groups` and `extra`. It calls CEL's own functions, those on texts, and optionals (`claims.?x.orValue("")`).
+* It is compiled and its type checked when the configuration is read: a rule must be a bool; what names somebody must be a
+  text, and what lists must be a text or a list of texts, or something that only the claims can tell. What came out is checked
+  again each time.
+* Evaluating reads and writes nothing, and ends: CEL has no loops but over what is there, and the library counts its steps.
+  Whatever goes wrong is a `CelFailedError`, whose text holds names and no values of claims.
+* The library (Google's implementation, about 14 MB) is loaded only by a configuration that has an expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from mooring.apimachinery.codec.protobuf.read import Allowance, fields
+from mooring.errors import MooringError
+
+CLAIMS = "claims"
+USER = "user"
+USER_FIELDS = ("username", "uid", "groups", "extra")
+MAX_EXPRESSION = 10_000
+"""Characters; the longest published examples have a few hundred."""
+
+TRUTH = frozenset({"BOOL"})
+TEXT = frozenset({"STRING", "DYN"})
+TEXTS = frozenset({"STRING", "DYN", "NULL", "LIST<STRING>", "LIST<DYN>"})
+_TOLD = {TRUTH: "a bool", TEXT: "a string", TEXTS: "a string or a list of strings"}
+
+_INT64 = 1 << 63
+_COMPLAINT = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)")
+_WITHOUT_VALUES = re.compile(r'(Key not found in map : ".{1,100}"|no such key: .{1,100}|No matching overloads found.*)')
+
+# Numbers of fields in Expr and its parts (checked.proto, syntax.proto).
+_ANY_VALUE, _CHECKED_EXPR = 2, 4
+_CONST, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
+_CONST_TEXT = 6
+_INNER = {
+    _SELECT: (1,),
+    _CALL: (1, 3),
+    _LIST: (1,),
+    _STRUCT: (2,),
+    _COMPREHENSION: (2, 4, 5, 6, 7),
+}
+"""Where the expressions inside an expression are; those inside a map are one level further down."""
+_ENTRY = (3, 4)
+_BY_NAME = (b"_[_]", b"_?._", b"_[?_]")
+"""`claims["x"]`, `claims.?x` and `claims[?"x"]` name a member as `claims.x` does."""
+
+
+class CelError(MooringError):
+    """The expression cannot be used; why, for who wrote it."""
+
+
+class CelFailedError(MooringError):
+    """The expression gave nothing for these values; why, for the operator."""
+
+
+class Expression:
+    """A compiled expression. Equal to another of the same text over the same variable."""
+
+    __slots__ = ("_compiled", "names", "text", "variable")
+
+    def __init__(self, text: str, variable: str, compiled: Any) -> None:
+        self.text = text
+        self.variable = variable
+        self.names = frozenset(_named(_only(_only(compiled.serialize(), _ANY_VALUE), _CHECKED_EXPR), variable))
+        """Members of the variable that the expression names, however it spells that."""
+        self._compiled = compiled
+
+    def evaluate(self, value: Mapping[str, Any]) -> Any:
+        """What it gives, as JSON has it, when the variable is `value`. Raises CelFailedError."""
+        try:
+            found = self._compiled.eval(data={self.variable: _fitting(value)})
+            kind, given = found.type().name(), found.plain_value()
+        except (RuntimeError, TypeError, ValueError, OverflowError):  # a budget spent, or a value that CEL has not
+            raise CelFailedError("it cannot be evaluated for this token") from None
+        if kind == "ERROR":
+            told = _WITHOUT_VALUES.search(str(given))
+            raise CelFailedError(told[0] if told else "it cannot be evaluated for this token")
+        return given
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and (self.text, self.variable) == (other.text, other.variable)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.variable))
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
+
+def compile_expression(text: str, variable: str, wanted: frozenset[str]) -> Expression:
+    """`text` over `variable`, giving one of the types `wanted` (TRUTH, TEXT, TEXTS). Raises CelError."""
+    if len(text) > MAX_EXPRESSION:
+        raise CelError(f"the expression is longer than {MAX_EXPRESSION} characters")
+    environment = _environment(variable)
+    try:
+        compiled = environment.compile(text)
+        kind = compiled.return_type().name()
+    except (RuntimeError, TypeError) as error:
+        raise CelError(f"compilation failed: {_complaint(str(error))}") from None
+    if kind not in wanted:
+        raise CelError(f"must evaluate to {_TOLD[wanted]}, not to {kind.lower()}")
+    expression = Expression(text, variable, compiled)
+    strange = expression.names - set(USER_FIELDS) if variable == USER else ()
+    if strange:
+        raise CelError(f"compilation failed: user has no {min(strange)}; it has {', '.join(USER_FIELDS)}")
+    return expression
+
+
+@cache
+def _environment(variable: str) -> Any:
+    try:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_optional, ext_strings
+    except ImportError:
+        raise CelError("expressions need the package cel-expr-python, which is not installed") from None
+    kinds = cel.Type
+    return cel.NewEnv(
+        variables={variable: kinds.Map(kinds.STRING, kinds.DYN)},
+        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+    )
+
+
+def _complaint(text: str) -> str:
+    """The first of the compiler's complaints, and where."""
+    found = _COMPLAINT.search(text)
+    if found is None:
+        return "the expression cannot be read"
+    column = int(found[2])
+    return f"column {column}: {found[3]}" if column > 0 else found[3]
+
+
+def _fitting(value: Any) -> Any:
+    """`value` with integers that CEL has no room for as doubles, which is how Go reads every number of a token."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if -_INT64 <= value < _INT64 else float(value)
+    if isinstance(value, Mapping):
+        return {name: _fitting(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fitting(one) for one in value]
+    return value
+
+
+def _only(message: bytes, wanted: int) -> bytes:
+    """The last field of that number: what protobuf means by a field that is not repeated."""
+    return _every(message, wanted)[-1] if _every(message, wanted) else b""
+
+
+def _every(message: bytes, *wanted: int) -> list[bytes]:
+    return [value for number, _, value in fields(message, Allowance()) if number in wanted]
+
+
+def _named(expression: bytes, variable: str) -> Iterator[str]:
+    """The members of `variable` that are named anywhere in a serialized Expr."""
+    for kind, _, node in fields(expression, Allowance()):
+        if kind not in _INNER:
+            continue
+        if kind == _SELECT and _is(_only(node, 1), variable):
+            yield _only(node, 2).decode()
+        if kind == _CALL and _only(node, 2) in _BY_NAME:
+            of, name = _every(node, 3)
+            literal = _only(_only(name, _CONST), _CONST_TEXT).decode()
+            if literal and _is(of, variable):
+                yield literal
+        for inner in _every(node, *_INNER[kind]):
+            for one in _every(inner, *_ENTRY) if kind == _STRUCT else (inner,):
+                yield from _named(one, variable)
+
+
+def _is(expression: bytes, variable: str) -> bool:
+    return _only(_only(expression, _IDENT), 1) == variable.encode()

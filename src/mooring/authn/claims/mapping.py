@@ -1,0 +1,198 @@
+"""From the claims of a verified token to a user: rules about claims, mappings, rules about users.
+
+Rules kept here (reference/kubernetes.md 5.8, 5.9):
+1. A required claim is a text equal to the one required. An expression rule must be true. All are asked, in order; the first
+   that fails refuses.
+2. The user name is a claim (a text) behind a prefix, or an expression's text, which must not be empty. A user without a name
+   is nobody, so an empty name without a prefix is refused as well.
+3. When the user name is the claim `email`, `email_verified` must be true if it is there at all.
+4. Groups are a claim, a text or a list of texts, each behind the prefix, or what an expression gives; null and empty texts are
+   no groups. No such claim: no groups.
+5. The uid is a claim (a text, which must be there) or an expression's text. Extra values are expressions' texts or lists of
+   texts; what is empty is left out.
+6. `jti`, if it is a text, becomes the credential id.
+7. Rules about the user see what came of it, and refuse as rules about claims do.
+Refusals have a code of REASONS and a detail that names the claim or the rule; values of claims are not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from mooring.authn.claims.cel import CelFailedError, Expression
+from mooring.errors import MooringError
+from mooring.identity import CREDENTIAL_ID, UserInfo
+
+EMAIL = "email"
+EMAIL_VERIFIED = "email_verified"
+
+MISSING_CLAIM = "missing-claim"
+MALFORMED_CLAIM = "malformed-claim"
+WRONG_CLAIM = "wrong-claim"
+EMAIL_NOT_VERIFIED = "email-not-verified"
+MAPPING_FAILED = "mapping-failed"
+CLAIM_RULE = "claim-rule"
+USER_RULE = "user-rule"
+REASONS = frozenset(
+    {MISSING_CLAIM, MALFORMED_CLAIM, WRONG_CLAIM, EMAIL_NOT_VERIFIED, MAPPING_FAILED, CLAIM_RULE, USER_RULE}
+)
+
+Claims = Mapping[str, Any]
+
+
+class ClaimsRefusedError(MooringError):
+    """The claims name nobody who may come in. `code` is a reason code; the text has no value of a claim."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim by its name, and what is put before each of its texts."""
+
+    name: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A claim that must be there with this value."""
+
+    claim: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An expression that must be true; `message` tells the operator what it is for."""
+
+    expression: Expression
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identification:
+    """How claims become a user."""
+
+    username: Claim | Expression
+    groups: Claim | Expression | None = None
+    uid: Claim | Expression | None = None
+    extra: tuple[tuple[str, Expression], ...] = ()
+    claim_rules: tuple[Required | Rule, ...] = ()
+    user_rules: tuple[Rule, ...] = ()
+
+
+def identify(claims: Claims, by: Identification) -> UserInfo:
+    """The user that verified `claims` name. Raises ClaimsRefusedError."""
+    for rule in by.claim_rules:
+        _check(claims, rule)
+    username = _username(claims, by.username)
+    groups = _groups(claims, by.groups)
+    uid = "" if by.uid is None else _text(claims, by.uid, "uid")
+    user = UserInfo(username, uid, groups, _extra(claims, by.extra))
+    for user_rule in by.user_rules:
+        _hold(user_rule, _seen(user), USER_RULE)
+    return user
+
+
+def _check(claims: Claims, rule: Required | Rule) -> None:
+    if isinstance(rule, Rule):
+        _hold(rule, claims, CLAIM_RULE)
+    elif rule.claim not in claims:
+        raise ClaimsRefusedError(MISSING_CLAIM, f"the required claim {rule.claim} is not there")
+    elif claims[rule.claim] != rule.value:
+        raise ClaimsRefusedError(WRONG_CLAIM, f"the claim {rule.claim} has not the required value")
+
+
+def _hold(rule: Rule, value: Mapping[str, Any], code: str) -> None:
+    try:
+        held = rule.expression.evaluate(value) is True
+    except CelFailedError as error:
+        raise ClaimsRefusedError(code, f"{rule.expression.text}: {error}") from None
+    if not held:
+        raise ClaimsRefusedError(code, rule.message or f"{rule.expression.text} is false")
+
+
+def _username(claims: Claims, source: Claim | Expression) -> str:
+    found = _text(claims, source, "username")
+    if isinstance(source, Claim) and source.name == EMAIL and claims.get(EMAIL_VERIFIED, True) is not True:
+        raise ClaimsRefusedError(EMAIL_NOT_VERIFIED, "the issuer does not say that the e-mail address was verified")
+    if not found:
+        raise ClaimsRefusedError(MAPPING_FAILED, "username: it is empty")
+    return found
+
+
+def _text(claims: Claims, source: Claim | Expression, of: str) -> str:
+    found = _given(claims, source, of)
+    if not isinstance(found, str):
+        raise _malformed(source, of, "a text")
+    return source.prefix + found if isinstance(source, Claim) else found
+
+
+def _groups(claims: Claims, source: Claim | Expression | None) -> tuple[str, ...]:
+    if source is None or (isinstance(source, Claim) and source.name not in claims):
+        return ()
+    found = _given(claims, source, "groups")
+    texts = _texts(found)
+    if texts is None:
+        raise _malformed(source, "groups", "a text or a list of texts")
+    prefix = source.prefix if isinstance(source, Claim) else ""
+    return tuple(prefix + text for text in texts if text)
+
+
+def _extra(claims: Claims, mappings: tuple[tuple[str, Expression], ...]) -> Mapping[str, tuple[str, ...]]:
+    extra: dict[str, tuple[str, ...]] = {}
+    jti = claims.get("jti")
+    if isinstance(jti, str) and jti:
+        extra[CREDENTIAL_ID] = (f"JTI={jti}",)
+    for key, expression in mappings:
+        texts = _texts(_given(claims, expression, f"extra {key}"))
+        if texts is None:
+            raise _malformed(expression, f"extra {key}", "a text or a list of texts")
+        values = tuple(text for text in texts if text)
+        if values:
+            extra[key] = values
+    return MappingProxyType(extra)
+
+
+def _given(claims: Claims, source: Claim | Expression, of: str) -> Any:
+    if isinstance(source, Claim):
+        if source.name not in claims:
+            raise ClaimsRefusedError(MISSING_CLAIM, f"{of}: the claim {source.name} is not there")
+        return claims[source.name]
+    try:
+        return source.evaluate(claims)
+    except CelFailedError as error:
+        raise ClaimsRefusedError(MAPPING_FAILED, f"{of}: {source.text}: {error}") from None
+
+
+def _texts(value: Any) -> list[str] | None:
+    """null, a text or a list of texts as a list of texts; None for anything else."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value
+    return None
+
+
+def _malformed(source: Claim | Expression, of: str, wanted: str) -> ClaimsRefusedError:
+    if isinstance(source, Claim):
+        return ClaimsRefusedError(MALFORMED_CLAIM, f"{of}: the claim {source.name} is not {wanted}")
+    return ClaimsRefusedError(MAPPING_FAILED, f"{of}: {source.text} gave something that is not {wanted}")
+
+
+def _seen(user: UserInfo) -> dict[str, Any]:
+    """The user as expressions see it."""
+    return {
+        "username": user.username,
+        "uid": user.uid,
+        "groups": list(user.groups),
+        "extra": {key: list(values) for key, values in user.extra.items()},
+    }

@@ -1,0 +1,155 @@
+"""Authenticators of the operator's own, as the chain sees them: asked last, and nothing that they do goes further.
+
+Rules kept here:
+1. Asked about a credential of its schemes that no other authenticator accepted. An empty password is never passed on, because
+   directories take it for no password at all and accept (RFC 4513 5.1.2). A token that is too long to tell whose it is, neither.
+2. Requests that offer the same token or password at once wait for one answer. Only acceptances are remembered, under an HMAC, for
+   as long as the configuration says. A credential of another scheme is shown each time, and no other request shares its verdict: it
+   may be good for one use, as those of Kerberos are.
+3. The answer is a `User`, `NotMine` or `Rejected` as `mooring.authn.own` describes them, checked to the last text. Anything
+   else is a refusal, and the operator is told what was wrong with it, not what it said.
+4. No user name or group begins with `system:`, and no extra key is Kubernetes's own: who may be what in the cluster is not for
+   a directory to say.
+5. A detail that repeats the secret is left out.
+6. An acceptance is for this server: the answer names no audience.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from types import MappingProxyType
+from typing import TypeGuard
+
+from mooring.api.view import Views
+from mooring.authn import own
+from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import BASIC, BEARER
+from mooring.authn.credentials import Credentials
+from mooring.authn.own import Offered, User
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdictcache import VerdictCache
+from mooring.authn.webhook.authenticator import TOKEN_TOO_LONG
+from mooring.identity import UserInfo
+from mooring.pki.jwt.token import MAX_CLAIMED_BYTES
+
+FAILED = "failed"
+RESERVED = "reserved-name"
+MAX_USER = 65_536
+"""Characters of all that a user has: a thousand groups of sixty; a verdict is remembered, and goes into every audit record."""
+MAX_DETAIL = 256
+"""Characters of a detail that are kept."""
+_CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_MAX_CODE = 63
+_KUBERNETES = re.compile(r"([^/]*\.)?(kubernetes|k8s)\.io(/.*)?", re.ASCII)
+_NOT_MINE = NotMine()
+
+
+class ContainedAuthenticator:
+    """One authenticator of the operator's own. `ask` gives whatever it answers, or an `own.Rejected` when it failed."""
+
+    judges = SECRET
+
+    def __init__(
+        self,
+        name: str,
+        ask: Callable[[Offered], Awaitable[object]],
+        deadline: timedelta,
+        remembered: VerdictCache,
+        schemes: Collection[str] = (BEARER, BASIC),
+    ) -> None:
+        self.name = name
+        self.schemes = frozenset(schemes)
+        """In lower case."""
+        self._ask = ask
+        self._deadline = deadline.total_seconds()
+        self._remembered = remembered
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        token, basic, other, asked = credentials.bearer, credentials.basic, credentials.other, tuple(audiences)
+        parts: tuple[bytes, ...]
+        if other is not None and other.value and other.scheme in self.schemes:
+            offered = Offered(scheme=other.scheme, credential=other.value, now=now, audiences=asked)
+            return Later(foreign=partial(self._find_out, offered), deadline=self._deadline)
+        if token and BEARER in self.schemes:
+            if len(token.reveal()) > MAX_CLAIMED_BYTES:
+                return NotMine(TOKEN_TOO_LONG)
+            offered = Offered(token=token, now=now, audiences=asked)
+            parts = (b"token", token.reveal())
+        elif basic is not None and basic.user and basic.password and BASIC in self.schemes:
+            offered = Offered(user=basic.user, password=basic.password, now=now, audiences=asked)
+            parts = (b"password", basic.user.encode(), basic.password.reveal())
+        else:
+            return _NOT_MINE
+        place = self._remembered.place(*parts, *(one.encode("utf-8", "surrogatepass") for one in asked))
+        return self._remembered.get(place, now) or Later(
+            foreign=partial(self._find_out, offered),
+            key=place,
+            deadline=self._deadline,
+            found=partial(self._remembered.put, place),
+        )
+
+    async def _find_out(self, offered: Offered) -> Verdict:
+        return read(await self._ask(offered), offered)
+
+
+def read(said: object, offered: Offered) -> Verdict:
+    """Rules 3 to 6: what an authenticator said about `offered`."""
+    if isinstance(said, User):
+        return _accepted(said)
+    if not isinstance(said, own.NotMine | own.Rejected):
+        return Rejected(FAILED, f"it answered {type(said).__name__}, which is no User, NotMine or Rejected")
+    reason: object = said.reason
+    if isinstance(said, own.NotMine) and reason == "":
+        return _NOT_MINE
+    if not isinstance(reason, str) or len(reason) > _MAX_CODE or not _CODE.fullmatch(reason):
+        return Rejected(FAILED, f"its reason is no code of at most {_MAX_CODE} lower case letters, digits and dashes")
+    return NotMine(reason) if isinstance(said, own.NotMine) else Rejected(reason, _detail(said.detail, offered))
+
+
+def _accepted(said: User) -> Verdict:
+    groups: object = said.groups
+    extra: object = said.extra
+    if not _text(said.username) or not said.username:
+        return Rejected(FAILED, "the user name is no printable text")
+    if not _text(said.uid):
+        return Rejected(FAILED, "the uid is no printable text")
+    if not _texts(groups) or not all(groups):
+        return Rejected(FAILED, "the groups are no list of printable texts")
+    if not isinstance(extra, Mapping) or not all(_text(key) and _texts(values) for key, values in extra.items()):
+        return Rejected(FAILED, "the extra is no mapping of printable texts to lists of them")
+    if any(not key or key != key.lower() for key in extra):
+        return Rejected(FAILED, "a key of the extra is empty or not in lower case")
+    texts = (said.username, said.uid, *groups, *extra, *(value for values in extra.values() for value in values))
+    if sum(map(len, texts)) > MAX_USER:
+        return Rejected(FAILED, f"the user has more than {MAX_USER} characters")
+    if said.username.startswith("system:"):
+        return Rejected(RESERVED, "the user name begins with system:")
+    if any(group.startswith("system:") for group in groups):
+        return Rejected(RESERVED, "a group begins with system:")
+    if any(_KUBERNETES.fullmatch(key) for key in extra):
+        return Rejected(RESERVED, "a key of the extra is one of kubernetes.io or k8s.io")
+    kept = MappingProxyType({key: tuple(values) for key, values in extra.items()})
+    return Accepted(UserInfo(said.username, said.uid, tuple(dict.fromkeys(groups)), kept))
+
+
+def _text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isprintable()
+
+
+def _texts(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(_text(one) for one in value)
+
+
+def _detail(said: object, offered: Offered) -> str:
+    """One line of it, when it is a text."""
+    if not isinstance(said, str):
+        return ""
+    secret = offered.token or offered.password or offered.credential
+    if secret is not None and secret.reveal().decode("utf-8", "replace") in said:
+        return "it repeated the secret, which is left out"
+    return "".join(one if one.isprintable() else " " for one in said[:MAX_DETAIL])

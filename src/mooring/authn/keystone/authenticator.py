@@ -1,0 +1,174 @@
+"""Passwords that an OpenStack Keystone judges.
+
+Rules kept here (seed 004, "Keystone Password"; OpenStack Identity API v3, POST /v3/auth/tokens; reference/kubernetes.md 5.14):
+1. The method is `password`, the scope `unscoped`: the token that comes back can do next to nothing. It is in a header that
+   nobody reads, and is dropped with the answer.
+2. `jane` is a user of the configured domain, `jane@people` one of the domain people; the last @ counts. So each user of
+   Keystone has exactly one name here: `jane@example.com` of the configured domain is `jane@example.com@Default`, and never the
+   jane of a domain that somebody calls example.com.
+3. Name and domain are those of the answer, not those asked for: Keystone on MySQL takes Jane for jane. The uid is Keystone's id.
+   There are no groups: roles are about projects, and who administers Keystone does not administer this cluster.
+4. Names that begin with `system:` are refused: they are the cluster's own, and no directory gives them.
+5. Whatever is no good answer is a refusal, with a reason for the operator; whether user or password was wrong, Keystone does
+   not tell. Only acceptances are remembered, briefly; failures never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.credentials import Basic, Credentials
+from mooring.authn.verdict import (
+    Accepted,
+    Answer,
+    Call,
+    CallFailed,
+    FirstVerdict,
+    Later,
+    NotMine,
+    Rejected,
+    Talk,
+    Verdict,
+)
+from mooring.authn.verdictcache import VerdictCache
+from mooring.identity import UserInfo
+
+TARGET = "keystone"
+"""Whom the composition root knows under this name: the URL of `tokens_url`, and its trust."""
+NOT_A_NAME = "no-keystone-name"
+WRONG = "wrong-user-or-password"
+MORE_FACTORS = "needs-more-than-a-password"
+FORBIDDEN = "keystone-forbids"
+NOT_V3 = "keystone-not-found"
+BUSY = "keystone-busy"
+BROKEN = "keystone-failed"
+UNEXPECTED = "keystone-unexpected-status"
+UNREACHABLE = "keystone-unreachable"
+UNREADABLE = "keystone-answer-unreadable"
+RESERVED = "reserved-name"
+CODES = (
+    NOT_A_NAME, WRONG, MORE_FACTORS, FORBIDDEN, NOT_V3, BUSY, BROKEN, UNEXPECTED, UNREACHABLE, UNREADABLE, RESERVED,
+)  # fmt: skip
+
+CALL_SECONDS = 5.0
+"""Keystone hashes with bcrypt: a third of a second of its CPU, and it may have others to serve."""
+DEADLINE = 6.0
+MAX_ANSWER = 64 << 10
+"""Bytes: an unscoped token's description has half a kB."""
+MAX_NAME = 255
+"""Characters of a user's name in Keystone."""
+MAX_DOMAIN = 64
+MAX_PASSWORD = 4096
+"""Bytes: Keystone's own limit, `max_password_length`."""
+_NOT_MINE = NotMine()
+_BY_STATUS = {
+    401: (WRONG, ""),
+    403: (FORBIDDEN, ""),
+    404: (NOT_V3, "there is no Identity API v3 at the URL"),
+    429: (BUSY, ""),
+}
+_HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
+
+
+class _Domain(msgspec.Struct):
+    name: str
+
+
+class _User(msgspec.Struct):
+    id: str
+    name: str
+    domain: _Domain
+
+
+class _Token(msgspec.Struct):
+    user: _User
+
+
+class _Description(msgspec.Struct):
+    """Of a token, as Keystone answers; the rest is not looked at."""
+
+    token: _Token
+
+
+def tokens_url(url: str) -> str:
+    """Where to ask, when `url` is Keystone's, with or without its version."""
+    return f"{url.rstrip('/').removesuffix('/v3')}/v3/auth/tokens?nocatalog"
+
+
+class KeystoneAuthenticator:
+    """Judges passwords that nobody else knows. `domain`: of users who name none."""
+
+    name = "keystone"
+    judges = SECRET
+
+    def __init__(self, domain: str, remembered: VerdictCache) -> None:
+        self._domain = domain
+        self._remembered = remembered
+
+    def forget(self) -> None:
+        """Whoever was accepted is asked about again: Keystone is another, or is believed for another reason."""
+        self._remembered.clear()
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        basic = credentials.basic
+        if basic is None or not basic.user:
+            return _NOT_MINE
+        name, at, domain = basic.user.rpartition("@")
+        name, domain = (name, domain) if at else (domain, self._domain)
+        if not _good(name, MAX_NAME) or not _good(domain, MAX_DOMAIN) or len(basic.password.reveal()) > MAX_PASSWORD:
+            return NotMine(NOT_A_NAME)
+        place = self._remembered.place(basic.user.encode(), basic.password.reveal())
+        return self._remembered.get(place, now) or Later(
+            talk=partial(self._ask, name, domain, basic),
+            key=place,
+            deadline=DEADLINE,
+            found=partial(self._remembered.put, place),
+        )
+
+    def _ask(self, name: str, domain: str, basic: Basic, now: datetime) -> Talk:
+        answer = yield Call(TARGET, "POST", "", _HEADERS, _request(name, domain, basic), CALL_SECONDS, MAX_ANSWER)
+        if not isinstance(answer, Answer):
+            return Rejected(UNREACHABLE, answer.reason if isinstance(answer, CallFailed) else "")
+        if answer.status != 201:
+            return _refusal(answer)
+        return self._named(answer.body)
+
+    def _named(self, body: bytes) -> Verdict:
+        try:
+            user = msgspec.json.decode(body, type=_Description).token.user
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Rejected(UNREADABLE, "it does not describe a token")
+        name, domain = user.name, user.domain.name
+        if not _good(name, MAX_NAME) or not _good(domain, MAX_DOMAIN) or "@" in domain or not _good(user.id, MAX_NAME):
+            return Rejected(UNREADABLE, "the user has no name, id and domain that could be used")
+        if name.startswith("system:"):
+            return Rejected(RESERVED, "the name begins with system:")
+        full = name if domain == self._domain and "@" not in name else f"{name}@{domain}"
+        return Accepted(UserInfo(full, user.id))
+
+
+def _request(name: str, domain: str, basic: Basic) -> bytes:
+    user = {"name": name, "domain": {"name": domain}, "password": basic.password.reveal().decode()}
+    identity = {"methods": ["password"], "password": {"user": user}}
+    return msgspec.json.encode({"auth": {"identity": identity, "scope": "unscoped"}})
+
+
+def _good(name: str, most: int) -> bool:
+    return 0 < len(name) <= most and name.isprintable()
+
+
+def _refusal(answer: Answer) -> Verdict:
+    if answer.status == 401 and "openstack-auth-receipt" in answer.headers:
+        return Rejected(MORE_FACTORS, "Keystone wants another factor of this user")
+    known = _BY_STATUS.get(answer.status)
+    if known is not None:
+        return Rejected(*known)
+    return Rejected(BROKEN if answer.status >= 500 else UNEXPECTED, f"status {answer.status}")

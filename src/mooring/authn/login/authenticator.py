@@ -1,0 +1,110 @@
+"""User tokens: what `mooring login` hands out when it is not asked for a certificate.
+
+Rules kept here:
+1. They are JWTs signed with the cluster's service-account key, but their issuer is `ISSUER`: no issuer of ServiceAccount tokens can
+   be called so (they have no spaces), so neither this server nor anybody who trusts that issuer takes one for the other.
+2. A bearer that is no JWT, or of another issuer, is not mine.
+3. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
+4. The token must be for one of the audiences asked.
+5. It restores user name, uid, groups and extra as they were at login; the credential id is its own, `JTI=<jti>`. No name in it
+   begins with `system:`, because none is issued so (`mooring.authn.login.exchange`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims.mapping import ClaimsRefusedError
+from mooring.authn.credentials import Credentials
+from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.identity import CREDENTIAL_ID, UserInfo
+from mooring.pki.jwt.token import Claims, VerificationKeys
+
+ISSUER = "mooring login"
+CLAIM = "mooring.dev"
+
+_NOT_MINE = NotMine()
+
+
+def claims_of(user: UserInfo, *, audiences: Iterable[str], now: datetime, lifetime: timedelta, token_id: str) -> Claims:
+    """The claims of a token for `user`, issued at `now`."""
+    issued = int(now.timestamp())
+    return {
+        "aud": list(audiences),
+        "exp": issued + int(lifetime.total_seconds()),
+        "iat": issued,
+        "iss": ISSUER,
+        "jti": token_id,
+        "nbf": issued,
+        "sub": user.username,
+        CLAIM: {
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra.items()},
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """What a verified token says."""
+
+    user: UserInfo
+    audiences: tuple[str, ...]
+
+
+class UserTokenAuthenticator:
+    """Judges bearers that are tokens of a login here."""
+
+    name = "user-token"
+    judges = SECRET
+
+    def __init__(self, keys: VerificationKeys) -> None:
+        self._tokens = SignedTokens((ISSUER,), keys, _read)
+
+    def replace(self, keys: VerificationKeys) -> None:
+        """Believe these keys from now on, and no others."""
+        self._tokens.replace(keys)
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if credentials.bearer is None:
+            return _NOT_MINE
+        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        if not isinstance(token, _Token):
+            return token
+        valid_for = tuple(one for one in token.audiences if one in audiences) if audiences else token.audiences
+        return Accepted(token.user, valid_for) if valid_for else Rejected(WRONG_AUDIENCE, token.user.username)
+
+
+def _read(claims: Claims) -> tuple[_Token, datetime]:
+    """What the claims say, and until when. Raises ClaimsRefusedError when they do not say it right."""
+    said = claims.get(CLAIM)
+    name, token_id, audiences = claims.get("sub"), claims.get("jti"), claims.get("aud")
+    if not isinstance(said, dict) or not isinstance(name, str) or not name or not isinstance(token_id, str):
+        raise _malformed()
+    uid, groups, extra = said.get("uid"), said.get("groups"), said.get("extra")
+    if not isinstance(uid, str) or not _texts(groups) or not _texts(audiences) or not isinstance(extra, dict):
+        raise _malformed()
+    if not all(_texts(values) for values in extra.values()):
+        raise _malformed()
+    if any(one.startswith("system:") for one in (name, *groups)):
+        raise _malformed()
+    told = {key: tuple(values) for key, values in extra.items()} | {CREDENTIAL_ID: (f"JTI={token_id}",)}
+    token = _Token(UserInfo(name, uid, tuple(groups), MappingProxyType(told)), tuple(audiences))
+    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
+
+
+def _malformed() -> ClaimsRefusedError:
+    return ClaimsRefusedError(MALFORMED_CLAIMS, "")
+
+
+def _texts(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)

@@ -1,0 +1,200 @@
+"""The AuthenticationConfiguration file: issuers of tokens, and who may come without one (apiserver.config.k8s.io).
+
+Rules kept here (reference/kubernetes.md 5.9; KEP-3331, KEP-4633):
+* One document of v1, v1beta1 or v1alpha1, which say the same. Reading is strict: unknown fields, repeated ones and wrong types are
+  mistakes, and all mistakes are told at once, each with the path of its field.
+* `issuer.url` and `issuer.discoveryURL` are https without user, query and fragment, differ from each other, and are each used
+  once. An issuer of this server's own tokens cannot be one. At least one audience, none twice; `audienceMatchPolicy`
+  is MatchAny, which must be said when there are several. `egressSelectorType` is checked and means nothing here: this server
+  always connects itself.
+* How claims become a user is read by `mooring.authn.oidc.mappingconfig`.
+* `anonymous` takes the place of the flag --anonymous-auth, so that both cannot be said; `conditions` want `enabled: true`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mooring.apimachinery.codec.yaml import decode_yaml
+from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.claims.mapping import EMAIL, Claim, Identification, Required
+from mooring.authn.oidc.issuer import IssuerConfig
+from mooring.authn.oidc.mappingconfig import MAX_ENTRIES, read_identification
+from mooring.authn.oidc.provider import https_problem
+from mooring.authn.strictpart import Part
+from mooring.config.authentication import OidcFlags
+from mooring.errors import (
+    MAX_TOLD,
+    ConfigError,
+    FieldError,
+    MooringError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+)
+from mooring.errors import required as missing
+from mooring.pki.errors import PkiError
+from mooring.pki.pem import certificates
+
+GROUP = "apiserver.config.k8s.io"
+VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
+KIND = "AuthenticationConfiguration"
+MAX_ISSUERS = 64
+MAX_BYTES = 1 << 20
+MATCH_ANY = "MatchAny"
+EGRESS = ("controlplane", "cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationConfiguration:
+    """What a file says. `anonymous` None: it leaves that to the flag."""
+
+    issuers: tuple[IssuerConfig, ...]
+    anonymous: AnonymousAccess | None
+
+
+def parse(
+    data: bytes, source: str, *, own_issuers: Collection[str] = (), anonymous_said: bool = False
+) -> AuthenticationConfiguration:
+    """The configuration in a YAML or JSON file. Raises ConfigError that names `source` and every wrong field.
+
+    `anonymous_said`: the operator gave --anonymous-auth.
+    """
+    mistakes: list[str] = []
+    top = _document(data, source, mistakes)
+    known = ("issuer", "claimValidationRules", "claimMappings", "userValidationRules")
+    issuers = [_issuer(part, own_issuers) for part in top.parts("jwt", *known, most=MAX_ISSUERS)]
+    for name, urls in (("url", [one.url for one in issuers]), ("discoveryURL", [one.discovery_url for one in issuers])):
+        for place, url in enumerate(urls):
+            if url and url in urls[:place]:
+                mistakes.append(str(duplicate(f"jwt[{place}].issuer.{name}", url)))
+    anonymous = _anonymous(top.part("anonymous", "enabled", "conditions")) if top.said("anonymous") else None
+    if anonymous is not None and anonymous_said:
+        mistakes.append(str(forbidden("anonymous", "it cannot be combined with --anonymous-auth; leave the flag out")))
+    if mistakes:
+        raise ConfigError(f"{source}: {_told(mistakes)}")
+    return AuthenticationConfiguration(tuple(issuers), anonymous)
+
+
+def from_flags(flags: OidcFlags, ca_pem: bytes) -> IssuerConfig:
+    """The issuer that --oidc- flags mean (reference/kubernetes.md 5.8). `ca_pem`: what is in --oidc-ca-file."""
+    prefix = flags.username_prefix
+    if not prefix:
+        prefix = "" if flags.username_claim == EMAIL else f"{flags.issuer_url}#"
+    identification = Identification(
+        username=Claim(flags.username_claim, "" if prefix == "-" else prefix),
+        groups=Claim(flags.groups_claim, flags.groups_prefix) if flags.groups_claim else None,
+        claim_rules=tuple(Required(name, value) for name, value in flags.required_claims),
+    )
+    return IssuerConfig(
+        url=flags.issuer_url,
+        audiences=(flags.client_id,),
+        identification=identification,
+        ca_pem=ca_pem,
+        algorithms=flags.signing_algorithms,
+    )
+
+
+def _document(data: bytes, source: str, mistakes: list[str]) -> Part:
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{source}: an authentication configuration is at most {MAX_BYTES} bytes")
+    try:
+        document, repeated = decode_yaml(data.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source}: the file is not UTF-8 text") from None
+    except MooringError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    said = (document.get("apiVersion"), document.get("kind")) if isinstance(document, dict) else None
+    if said is None or said[0] not in VERSIONS or said[1] != KIND:
+        raise ConfigError(
+            f"{source}: one {KIND} of {GROUP} is expected; say so in apiVersion ({', '.join(VERSIONS)}) and kind"
+        )
+    mistakes.extend(repeated)
+    return Part(document, "", mistakes, "apiVersion", "kind", "jwt", "anonymous")
+
+
+def _told(mistakes: list[str]) -> str:
+    told = mistakes[:MAX_TOLD]
+    if len(mistakes) > MAX_TOLD:
+        told.append(f"and {len(mistakes) - MAX_TOLD} more")
+    return "; ".join(told)
+
+
+def _issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
+    issuer = part.part(
+        "issuer",
+        "url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy", "egressSelectorType",
+    )  # fmt: skip
+    url = _url(issuer, "url")
+    if not url and not issuer.said("url"):
+        issuer.say(missing(issuer.at("url"), "the issuer of the tokens"))
+    elif url in own_issuers:
+        issuer.say(invalid(issuer.at("url"), url, "it is the issuer of this server's own tokens"))
+    discovery = _url(issuer, "discoveryURL")
+    if discovery and discovery == url:
+        issuer.say(invalid(issuer.at("discoveryURL"), discovery, "it must differ from url; leave it out"))
+    egress = issuer.text("egressSelectorType")
+    if egress and egress not in EGRESS:
+        issuer.say(not_supported(issuer.at("egressSelectorType"), egress, EGRESS))
+    return IssuerConfig(
+        url=url,
+        audiences=_audiences(issuer),
+        identification=read_identification(part),
+        discovery_url=discovery,
+        ca_pem=_authority(issuer),
+    )
+
+
+def _url(part: Part, name: str) -> str:
+    text = part.text(name)
+    problem = https_problem(text) if part.said(name) else ""
+    if problem:
+        part.say(invalid(part.at(name), text, problem))
+    return text
+
+
+def _audiences(issuer: Part) -> tuple[str, ...]:
+    found: list[str] = []
+    for path, audience in issuer.texts("audiences", most=MAX_ENTRIES):
+        if not audience:
+            issuer.say(missing(path, "give the name of an audience"))
+        elif audience in found:
+            issuer.say(duplicate(path, audience))
+        else:
+            found.append(audience)
+    if not found:
+        issuer.say(missing(issuer.at("audiences"), "give at least one"))
+    policy = issuer.text("audienceMatchPolicy")
+    if policy not in ("", MATCH_ANY):
+        issuer.say(not_supported(issuer.at("audienceMatchPolicy"), policy, (MATCH_ANY,)))
+    elif len(found) > 1 and policy != MATCH_ANY:
+        issuer.say(invalid(issuer.at("audienceMatchPolicy"), policy, f"it must be {MATCH_ANY} when there are several"))
+    return tuple(found)
+
+
+def _authority(issuer: Part) -> bytes:
+    text = issuer.text("certificateAuthority").encode("utf-8", "replace")
+    if text:
+        try:
+            certificates(text)
+        except PkiError as error:
+            issuer.say(FieldError("FieldValueInvalid", issuer.at("certificateAuthority"), str(error), "<omitted>"))
+    return text
+
+
+def _anonymous(part: Part) -> AnonymousAccess:
+    enabled = part.truth("enabled")
+    conditions = part.parts("conditions", "path", most=MAX_ENTRIES)
+    if conditions and not enabled:
+        part.say(forbidden(part.at("conditions"), "they want enabled: true"))
+    paths: list[str] = []
+    for one in conditions:
+        path = one.text("path")
+        if not path.startswith("/"):
+            one.say(invalid(one.at("path"), path, "it must be the path of a URL, such as /livez"))
+        elif path in paths:
+            one.say(duplicate(one.at("path"), path))
+        paths.append(path)
+    return AnonymousAccess(enabled, frozenset(paths))

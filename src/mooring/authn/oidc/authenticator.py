@@ -1,0 +1,167 @@
+"""ID tokens of OpenID providers, and other signed tokens of issuers that the operator names.
+
+Rules kept here (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11):
+1. A bearer that names no configured issuer is not mine. The issuer is read unverified for that only. A bearer that names one is
+   judged here whatever its form: without a signature, too long, with an unreadable header.
+2. What costs nothing is judged first (`mooring.authn.oidc.idtoken`), then the signature, then the claims
+(`mooring.authn.claims.mapping`).
+3. An issuer whose keys are not known yet refuses. A signature that no known key verifies makes the keys be asked for, once for
+   all who wait, and not again for a while (`mooring.authn.oidc.issuer`); then the token is judged again.
+4. Groups that are elsewhere are fetched (`mooring.authn.oidc.distributedclaims`), and believed for TTL as kube-apiserver does.
+5. Who was accepted is remembered by the SHA-256 of the token until the token expires, in a bounded table; it is forgotten when
+   the keys of the issuer change, when the configuration does, and when the clock went back.
+6. The user is good for this server, as if the token named no audience: its own are the provider's names for its clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims.mapping import REASONS as CLAIM_REASONS
+from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, identify
+from mooring.authn.credentials import Credentials
+from mooring.authn.oidc.distributedclaims import DISTRIBUTED_CLAIM, Source, fetch, source_of
+from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
+from mooring.authn.oidc.issuer import REFRESH_SECONDS, JwtIssuer
+from mooring.authn.oidc.provider import ProviderError, Published, renew
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Talk, Verdict
+from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
+from mooring.identity import UserInfo
+from mooring.pki.errors import TokenRefusedError
+from mooring.pki.jwt.token import Claims, claimed_issuer, peek
+
+NOT_READY = "provider-not-ready"
+KEYS_NOT_FETCHED = "keys-not-fetched"
+REASONS = (
+    frozenset({NOT_READY, KEYS_NOT_FETCHED, WRONG_AUDIENCE, DISTRIBUTED_CLAIM})
+    | CLAIM_REASONS
+    | TokenRefusedError.CODES
+)
+"""Every code of a refusal here."""
+DISTRIBUTED_TTL = timedelta(seconds=10)
+FETCH_SECONDS = 10.0
+"""For a distributed claim: the source, and perhaps the discovery of who signed."""
+_ALIASES = {"https://accounts.google.com": "accounts.google.com"}
+"""An issuer that does not write its own name in full in every token."""
+_NOT_MINE = NotMine()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Who was accepted, and under which keys of which issuer."""
+
+    user: UserInfo
+    issuer: JwtIssuer
+    changes: int
+
+
+class OidcAuthenticator:
+    """Judges bearers that are JWTs of a configured issuer."""
+
+    name = "oidc"
+    judges = SECRET
+
+    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._issuers: dict[str, JwtIssuer] = {}
+        self._verified: VerifiedTokens[_Known] = VerifiedTokens(max_remembered)
+
+    @property
+    def issuers(self) -> tuple[JwtIssuer, ...]:
+        return tuple(dict.fromkeys(self._issuers.values()))
+
+    def replace(self, issuers: Iterable[JwtIssuer]) -> None:
+        """From now on these issuers and no others."""
+        found = {issuer.config.url: issuer for issuer in issuers}
+        self._issuers = found | {_ALIASES[url]: one for url, one in found.items() if url in _ALIASES}
+        self._verified.clear()
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        if credentials.bearer is None or not self._issuers:
+            return _NOT_MINE
+        raw = credentials.bearer.reveal()
+        known = self._verified.get(raw, now)
+        if known is not None and known.changes == known.issuer.changes and known.issuer.known(now) is not None:
+            return Accepted(known.user)
+        text = raw.decode("utf-8", "replace")
+        issuer = self._issuers.get(claimed_issuer(text))
+        if issuer is None:
+            return _NOT_MINE
+        try:
+            header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
+            return self._judge(issuer, text, header, claims, now, raw)
+        except (TokenRefusedError, ClaimsRefusedError) as error:
+            return Rejected(error.code, f"issuer {issuer.config.url}: {error}")
+
+    def _judge(
+        self,
+        issuer: JwtIssuer,
+        text: str,
+        header: dict[str, Any],
+        claims: Claims,
+        now: datetime,
+        raw: bytes,
+    ) -> FirstVerdict:
+        expires = check(header, claims, issuer.config.expected, now)
+        if issuer.published is None:
+            return Rejected(NOT_READY, f"issuer {issuer.config.url}: {issuer.problem}")
+        try:
+            published = issuer.known(now)
+            if published is None:  # the provider was down for long, or this machine slept
+                raise TokenRefusedError("unknown-key", "what it published last is too old to be believed")
+            published.keys.verify(text, header)
+        except TokenRefusedError:
+            if not issuer.may_ask(now):
+                raise
+            return Later(
+                talk=partial(_asked_again, issuer, issuer.published),
+                key=issuer.config.url.encode(),
+                deadline=REFRESH_SECONDS,
+                ours=True,
+            )
+        groups = issuer.config.identification.groups
+        source = source_of(groups.name, claims) if isinstance(groups, Claim) else None
+        if source is None:
+            user = identify(claims, issuer.config.identification)
+            self._remember(raw, user, issuer, now, expires)
+            return Accepted(user)
+
+        def found(verdict: Verdict, then: datetime) -> None:
+            if isinstance(verdict, Accepted):
+                self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
+
+        talk = partial(_with_groups, issuer, claims, source)
+        return Later(talk=talk, key=hashlib.sha256(raw).digest(), deadline=FETCH_SECONDS, found=found, ours=True)
+
+    def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
+        if self._issuers.get(issuer.config.url) is issuer:  # else the configuration changed while somebody was asked
+            self._verified.put(raw, _Known(user, issuer, issuer.changes), now, until)
+
+
+def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
+    """The issuer's keys, asked for because of a token; None: judge it again."""
+    try:
+        issuer.learn((yield from renew(issuer.provider, before.jwks_uri)), now)
+    except ProviderError as error:
+        issuer.fail(str(error))
+        return Rejected(KEYS_NOT_FETCHED, f"issuer {issuer.config.url}: {error}")
+    finally:
+        issuer.asked()
+    return None
+
+
+def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Talk:
+    try:
+        groups = yield from fetch(source, issuer, now)
+        return Accepted(identify({**claims, source.name: groups}, issuer.config.identification))
+    except ClaimsRefusedError as error:
+        return Rejected(error.code, f"issuer {issuer.config.url}: {error}")

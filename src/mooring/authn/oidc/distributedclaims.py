@@ -1,0 +1,79 @@
+"""Groups that a token does not hold but says where to get (OpenID Connect Core 1.0 section 5.6.2).
+
+Rules kept here (reference/kubernetes.md 5.8):
+* Only for the groups claim, when the token has not the claim itself: `_claim_names` names a source, `_claim_sources` gives its
+  endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is passed over.
+* It is looked at only in a token whose signature was verified: nobody else chooses whom this server asks. The endpoint must
+  be https, and is asked under the issuer's own trust, with the access token as bearer if there is one.
+* The answer is a JWT of its own issuer, for one of the same audiences, and is verified like any: its keys are found by
+  discovery, unless it is of the same issuer.
+* Whatever goes wrong refuses the request: a user without the groups that a rule looks for is not who it is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mooring.authn.claims.mapping import Claims, ClaimsRefusedError
+from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
+from mooring.authn.oidc.issuer import JwtIssuer
+from mooring.authn.oidc.provider import Asking, Provider, ProviderError, ask, discover, https_problem
+from mooring.pki.errors import TokenRefusedError
+from mooring.pki.jwt.token import peek
+from mooring.secret import Secret
+
+DISTRIBUTED_CLAIM = "distributed-claim"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the claim `name` is."""
+
+    name: str
+    endpoint: str
+    access_token: Secret | None = None
+
+
+def source_of(name: str, claims: Claims) -> Source | None:
+    """Where the claim is, when these claims do not hold it and say where. Raises ClaimsRefusedError."""
+    names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
+    if name in claims or not isinstance(names, dict) or not isinstance(sources, dict):
+        return None
+    source = sources.get(str(names.get(name)))
+    if not isinstance(source, dict) or "endpoint" not in source:
+        return None
+    endpoint, token = source["endpoint"], source.get("access_token", "")
+    if not isinstance(endpoint, str) or https_problem(endpoint, query=True):
+        raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has no https URL as endpoint")
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has an access token that is none")
+    return Source(name, endpoint, Secret(token) if token else None)
+
+
+def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
+    """The value of the claim. Raises ClaimsRefusedError."""
+    try:
+        return (yield from _fetched(source, issuer, now))
+    except (ProviderError, TokenRefusedError, ClaimsRefusedError) as error:
+        raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the claim {source.name}: {error}") from None
+
+
+def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
+    token = source.access_token
+    headers = () if token is None else (("authorization", f"Bearer {token.reveal().decode()}"),)
+    answer = yield from ask(issuer.provider.target, source.endpoint, MAX_TOKEN, "its source", headers)
+    text = answer.body.decode("utf-8", "replace").strip()
+    header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
+    check(header, claims, issuer.config.expected, now)
+    by = claims.get("iss")
+    if not isinstance(by, str) or https_problem(by):
+        raise TokenRefusedError("wrong-issuer", "the token of its source has no issuer that is an https URL")
+    published = issuer.known(now) if by == issuer.config.url else None
+    if published is None:
+        published = yield from discover(Provider(by, issuer.provider.target))
+    published.keys.verify(text, header)
+    if source.name not in claims:
+        raise ProviderError("its source does not give it")
+    return claims[source.name]

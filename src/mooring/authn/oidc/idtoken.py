@@ -1,0 +1,76 @@
+"""What is wrong with an ID token before its signature is looked at: algorithm, audience, times.
+
+Rules kept here (reference/kubernetes.md 5.8; OpenID Connect Core 1.0 section 3.1.3.7; the leeways are kube-apiserver's):
+* The algorithm must be one that is allowed for the issuer: `none` and every HMAC never are, and are refused before a key is
+  looked at.
+* A header with critical extensions, or with a `kid` that is no text, is refused.
+* The token must be for one of the audiences of the configuration; which of them does not matter.
+* `exp` must be there, and must not be past: no leeway. `nbf` may lie one minute ahead. `iat` may lie at any time, but must be one.
+* `aud` is a text or a list of texts; a list with anything else in it is refused whole.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from mooring.apimachinery.duration import format_duration
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims.mapping import ClaimsRefusedError
+from mooring.pki.errors import TokenRefusedError
+from mooring.pki.jwt.token import Claims, audiences, check_texts, time_claim
+
+NOT_BEFORE_LEEWAY = timedelta(minutes=1)
+MAX_HEADER = 4096
+"""Bytes of a token's header: some issuers put their certificate there."""
+MAX_TOKEN = 32 << 10
+"""Bytes of a token: directories list hundreds of groups."""
+_SECOND = timedelta(seconds=1)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_MAX_NUMBER = 32  # characters: seconds since 1970 have ten
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """For whom the tokens of an issuer must be, and how they may be signed."""
+
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+
+
+def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datetime) -> datetime:
+    """When the token expires. Raises TokenRefusedError or ClaimsRefusedError."""
+    if header.get("alg") not in expected.algorithms:
+        raise TokenRefusedError("unsupported-algorithm", f"wants one of {', '.join(expected.algorithms)}")
+    if not isinstance(header.get("kid", ""), str):
+        raise TokenRefusedError("malformed", "the token's key id is not a text")
+    if "crit" in header or "b64" in header:
+        raise TokenRefusedError("malformed", "the token's header demands an extension that is not supported")
+    if not any(one in expected.audiences for one in audiences(claims)):
+        raise ClaimsRefusedError(WRONG_AUDIENCE, f"wants audience {' or '.join(expected.audiences)}")
+    expires, begins, _ = (_time(claims, name) for name in ("exp", "nbf", "iat"))
+    check_texts(claims, "sub", "nonce", "at_hash")
+    if expires is None:
+        raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
+    if now > expires:
+        raise TokenRefusedError("expired", f"expired {_told(now - expires)} ago")
+    if begins is not None and now + NOT_BEFORE_LEEWAY < begins:
+        raise TokenRefusedError("not-yet-valid", f"not valid for another {_told(begins - now)}: compare the clocks")
+    return expires
+
+
+def _time(claims: Claims, name: str) -> datetime | None:
+    """Return the time in a claim. A number in quotes is a number to kube-apiserver, too, and null is none."""
+    value = claims.get(name)
+    if name == "iat" and value is None and name in claims:
+        raise TokenRefusedError("malformed", "the token's iat is not a number of seconds")
+    if isinstance(value, str) and len(value) <= _MAX_NUMBER and _NUMBER.fullmatch(value):
+        claims = {name: float(value)}
+    return time_claim(claims, name)
+
+
+def _told(duration: timedelta) -> str:
+    """To the second, rounded up."""
+    return format_duration(-(-duration // _SECOND) * _SECOND)

@@ -1,0 +1,150 @@
+"""Passwords from a file, plain or hashed.
+
+Rules kept here (reference/kubernetes.md 5.14; the rows: `mooring.authn.userfile`; hashes: `mooring.authn.passwordfile.hash`):
+1. The user is who the password is looked up for: of two rows with one user the last counts, and a row without a password is
+   skipped; both are said in warnings.
+2. A user nobody knows is not mine. A wrong password of a known user is refused, and shown to nobody else.
+3. Plain passwords are kept as HMAC-SHA256 under a key of this process, and compared in constant time.
+4. A user nobody knows costs what a wrong password costs. As soon as one password of the file is hashed, everybody's judgement is
+   one scrypt and two comparisons, in a thread: for users without a hash it is that of a dummy, as costly as the costliest of
+   the file. Hashes of different cost tell users apart by time: a warning says so.
+5. Who was accepted after a scrypt is remembered for a while, and forgotten when the file changes; what was found out under the
+   file before is of no use afterwards, even to who still waits for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.credentials import Credentials
+from mooring.authn.passwordfile.hash import HASH_BYTES, MIN_SALT, PREFIX, PasswordHash, parse_hash
+from mooring.authn.userfile import Row, rows
+from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdictcache import VerdictCache
+from mooring.errors import ConfigError
+from mooring.identity import UserInfo
+from mooring.secret import Secret
+
+UNKNOWN_USER = "unknown-user"
+WRONG_PASSWORD = "wrong-password"  # noqa: S105 - a reason code, not a password
+KEY_BYTES = 32
+_NOT_MINE = NotMine()
+_NO_DIGEST = bytes(hashlib.sha256().digest_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One user. `digest` is of the plain password; `hashed` is there instead when it is not known."""
+
+    user: UserInfo
+    digest: bytes = field(repr=False)
+    hashed: PasswordHash | None
+
+
+_NOBODY = _Entry(UserInfo(""), _NO_DIGEST, None)
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordTable:
+    """What one version of the file says, and what its owner should know. `dummy`: what users without a hash cost; None when
+    nobody has one.
+    """
+
+    entries: Mapping[str, _Entry] = field(repr=False)
+    dummy: PasswordHash | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class PasswordFileAuthenticator:
+    """Judges passwords. `key`: KEY_BYTES of entropy. Knows nobody until `replace`."""
+
+    name = "password-file"
+    judges = SECRET
+
+    def __init__(self, key: bytes, remembered: VerdictCache) -> None:
+        self._key = key
+        self._remembered = remembered
+        self._users = PasswordTable({})
+        self._version = 0
+
+    def replace(self, data: bytes) -> tuple[str, ...]:
+        """From now on the file says this; what its owner should know. Raises ConfigError, and nothing has changed."""
+        table = self.read(data)
+        self.take(table)
+        return table.warnings
+
+    def take(self, table: PasswordTable) -> None:
+        """From now on the file says what was `read`."""
+        self._users = table
+        self._version += 1
+        self._remembered.clear()
+
+    def read(self, data: bytes) -> PasswordTable:
+        """What a file says. Changes nothing, and so may run in a thread: a large file takes a second. Raises ConfigError."""
+        entries: dict[str, _Entry] = {}
+        warnings = []
+        for row in rows(data, "password"):
+            if not row.secret:
+                warnings.append(f"line {row.line}: the password is empty, the line is skipped")
+                continue
+            if row.user.username in entries:
+                warnings.append(f"line {row.line}: the user is in a line before, too; this line counts")
+            entries[row.user.username] = self._entry(row)
+        hashes = [entry.hashed for entry in entries.values() if entry.hashed is not None]
+        if len({(one.ln, one.r, one.p) for one in hashes}) > 1:
+            warnings.append(
+                "hashes differ in their cost: how long a refusal takes tells which users there are; hash all passwords alike"
+            )
+        dummy = None
+        if hashes:
+            most = max(hashes, key=lambda one: one.work)
+            dummy = PasswordHash(most.ln, most.r, most.p, bytes(MIN_SALT), bytes(HASH_BYTES))
+        return PasswordTable(entries, dummy, tuple(warnings))
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        basic, users = credentials.basic, self._users
+        if basic is None or not basic.user:
+            return _NOT_MINE
+        entry = users.entries.get(basic.user, _NOBODY)
+        if users.dummy is None:
+            return _verdict(entry, hmac.compare_digest(self._digest(basic.password), entry.digest))
+        place = self._remembered.place(self._version.to_bytes(8), basic.user.encode(), basic.password.reveal())
+        return self._remembered.get(place, now) or Later(
+            compute=partial(self._derived, entry, entry.hashed or users.dummy, basic.password),
+            key=place,
+            found=partial(self._remembered.put, place),
+            ours=True,
+        )
+
+    def _derived(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:
+        """Rule 4, in a thread."""
+        right = hmac.compare_digest(hashed.derive(password), hashed.expected)
+        right &= b"\0" not in password.reveal()  # scrypt fills passwords up with zero bytes: it takes "a\0" for "a"
+        plain = hmac.compare_digest(self._digest(password), entry.digest)
+        return _verdict(entry, plain if entry.hashed is None else right)
+
+    def _digest(self, password: Secret) -> bytes:
+        return hmac.digest(self._key, password.reveal(), "sha256")
+
+    def _entry(self, row: Row) -> _Entry:
+        if not row.secret.reveal().startswith(PREFIX.encode()):
+            return _Entry(row.user, self._digest(row.secret), None)
+        try:
+            return _Entry(row.user, _NO_DIGEST, parse_hash(row.secret.reveal().decode()))
+        except ConfigError as error:
+            raise ConfigError(f"line {row.line}: {error}") from None
+
+
+def _verdict(entry: _Entry, right: bool) -> Verdict:
+    if entry is _NOBODY:
+        return NotMine(UNKNOWN_USER)
+    return Accepted(entry.user) if right else Rejected(WRONG_PASSWORD, f"user {entry.user.username}")

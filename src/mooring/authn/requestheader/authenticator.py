@@ -1,0 +1,94 @@
+"""An authenticating proxy: it proves itself with a certificate and says in headers for whom it asks.
+
+Rules kept here (reference/kubernetes.md 5.4):
+1. Without a certificate nothing is said: headers that anybody can send name nobody.
+2. The certificate must verify under the proxy's own CAs, for clients, and have one of the allowed common names where any are
+   listed. Otherwise it is refused for this authenticator, and an ordinary client certificate is then judged as one.
+3. The first value of each user header is read, as Go's `Header.Get` does; the first that is not empty counts, and none makes it not
+   mine. The same holds for uid headers. All values of all group headers count, in order, unless they are empty.
+4. Extra attributes are the headers with one of the prefixes: the rest of the name in lower case, percent-decoded where
+   that succeeds, is the key; all values count, prefix by prefix. A key may not be empty.
+5. How many there can be is bounded where headers are: by the listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import CONNECTION
+from mooring.authn.credentials import Credentials, HeaderValues
+from mooring.authn.impersonation import unescaped_key
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.x509.peers import Peers
+from mooring.identity import UserInfo
+from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+
+NAME_NOT_ALLOWED = "proxy-name-not-allowed"
+NO_USER_HEADER = "no-user-header"
+_NOT_MINE = NotMine()
+_MAY_SPEAK = NotMine("may-speak")
+"""What a proxy's certificate says by itself: the headers decide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderNames:
+    """The headers a proxy speaks in, in lower case."""
+
+    username: tuple[str, ...]
+    uid: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = ()
+
+
+class RequestHeaderAuthenticator:
+    """Judges the peer chain under the proxy's CAs, and then the headers."""
+
+    name = "request-header"
+    judges = CONNECTION
+
+    def __init__(self, trust: ClientTrust, names: HeaderNames, allowed_names: Iterable[str] = ()) -> None:
+        """`allowed_names`: common names that may speak for others; none: every certificate of these CAs."""
+        self._names = names
+        self._allowed = frozenset(allowed_names)
+        self.replace(trust)
+
+    def replace(self, trust: ClientTrust) -> None:
+        """Believe these CAs from now on, and no others."""
+        self._peers = Peers(trust, self._may_speak)
+
+    def _may_speak(self, peer: VerifiedPeer) -> Verdict:
+        if self._allowed and peer.common_name not in self._allowed:
+            return Rejected(NAME_NOT_ALLOWED, f'the certificate names "{peer.common_name}"')
+        return _MAY_SPEAK
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if not credentials.peer:
+            return _NOT_MINE
+        proxy = self._peers.judged(credentials, now)
+        if proxy is not _MAY_SPEAK:
+            return proxy
+        headers, names = credentials.headers, self._names
+        username = _first(headers, names.username)
+        if not username:
+            return NotMine(NO_USER_HEADER)
+        groups = tuple(value for name in names.groups for value in headers(name) if value)
+        extra = MappingProxyType(dict(self._extra(credentials)))
+        return Accepted(UserInfo(username, _first(headers, names.uid), groups, extra))
+
+    def _extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        sent = tuple(dict.fromkeys(credentials.header_names()))
+        for prefix in self._names.extra_prefixes:
+            for name in sent:
+                key = unescaped_key(name[len(prefix) :]) if name.startswith(prefix) else ""
+                if key:
+                    found[key] = (*found.get(key, ()), *credentials.headers(name))
+        return found
+
+
+def _first(headers: HeaderValues, names: Iterable[str]) -> str:
+    return next((values[0] for name in names if (values := headers(name)) and values[0]), "")

@@ -1,0 +1,141 @@
+"""Bound service account tokens.
+
+Rules kept here (reference/kubernetes.md 5.7; KEP-1205, KEP-4193):
+1. A bearer that is no JWT, or of an issuer that is not ours, is not mine.
+2. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
+3. Claims must say namespace, service account and uid, and `sub` must agree with them.
+4. The token must be for one of the audiences asked.
+5. On every request, from the views: the service account lives and has the uid of the token; so do the Secret, the Pod, or
+   the Node it is bound to. For a token bound to a Pod the node is information only.
+6. Extra: `credential-id` is `JTI=<jti>`; pod and node by name and uid.
+7. A token whose life was extended (`warnafter`) is accepted after that moment, and the audit record says that it is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.claims.mapping import ClaimsRefusedError
+from mooring.authn.credentials import Credentials
+from mooring.authn.serviceaccount.liveobjects import Live, problem
+from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.verifiedtokens import MAX_REMEMBERED
+from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
+from mooring.pki.jwt.token import Claims, VerificationKeys, audiences, time_claim
+
+EXTRA_PREFIX = "authentication.kubernetes.io/"
+STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
+WARN_AFTER = "warnafter"
+
+_NOT_MINE = NotMine()
+_NODE_BOUND = ("node", "nodes")
+_SECRET_BOUND = ("secret", "secrets")
+_POD_BOUND = ("pod", "pods")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """What a verified token says."""
+
+    user: UserInfo
+    audiences: tuple[str, ...]
+    live: tuple[Live, ...]
+    warn_after: datetime | None
+
+
+class ServiceAccountAuthenticator:
+    """Judges bearers that are JWTs of one of our issuers."""
+
+    name = "service-account"
+    judges = SECRET
+
+    def __init__(self, issuers: Collection[str], keys: VerificationKeys, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._tokens = SignedTokens(issuers, keys, _read, max_remembered=max_remembered)
+
+    def replace(self, keys: VerificationKeys) -> None:
+        """Believe these keys from now on, and no others."""
+        self._tokens.replace(keys)
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if credentials.bearer is None:
+            return _NOT_MINE
+        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        if not isinstance(token, _Token):
+            return token
+        valid_for = (
+            tuple(audience for audience in token.audiences if audience in audiences) if audiences else token.audiences
+        )
+        username = token.user.username
+        if not valid_for:
+            told = f"good for {', '.join(token.audiences) or 'nobody'}, wants audience {' or '.join(audiences)}"
+            return Rejected(WRONG_AUDIENCE, f"{username}: {told}")
+        for one in token.live:
+            refused = problem(views, one, now)
+            if refused is not None:
+                return Rejected(refused.reason, f"{username}: {refused.detail}")
+        if token.warn_after is None or now <= token.warn_after:
+            return Accepted(token.user, valid_for)
+        late = (now - token.warn_after).total_seconds()
+        stale = f"subject: {username}, seconds after warning threshold: {late:.0f}"
+        return Accepted(token.user, valid_for, annotations=((STALE_TOKEN, stale),))
+
+
+def _malformed(claim: str) -> ClaimsRefusedError:
+    return ClaimsRefusedError(MALFORMED_CLAIMS, f"the claim {claim} is missing, or not what it must be")
+
+
+def _read(claims: Claims) -> tuple[_Token, datetime]:
+    """What the claims say, and until when. Raises ClaimsRefusedError when they do not say it right (rule 3)."""
+    private = claims.get("kubernetes.io")
+    if not isinstance(private, dict):
+        raise _malformed("kubernetes.io")
+    namespace, account = private.get("namespace"), _reference(private, "serviceaccount")
+    if not isinstance(namespace, str) or not namespace:
+        raise _malformed("kubernetes.io namespace")
+    if not account[1]:
+        raise _malformed("kubernetes.io serviceaccount uid")
+    username = service_account_username(namespace, account[0])
+    if claims.get("sub") != username:
+        raise _malformed("sub")
+    if claims.get("aud") is None:
+        raise _malformed("aud")
+    live = [Live("serviceaccounts", namespace, *account)]
+    extra: dict[str, tuple[str, ...]] = {}
+    if claims.get("jti"):
+        extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
+    for kind, plural in (_SECRET_BOUND, _POD_BOUND, _NODE_BOUND):
+        if kind not in private:
+            continue
+        name, uid = _reference(private, kind)
+        if kind != "node" or "pod" not in private:
+            live.append(Live(plural, "" if kind == "node" else namespace, name, uid))
+        if kind != "secret":
+            extra[f"{EXTRA_PREFIX}{kind}-name"] = (name,)
+            if uid:
+                extra[f"{EXTRA_PREFIX}{kind}-uid"] = (uid,)
+    token = _Token(
+        user=UserInfo(username, account[1], service_account_groups(namespace), MappingProxyType(extra)),
+        audiences=audiences(claims),
+        live=tuple(live),
+        warn_after=time_claim(private, WARN_AFTER),
+    )
+    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
+
+
+def _reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
+    """(name, uid) of an object a claim names; the uid may be missing (a node that was gone). Raises ClaimsRefusedError."""
+    found = private.get(kind)
+    if not isinstance(found, dict):
+        raise _malformed(f"kubernetes.io {kind}")
+    name, uid = found.get("name"), found.get("uid", "")
+    if not isinstance(name, str) or not name or not isinstance(uid, str):
+        raise _malformed(f"kubernetes.io {kind}")
+    return name, uid

@@ -1,0 +1,53 @@
+"""Is the object a credential is bound to still there? (reference/kubernetes.md 5.7)
+
+Rules kept here: the object exists, its uid is the one the credential names, and it has not been on its way out for more
+than a grace: a pod that is shutting down may still call for a minute. Who refuses says which object it is about, and how.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mooring.api.view import Views
+from mooring.authn.verdict import Rejected
+from mooring.clock import gap, parse_rfc3339
+
+GRACE = timedelta(seconds=60)
+NO_GRACE = timedelta.min
+
+GONE = "bound-object-gone"
+REPLACED = "bound-object-replaced"
+DELETED = "bound-object-deleted"
+UNKNOWN_KIND = "bound-object-unknown-kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One object that must be there, with this uid."""
+
+    plural: str
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.plural} {self.namespace}/{self.name}" if self.namespace else f"{self.plural} {self.name}"
+
+
+def problem(views: Views, live: Live, now: datetime, grace: timedelta = GRACE) -> Rejected | None:
+    """Why the credential is refused, or None when the object lives."""
+    view = views.get(live.plural)
+    if view is None:
+        return Rejected(UNKNOWN_KIND, f"{live}: this server keeps no {live.plural}")
+    obj = view.get(live.name, live.namespace)
+    if obj is None:
+        return Rejected(GONE, f"{live} is not there any more")
+    uid = obj["metadata"].get("uid")
+    if uid != live.uid:
+        return Rejected(REPLACED, f"{live} is another one now: its uid is {uid}, the token is for {live.uid or 'none'}")
+    deleted = obj["metadata"].get("deletionTimestamp")
+    if not deleted:
+        return None
+    late = now - parse_rfc3339(deleted)
+    return Rejected(DELETED, f"{live} was deleted {gap(max(late, timedelta(0)))} ago") if late > grace else None

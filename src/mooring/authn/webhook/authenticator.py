@@ -1,0 +1,267 @@
+"""Bearer tokens that a service of the operator's knows: it is sent a TokenReview over HTTPS, and answers it.
+
+Rules kept here (reference/kubernetes.md 5.10, 5.11):
+1. Every bearer that came this far is asked about, unless it is too long or no text. The chain sees to it that what is ours and
+   bad never comes this far.
+2. The review says the token and the audiences, in v1beta1 or v1, as configured. The answer must be in the same version; what
+   says no kind and no version is taken to be in it, as kube-apiserver does.
+3. A connection that broke, 500, 504, 429, and whatever comes with Retry-After, is asked again: STEPS times in all, with growing
+   pauses. Everything else that is no review is a refusal at once. So is an answer with anything in it of a wrong type.
+4. `authenticated` needs a user name. Keys of extra are put in lower case; two that meet are a wrong answer. When audiences were
+   asked for, one of them must be among those of the answer; a webhook that knows of no audiences speaks for those of this server.
+5. Not authenticated with an error text is a refusal, without is not mine.
+6. What the webhook decided is remembered for TTL, what went wrong never; an error text counts as something that went wrong.
+   Refusals are remembered apart: a storm of bad tokens pushes no good one out.
+7. Names are taken as they come, `system:masters` too: whoever configures a webhook lets it speak for everybody (THREAT_MODEL.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import msgspec
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import SECRET
+from mooring.authn.chain import WRONG_AUDIENCE
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import (
+    Accepted,
+    Answer,
+    Call,
+    CallFailed,
+    FirstVerdict,
+    Later,
+    NotMine,
+    Pause,
+    Rejected,
+    Talk,
+    Verdict,
+)
+from mooring.authn.verdictcache import VerdictCache
+from mooring.errors import MooringError
+from mooring.identity import UserInfo
+
+GROUP = "authentication.k8s.io"
+TARGET = "webhook"
+"""Under which name the second stage knows whom to ask."""
+
+UNREACHABLE = "webhook-unreachable"
+ERROR = "webhook-error"
+BAD_ANSWER = "webhook-bad-answer"
+REFUSED = "refused-by-webhook"
+TOKEN_TOO_LONG = "token-too-long"  # noqa: S105 - a reason code, not a password
+TOKEN_NOT_TEXT = "token-not-text"  # noqa: S105 - likewise
+REASONS = (UNREACHABLE, ERROR, BAD_ANSWER, REFUSED, WRONG_AUDIENCE)
+
+STEPS = 5
+FIRST_PAUSE = 0.5
+GROWTH = 1.5
+MOST_PATIENCE = 10
+"""Seconds that Retry-After may ask for: those who wait for us wait no longer."""
+CALL_SECONDS = 10.0
+DEADLINE = 30.0
+"""Seconds for everything: what kube-apiserver gives all who wait for one token."""
+MAX_TOKEN = 64 << 10
+"""Bytes: a TokenReview can hold more than a header can, and no token has a tenth of it."""
+MAX_ANSWER = 256 << 10
+"""Bytes: the token comes back, and a user of 1 000 groups has 100 kB."""
+MAX_TEXT = 256
+"""Characters kept of an error text."""
+PART = 6
+"""Letters in a row that an error text must not have in common with the token."""
+_RETRIED = (429, 500, 504)
+_NOT_MINE = NotMine()
+_HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
+
+T = TypeVar("T")
+Told = Callable[[Verdict, datetime], None]
+
+
+def _nobody(verdict: Verdict, now: datetime) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One review: what is sent, and how the answer is read. `implicit`: the audiences of a webhook that names none."""
+
+    token: str
+    wanted: tuple[str, ...]
+    implicit: tuple[str, ...]
+    version: str
+
+    def body(self) -> bytes:
+        """The TokenReview. Raises UnicodeEncodeError for what is no text."""
+        spec: dict[str, Any] = {"token": self.token}
+        if self.wanted:
+            spec["audiences"] = self.wanted
+        return msgspec.json.encode({"kind": "TokenReview", "apiVersion": f"{GROUP}/{self.version}", "spec": spec})
+
+
+class WebhookAuthenticator:
+    """Judges every bearer, later. `key`: entropy for the memory. `told` learns every verdict that was asked for."""
+
+    name = "webhook"
+    judges = SECRET
+
+    def __init__(self, version: str, implicit: Sequence[str], ttl: timedelta, key: bytes, told: Told = _nobody) -> None:
+        self._version = version
+        self._implicit = tuple(implicit)
+        self._ttl = ttl
+        self._key = key
+        self._told = told
+        self._generation = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Somebody else is asked from now on. What is being found out meanwhile is not remembered, and shared with nobody new."""
+        self._generation += 1
+        self._accepted = VerdictCache(self._key, self._ttl)
+        self._refused = VerdictCache(self._key, timedelta(0), self._ttl)
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        if credentials.bearer is None:
+            return _NOT_MINE
+        raw = credentials.bearer.reveal()
+        if len(raw) > MAX_TOKEN:
+            return NotMine(TOKEN_TOO_LONG)
+        place = self._accepted.place(
+            self._generation.to_bytes(8), raw, *(audience.encode("utf-8", "surrogatepass") for audience in audiences)
+        )
+        kept = self._accepted.get(place, now) or self._refused.get(place, now)
+        if kept is not None:
+            return kept
+        try:
+            question = Question(raw.decode(), tuple(audiences), self._implicit, self._version)
+            body = question.body()
+        except UnicodeError:
+            return NotMine(TOKEN_NOT_TEXT)
+        accepted, refused = self._accepted, self._refused
+
+        def found(verdict: Verdict, then: datetime) -> None:
+            self._told(verdict, then)
+            if isinstance(verdict, Accepted):
+                accepted.put(place, verdict, then)
+            elif isinstance(verdict, NotMine) or verdict.reason == WRONG_AUDIENCE:
+                refused.put(place, verdict, then)
+
+        return Later(talk=partial(_asked, question, body), key=place, deadline=DEADLINE, found=found)
+
+
+def _asked(question: Question, body: bytes, now: datetime) -> Talk:
+    """The conversation: rule 3."""
+    pause, tries = FIRST_PAUSE, 1
+    call = Call(TARGET, "POST", headers=_HEADERS, body=body, timeout=CALL_SECONDS, max_bytes=MAX_ANSWER)
+    answer = yield call
+    while tries < STEPS and (patience := _patience(answer)) is not None:
+        yield Pause(max(pause, patience))
+        pause *= GROWTH
+        tries += 1
+        answer = yield call
+    after = f" ({tries} times)" if tries > 1 else ""
+    if not isinstance(answer, Answer):
+        return Rejected(UNREACHABLE, (answer.reason if answer else "no answer") + after)
+    if not 200 <= answer.status <= 206:
+        return Rejected(ERROR, _complaint(answer.status) + after)
+    try:
+        return read_answer(answer.body, question)
+    except _BadAnswerError as error:
+        return Rejected(BAD_ANSWER, str(error))
+
+
+def _patience(answer: Answer | CallFailed | None) -> float | None:
+    """Seconds after which it makes sense to ask again, at the least; None: it makes none."""
+    if not isinstance(answer, Answer):
+        return 0 if answer is not None and answer.broken else None
+    if answer.status < 400:
+        return None
+    said = answer.headers.get("retry-after", "")
+    if not (said.isascii() and said.isdigit()):
+        return 0 if answer.status in _RETRIED else None
+    seconds = int(said[:6])
+    return None if seconds > MOST_PATIENCE else seconds * 1.25  # a pause may be a fifth shorter than it says
+
+
+def _complaint(status: int) -> str:
+    if status in (401, 403):
+        return f"it answers {status}: it does not let this server ask; look at the user in its kubeconfig"
+    if 300 <= status < 400:
+        return f"it answers {status}, and redirects are not followed"
+    return f"it answers {status}"
+
+
+class _BadAnswerError(MooringError):
+    """The answer is no TokenReview; why, without what is in it."""
+
+
+def read_answer(body: bytes, question: Question) -> Verdict:
+    """What this TokenReview says. Raises _BadAnswerError."""
+    try:
+        review = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _BadAnswerError("it is not JSON") from None
+    review = _typed(review, dict, "the answer", "an object") or {}
+    for field, wanted in (("kind", "TokenReview"), ("apiVersion", f"{GROUP}/{question.version}")):
+        if (_typed(review.get(field), str, field, "a text") or wanted) != wanted:
+            raise _BadAnswerError(f"{field} is not {wanted}")
+    status = _typed(review.get("status"), dict, "status", "an object")
+    if status is None:
+        raise _BadAnswerError("it has no status")
+    error = _typed(status.get("error"), str, "status.error", "a text") or ""
+    user = _typed(status.get("user"), dict, "status.user", "an object") or {}
+    said = _texts(status.get("audiences"), "status.audiences")
+    if not _typed(status.get("authenticated"), bool, "status.authenticated", "true or false"):
+        return Rejected(REFUSED, _shown(error, question.token)) if error else _NOT_MINE
+    found = _user(user)
+    valid = tuple(audience for audience in question.wanted if audience in (said or question.implicit))
+    if question.wanted and not valid:
+        return Rejected(
+            WRONG_AUDIENCE, _shown(f"good for {', '.join(said)}", question.token) if said else "it names none"
+        )
+    return Accepted(found, valid)
+
+
+def _user(user: Mapping[str, Any]) -> UserInfo:
+    name = _typed(user.get("username"), str, "status.user.username", "a text")
+    if not name:
+        raise _BadAnswerError("status.user.username is missing")
+    extra: dict[str, tuple[str, ...]] = {}
+    for key, values in (_typed(user.get("extra"), dict, "status.user.extra", "an object") or {}).items():
+        if key.lower() in extra:
+            raise _BadAnswerError("status.user.extra has two keys that differ only in case")
+        extra[key.lower()] = _texts(values, "a value of status.user.extra")
+    uid = _typed(user.get("uid"), str, "status.user.uid", "a text") or ""
+    groups = tuple(dict.fromkeys(_texts(user.get("groups"), "status.user.groups")))
+    return UserInfo(name, uid, groups, MappingProxyType(extra))
+
+
+def _typed(value: Any, kind: type[T], what: str, wanted: str) -> T | None:
+    """`value`, or None when it is absent or null."""
+    if value is not None and not isinstance(value, kind):
+        raise _BadAnswerError(f"{what} is not {wanted}")
+    return value
+
+
+def _texts(value: Any, what: str) -> tuple[str, ...]:
+    values = _typed(value, list, what, "a list") or []
+    if not all(isinstance(one, str) for one in values):
+        raise _BadAnswerError(f"{what} is not a list of texts")
+    return tuple(values)
+
+
+def _shown(text: str, token: str) -> str:
+    """What may be in a record of the operator's: bounded, printable, and without what is in the token."""
+    kept = text.replace(token, "[token]")[: 2 * MAX_TEXT]
+    parts = (start for start in range(len(kept) - PART + 1) if kept[start : start + PART] in token)
+    hidden = {place for start in parts for place in range(start, start + PART)}
+    shown = ("*" if at in hidden else one if one.isprintable() else " " for at, one in enumerate(kept))
+    kept = "".join(shown)
+    return kept if len(kept) <= MAX_TEXT else kept[: MAX_TEXT - 1] + "…"

@@ -1,0 +1,52 @@
+"""Client certificates: the common name is the user, the organizations are the groups.
+
+Rules kept here (reference/kubernetes.md 5.1, 5.3):
+1. No certificate is not mine. One that does not verify under the client CAs is refused (401), though a good bearer token
+   beside it still rescues the request: that is the chain's business.
+2. A verified certificate without a common name is not mine.
+3. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
+4. The bundle of CAs may be replaced while the server runs: from then on every certificate is judged under the new one, also on
+   connections that are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from types import MappingProxyType
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import CONNECTION
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, NotMine, Verdict
+from mooring.authn.x509.peers import MAX_REMEMBERED, Peers
+from mooring.identity import CREDENTIAL_ID, UserInfo
+from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+
+NO_COMMON_NAME = "certificate-without-common-name"
+_NOT_MINE = NotMine()
+
+
+class ClientCertificateAuthenticator:
+    """Judges the peer chain of the connection."""
+
+    name = "client-certificate"
+    judges = CONNECTION
+
+    def __init__(self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._max_remembered = max_remembered
+        self.replace(trust)
+
+    def replace(self, trust: ClientTrust) -> None:
+        """Believe these CAs from now on, and no others."""
+        self._peers = Peers(trust, _verdict, self._max_remembered)
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        return self._peers.judged(credentials, now) if credentials.peer else _NOT_MINE
+
+
+def _verdict(peer: VerifiedPeer) -> Verdict:
+    if not peer.common_name:
+        return NotMine(NO_COMMON_NAME)
+    extra = MappingProxyType({CREDENTIAL_ID: (peer.credential_id,)})
+    return Accepted(UserInfo(peer.common_name, peer.uid, peer.organizations, extra))

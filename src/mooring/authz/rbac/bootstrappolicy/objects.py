@@ -1,0 +1,67 @@
+"""How the objects of a policy are written down: one line for a role, one for a binding.
+
+Rules kept here (reference/kubernetes.md 6.5): objects of the default policy carry the label
+`kubernetes.io/bootstrapping: rbac-defaults` and the annotation `rbac.authorization.kubernetes.io/autoupdate: "true"`, which
+says that they are reconciled at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.apimachinery.schema import Obj
+from mooring.authz.rbac.authorizer import API_GROUP
+
+API_VERSION = API_GROUP + "/v1"
+DEFAULTS_LABEL = ("kubernetes.io/bootstrapping", "rbac-defaults")
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+
+
+def user(name: str) -> Obj:
+    return {"kind": "User", "apiGroup": API_GROUP, "name": name}
+
+
+def group(name: str) -> Obj:
+    return {"kind": "Group", "apiGroup": API_GROUP, "name": name}
+
+
+def service_account(namespace: str, name: str) -> Obj:
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+def cluster_role(name: str, *rules: Obj) -> Obj:
+    return _object("ClusterRole", name, rules=list(rules))
+
+
+def role(namespace: str, name: str, *rules: Obj) -> Obj:
+    return _object("Role", name, namespace, rules=list(rules))
+
+
+def cluster_binding(name: str, role_name: str, *subjects: Obj) -> Obj:
+    """A ClusterRoleBinding to a ClusterRole."""
+    return _object("ClusterRoleBinding", name, subjects=list(subjects), roleRef=_reference("ClusterRole", role_name))
+
+
+def binding(namespace: str, name: str, role_name: str, *subjects: Obj) -> Obj:
+    """A RoleBinding to a Role of its namespace."""
+    return _object("RoleBinding", name, namespace, subjects=list(subjects), roleRef=_reference("Role", role_name))
+
+
+def default(obj: Obj, labels: Mapping[str, str] | None = None) -> Obj:
+    """The same object marked as part of the default policy, with more `labels`."""
+    metadata = {
+        **obj["metadata"],
+        "labels": {DEFAULTS_LABEL[0]: DEFAULTS_LABEL[1], **(labels or {})},
+        "annotations": {AUTOUPDATE: "true"},
+    }
+    return {**obj, "metadata": metadata}
+
+
+def _reference(kind: str, name: str) -> Obj:
+    return {"apiGroup": API_GROUP, "kind": kind, "name": name}
+
+
+def _object(kind: str, name: str, namespace: str = "", **parts: object) -> Obj:
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    present = {key: value for key, value in parts.items() if value}  # absent rather than empty
+    return {"kind": kind, "apiVersion": API_VERSION, "metadata": metadata, **present}

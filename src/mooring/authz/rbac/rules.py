@@ -1,0 +1,94 @@
+"""RBAC rules: one PolicyRule compiled so that matching a request costs well under a microsecond.
+
+Rules kept here (reference/kubernetes.md 6.2):
+1. A verb and an API group match exactly or by `*`.
+2. A resource matches by `*` (subresources too), exactly as `res` or `res/sub`, or as `*/sub`. `pods` is not `pods/log`.
+3. Empty resourceNames match any name; otherwise the name must be listed, so a request without a name never matches.
+4. A path matches by `*`, exactly, or by a suffix-`*` prefix (`/healthz/*`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mooring.apimachinery.schema import Obj
+from mooring.authz.attributes import Attributes
+
+ALL = "*"
+
+
+def path_matches(patterns: Iterable[str], path: str) -> bool:
+    """Rule 4."""
+    return any(
+        pattern in (ALL, path) or (pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL)))
+        for pattern in patterns
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One compiled PolicyRule; `source` is the object it came from."""
+
+    source: Obj
+    verbs: frozenset[str]
+    any_verb: bool
+    groups: frozenset[str]
+    any_group: bool
+    resources: frozenset[str]
+    any_resource: bool
+    names: frozenset[str]
+    paths: tuple[str, ...]
+
+    def allows(self, attributes: Attributes) -> bool:
+        """Does this rule alone allow the request?"""
+        if not (self.any_verb or attributes.verb in self.verbs):
+            return False
+        if not attributes.resource:
+            return path_matches(self.paths, attributes.path)
+        return (
+            (self.any_group or attributes.group in self.groups)
+            and (self.any_resource or self._resource_matches(attributes.resource, attributes.subresource))
+            and (not self.names or attributes.name in self.names)
+        )
+
+    def _resource_matches(self, resource: str, subresource: str) -> bool:
+        if not subresource:
+            return resource in self.resources
+        return f"{resource}/{subresource}" in self.resources or f"*/{subresource}" in self.resources
+
+
+def compile_rule(rule: Obj) -> Rule:
+    """The compiled form of a PolicyRule object."""
+    verbs = frozenset(rule.get("verbs") or ())
+    groups = frozenset(rule.get("apiGroups") or ())
+    resources = frozenset(rule.get("resources") or ())
+    return Rule(
+        source=rule,
+        verbs=verbs,
+        any_verb=ALL in verbs,
+        groups=groups,
+        any_group=ALL in groups,
+        resources=resources,
+        any_resource=ALL in resources,
+        names=frozenset(rule.get("resourceNames") or ()),
+        paths=tuple(rule.get("nonResourceURLs") or ()),
+    )
+
+
+def compile_rules(rules: Sequence[Obj] | None) -> tuple[Rule, ...]:
+    return tuple(compile_rule(rule) for rule in rules or ())
+
+
+def rule(verbs: str, group: str, resources: str, names: str = "") -> Obj:
+    """Build a PolicyRule from comma-separated verbs, groups, resources and names, each sorted. `""` is the core group."""
+    built: Obj = {name: sorted(text.split(",")) for name, text in (("verbs", verbs), ("apiGroups", group))}
+    built["resources"] = sorted(resources.split(","))
+    if names:
+        built["resourceNames"] = sorted(names.split(","))
+    return built
+
+
+def path_rule(verbs: str, paths: str) -> Obj:
+    """A PolicyRule on URL paths in one line."""
+    return {"verbs": verbs.split(","), "nonResourceURLs": paths.split(",")}

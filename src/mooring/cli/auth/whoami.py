@@ -1,0 +1,83 @@
+"""`mooring auth whoami`: who the server takes the caller for (reference/kubernetes.md 5.15).
+
+Rules kept here: a SelfSubjectReview is asked in v1, then v1beta1, then v1alpha1, as kubectl does: each only when the server does
+not serve the one before. The table is kubectl's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import click
+
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.printing import output
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.errors import NotFoundError, PeerError
+
+GROUP = "authentication.k8s.io"
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
+"""General since 1.28, beta since 1.27, alpha since 1.26."""
+
+
+@click.command("whoami")
+@output_option("table", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def whoami(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """Print the user name, uid, groups and extra attributes that the server sees."""
+    clock = SystemClock()
+
+    async def patiently(client: ClusterClient) -> Obj:
+        return await cluster.patiently(partial(review, client), clock, timeout)
+
+    _print(cluster.run(cluster.selected(kubeconfig, context_name), clock, patiently), output)
+
+
+async def review(client: ClusterClient) -> Obj:
+    """The SelfSubjectReview in the newest version that is served. Raises ApiError, PeerError."""
+    for version in VERSIONS:
+        asked = {"kind": "SelfSubjectReview", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
+        try:
+            return await client.post_path(f"/apis/{GROUP}/{version}/selfsubjectreviews", asked)
+        except NotFoundError:
+            continue
+    raise PeerError("the server does not tell callers who they are: it serves no SelfSubjectReview (Kubernetes 1.26)")
+
+
+def _print(found: Obj, form: str) -> None:
+    if form == "table":
+        output.print_table(("ATTRIBUTE", "VALUE"), rows(user_of(found)))
+    else:
+        output.print_document(found, form)
+
+
+def user_of(found: Obj) -> Obj:
+    """Who the review says the caller is. Raises PeerError when it says nobody."""
+    status = found.get("status")
+    user = status.get("userInfo") if isinstance(status, dict) else None
+    if not isinstance(user, dict):
+        raise PeerError("the server did not say who the caller is")
+    return user
+
+
+def rows(user: Obj) -> Iterator[tuple[str, str]]:
+    """Attribute and value, as kubectl prints them."""
+    yield "Username", str(user.get("username", ""))
+    if user.get("uid"):
+        yield "UID", str(user["uid"])
+    if user.get("groups"):
+        yield "Groups", _several(user["groups"])
+    extra = user.get("extra")
+    for key, values in sorted(extra.items()) if isinstance(extra, dict) else ():
+        yield f"Extra: {key}", _several(values)
+
+
+def _several(values: Any) -> str:
+    return f"[{' '.join(map(str, values))}]" if isinstance(values, list) else str(values)

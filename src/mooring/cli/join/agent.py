@@ -1,0 +1,38 @@
+"""`mooring agent`: join if needed, then keep the node alive until told to stop.
+
+Rules kept here: with a certificate on disk no flag and no token is needed. Progress and log go to stderr, one line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from mooring.agent import daemon
+from mooring.agent.steps import Progress
+from mooring.cli.join.flags import JoinFlags, join_flags
+from mooring.cli.join.progress import line
+from mooring.cli.printing import logs
+from mooring.cli.printing.output import echo
+
+
+@click.command("agent")
+@join_flags
+@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
+def agent(verbose: int, **flags: Any) -> None:
+    """Join the cluster at ADDRESS if this machine is no member yet, then keep its node alive.
+
+    Runs until SIGTERM or SIGINT. Once there is a certificate, no flags are needed.
+    """
+    given = JoinFlags(**flags)
+    plan = given.plan() if given.asks_to_join else None
+    options = given.options()
+    logs.configure(verbose)
+
+    def tell(progress: Progress) -> None:
+        if not progress.passing:
+            echo(line(progress), err=True)
+
+    asyncio.run(daemon.run(plan, options, report=tell))

@@ -1,0 +1,165 @@
+"""The flags of `join` and `agent`: kubeadm's, and what they mean together.
+
+Rules kept here: which flags need or exclude each other is decided by `mooring.trust.joininput`, before anything is sent. A token
+may come from the environment, where other users of the machine do not see it in the list of processes.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from mooring.agent import registration
+from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
+from mooring.apimachinery.duration import format_duration
+from mooring.cli.options.flags import DURATION, listed, usage
+from mooring.secret import Secret
+from mooring.trust.discovery.token import Polling
+from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_TOKEN: dict[str, Any] = {"default": "", "metavar": "TOKEN", "show_envvar": True}
+_FLAGS = (
+    click.argument("address", nargs=-1),
+    click.option(
+        "--token",
+        envvar="MOORING_TOKEN",
+        help="Token for discovery and for the certificate, where no own one is given.",
+        **_TOKEN,
+    ),
+    click.option(
+        "--discovery-token", envvar="MOORING_DISCOVERY_TOKEN", help="Token to trust the cluster by.", **_TOKEN
+    ),
+    click.option(
+        "--tls-bootstrap-token",
+        envvar="MOORING_TLS_BOOTSTRAP_TOKEN",
+        help="Token to ask for the certificate with.",
+        **_TOKEN,
+    ),
+    click.option(
+        "--discovery-token-ca-cert-hash",
+        multiple=True,
+        metavar="sha256:HEX",
+        help="Pin: hash of the public key of a CA of the cluster; repeatable, one that fits is enough.",
+    ),
+    click.option(
+        "--discovery-token-unsafe-skip-ca-verification",
+        is_flag=True,
+        help="Trust whoever knows the token, without a pin: anybody who has it could pose as the cluster.",
+    ),
+    click.option(
+        "--discovery-file",
+        default="",
+        metavar="FILE|URL|-",
+        help="Kubeconfig to trust the cluster by: a file, an https URL, or - for standard input.",
+    ),
+    click.option(
+        "--allow-discovery-credentials",
+        is_flag=True,
+        help="Accept credentials in the discovery document, and ask for the certificate with them.",
+    ),
+    click.option("--node-name", default="", metavar="NAME", help="Name of the node. [default: the host name]"),
+    click.option(
+        "--register-node",
+        type=click.Choice(registration.CHOICES),
+        default=None,
+        help="Node to register: none, tainted (no Pods are placed here), or ready. [default: ready where a Mooring server "
+        "answers, tainted elsewhere]",
+    ),
+    click.option(
+        "--root",
+        default="/",
+        show_default=True,
+        metavar="DIR",
+        help="Directory under which etc/kubernetes and var/lib/kubelet are written.",
+    ),
+    click.option(
+        "--discovery-timeout",
+        type=DURATION,
+        default=format_duration(timedelta(seconds=Polling().total)),
+        show_default=True,
+        help="How long to look for a cluster that can be trusted.",
+    ),
+    click.option(
+        "--tls-bootstrap-timeout",
+        type=DURATION,
+        default=format_duration(timedelta(seconds=CERTIFICATE_TIMEOUT)),
+        show_default=True,
+        help="How long to wait for the certificate.",
+    ),
+)
+
+
+def join_flags(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the flags; the command gets them as keywords for `JoinFlags`."""
+    for flag in reversed(_FLAGS):
+        function = flag(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinFlags:
+    """What was typed."""
+
+    address: Sequence[str]
+    token: str
+    discovery_token: str
+    tls_bootstrap_token: str
+    discovery_token_ca_cert_hash: Sequence[str]
+    discovery_token_unsafe_skip_ca_verification: bool
+    discovery_file: str
+    allow_discovery_credentials: bool
+    node_name: str
+    register_node: str | None
+    root: str
+    discovery_timeout: timedelta
+    tls_bootstrap_timeout: timedelta
+
+    @property
+    def asks_to_join(self) -> bool:
+        """Whether any way of discovery was given."""
+        return bool(self.address or self.token or self.discovery_token or self.discovery_file)
+
+    def plan(self) -> JoinPlan:
+        """The checked plan. Raises UsageError that names the flag."""
+        given = JoinInput(
+            self.node_name or socket.gethostname().lower(),
+            tuple(self.address),
+            _secret(self.token),
+            _secret(self.discovery_token),
+            _secret(self.tls_bootstrap_token),
+            listed(self.discovery_token_ca_cert_hash),
+            self.discovery_token_unsafe_skip_ca_verification,
+            self.discovery_file,
+            self.allow_discovery_credentials,
+        )
+        with usage():
+            return validate_join_input(given)
+
+    def options(self, **more: Any) -> JoinOptions:
+        """How to join. Raises UsageError for a time that is none."""
+        for name, value in (
+            ("--discovery-timeout", self.discovery_timeout),
+            ("--tls-bootstrap-timeout", self.tls_bootstrap_timeout),
+        ):
+            if value <= timedelta(0):
+                raise click.UsageError(f"{name} must be longer than 0")
+        return JoinOptions(
+            root=Path(self.root).absolute(),
+            polling=Polling(total=self.discovery_timeout.total_seconds()),
+            certificate_timeout=self.tls_bootstrap_timeout.total_seconds(),
+            register_node=self.register_node or "",
+            **more,
+        )
+
+
+def _secret(text: str) -> Secret | None:
+    return Secret(text) if text else None

@@ -1,0 +1,106 @@
+"""`mooring join`: from an address, a token and a pin to a member (reference/kubernetes.md 2.1-2.6).
+
+Rules kept here: progress as it goes; a failed step says which, why, and what to do; `-o json` prints one document, of a failure
+too. Running it again is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from mooring.agent.join import Joined, JoinOptions
+from mooring.agent.join import join as join_cluster
+from mooring.agent.steps import JoinError, Progress
+from mooring.cli.join import progress
+from mooring.cli.join.flags import JoinFlags, join_flags
+from mooring.cli.options.server import output_option
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+from mooring.cli.printing.redaction import redacted
+from mooring.clock import rfc3339
+from mooring.trust.joininput import JoinPlan
+
+
+@click.command("join")
+@join_flags
+@click.option("--dry-run", is_flag=True, help="Find and trust the cluster, tell the rest, and write nothing.")
+@output_option("text", "json")
+def join(dry_run: bool, output: str, **flags: Any) -> None:
+    """Make this machine a member of the cluster at ADDRESS (host:port).
+
+    With several addresses of one cluster, each is tried until one passes. Running it again is safe: it goes on where it stopped.
+    """
+    given = JoinFlags(**flags)
+    plan, options = given.plan(), given.options(dry_run=dry_run)
+    if output == "json":
+        _join_for_machines(plan, options)
+        return
+    with progress.told() as tell:
+        joined = asyncio.run(join_cluster(plan, options, report=tell))
+    for line in _result_lines(joined, dry_run):
+        echo(line)
+
+
+def _join_for_machines(plan: JoinPlan, options: JoinOptions) -> None:
+    steps: list[dict[str, Any]] = []
+
+    def collect(found: Progress) -> None:
+        step: dict[str, Any] = {"step": found.step, "message": redacted(found.message)}
+        if found.seconds is not None:
+            step["seconds"] = round(found.seconds, 6)
+        steps.append(step)
+
+    document: dict[str, Any] = {
+        "kind": "JoinResult",
+        "nodeName": plan.node_name,
+        "dryRun": options.dry_run,
+        "steps": steps,
+    }
+    try:
+        joined = asyncio.run(join_cluster(plan, options, report=collect))
+    except JoinError as error:
+        document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.why)}}
+        printed.print_document(document, "json")
+        raise
+    except KeyboardInterrupt:
+        step = steps[-1]["step"] if steps else ""
+        document |= {"joined": False, "error": {"step": step, "message": "interrupted"}}
+        printed.print_document(document, "json")
+        raise
+    printed.print_document(document | result(joined), "json")
+
+
+def result(joined: Joined) -> dict[str, Any]:
+    """What came of a join, for machines."""
+    found: dict[str, Any] = {
+        "joined": joined.pair is not None,
+        "alreadyMember": joined.already_member,
+        "server": joined.cluster.server,
+        "kubeconfig": str(joined.state.kubeconfig),
+        "caFile": str(joined.state.ca),
+        "certificateFile": str(joined.state.current),
+    }
+    if joined.request_name:
+        found["request"] = joined.request_name
+    if joined.pair is not None:
+        found["notAfter"] = rfc3339(joined.pair.leaf.not_valid_after_utc)
+    if joined.warnings:
+        found["warnings"] = list(joined.warnings)
+    if joined.planned:
+        found["planned"] = list(joined.planned)
+    return found
+
+
+def _result_lines(joined: Joined, dry_run: bool) -> list[str]:
+    if dry_run:
+        return ["Nothing was written: this was a dry run."]
+    assert joined.pair is not None  # only a dry run ends without a certificate
+    was = "was a member already" if joined.already_member else "is a member now"
+    return [
+        f"This machine {was}: node {joined.node_name} of {joined.cluster.server}.",
+        f"  kubeconfig   {joined.state.kubeconfig}",
+        f"  certificate  {joined.state.current}, valid until {rfc3339(joined.pair.leaf.not_valid_after_utc)}",
+    ]

@@ -1,0 +1,317 @@
+"""`mooring login`: trade a password or a token of an identity provider for a short-lived credential of a cluster, for kubectl.
+
+Rules kept here (docs/adr/0020):
+* Flags that contradict each other are refused before anything is sent. The server is trusted before anything is shown to it: by a
+  CA file, by a pin, by the kubeconfig, or by the machine's roots.
+* The first credential is got here, so that what is wrong is told here and not by kubectl. Only then anything is written: the
+  login under the user's cache, and its entries into the kubeconfig, whole or not at all, under kubectl's own lock, everything
+  else kept.
+* A password and a token never are flags: other users of the machine would see them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from mooring.cli import cluster
+from mooring.cli.login.kubeconfig import entries, kubeconfig_target, put
+from mooring.cli.login.sources import MAX_SECRET, renewed
+from mooring.cli.options.flags import listed, usage
+from mooring.cli.options.server import kubeconfig_option
+from mooring.cli.printing.output import echo
+from mooring.client import kubeconfigfiles
+from mooring.client.files import read_limited
+from mooring.client.http.transport import drive
+from mooring.client.login.store import Logins, directory
+from mooring.client.serverversion import check_anonymously
+from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.config.authentication import https_url
+from mooring.errors import ApiError, ConfigError, PeerError
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.secret import Secret
+from mooring.trust.discovery.failures import DiscoveryError
+from mooring.trust.discovery.pinned import pinned_ca
+from mooring.trust.discovery.pins import parse_pin
+from mooring.trust.joininput import parse_endpoint
+from mooring.trust.kubeconfig.model import Cluster, Selected, flatten_cluster
+from mooring.trust.login import oauth
+from mooring.trust.login import record as loginrecord
+from mooring.trust.login.record import Login, Place, Source
+
+_FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
+
+
+@click.command("login")
+@kubeconfig_option
+@click.option(
+    "--server", default="", metavar="URL|HOST[:PORT]", help="Server to log in at, instead of that of the kubeconfig."
+)
+@click.option("--certificate-authority", help="CA to verify --server with. [default: the machine's]", **_FILE)
+@click.option(
+    "--discovery-token-ca-cert-hash",
+    "pins",
+    multiple=True,
+    metavar="sha256:HEX",
+    help="Pin of the CA of --server, as for mooring join.",
+)
+@click.option("--username", default="", metavar="NAME", help="Log in with a password, which is asked for.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option(
+    "--token-file",
+    default="",
+    metavar="FILE|-",
+    help="Log in with the bearer token in this file, which is read again at each renewal; - is standard input.",
+)
+@click.option("--oidc-issuer-url", default="", metavar="URL", help="Log in at this OpenID provider.")
+@click.option("--oidc-client-id", default="", metavar="ID", help="Name of this program there.")
+@click.option("--oidc-client-secret-file", help="File with the client secret, where the provider wants one.", **_FILE)
+@click.option("--oidc-ca-file", help="CA to verify the provider with. [default: the machine's]", **_FILE)
+@click.option(
+    "--oidc-scope",
+    multiple=True,
+    metavar="SCOPE,...",
+    help=f"Scopes to ask for. [default: {oauth.REQUIRED_SCOPE},{oauth.REFRESH_SCOPE}]",
+)
+@click.option(
+    "--oidc-grant",
+    type=click.Choice(("device", "code")),
+    default=None,
+    help="device: with a code and any browser anywhere; code: with a browser on this machine. "
+    "[default: device where the provider offers it]",
+)
+@click.option(
+    "--oidc-redirect-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of http://127.0.0.1:PORT/callback that a browser comes back to. [default: a free one]",
+)
+@click.option(
+    "--credential",
+    "kind",
+    type=click.Choice(loginrecord.KINDS),
+    default=loginrecord.CERTIFICATE,
+    show_default=True,
+    help="What to ask the cluster for. Only a token carries extra attributes of the user.",
+)
+@click.option(
+    "--name", default="", metavar="NAME", help="Of the entries in the kubeconfig. [default: mooring-HOST-PORT]"
+)
+@click.option(
+    "--kubeconfig-out",
+    help="Kubeconfig to put the entries into. [default: the one that kubectl config changes]",
+    **_FILE,
+)
+@click.option("--keep-context", is_flag=True, help="Leave the current context as it is.")
+def login(
+    kubeconfig: str,
+    context_name: str,
+    server: str,
+    certificate_authority: str,
+    pins: Sequence[str],
+    kind: str,
+    name: str,
+    kubeconfig_out: str,
+    keep_context: bool,
+    password_stdin: bool,
+    **source_flags: object,
+) -> None:
+    """Log in with a password or a token, and let kubectl use what the cluster gives for it.
+
+    The credential is short-lived and is renewed by itself where that is possible: with --token-file, with an OpenID provider, or
+    with a kubeconfig that has a user of its own. A password is asked for again.
+    """
+    clock = SystemClock()
+    source = _source(source_flags, server)
+    if password_stdin and source.kind not in (loginrecord.PASSWORD, loginrecord.KUBECONFIG):
+        raise click.UsageError("--password-stdin needs --username")
+    given = _given(source, password_stdin)
+    logins = Logins(directory())
+    if server:
+        if kubeconfig or context_name:
+            raise click.UsageError("--server cannot be combined with --kubeconfig and --context")
+        place = _named_place(server, certificate_authority, listed(pins), clock)
+    else:
+        if certificate_authority or pins:
+            raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash need --server")
+        chosen = cluster.selected(kubeconfig, context_name)
+        place = _place(chosen)
+        if source.kind == loginrecord.KUBECONFIG:
+            source = _of_kubeconfig(kubeconfig, context_name)
+            if (earlier := _earlier(chosen, logins)) is not None:
+                source, kind, name = earlier.source, earlier.kind, name or earlier.name
+    if (
+        password_stdin and source.kind != loginrecord.PASSWORD
+    ):  # found out late: an earlier login may have been one by password
+        raise click.UsageError("--password-stdin needs --username")
+    found = Login(name or _default_name(place), place, source, kind)
+    with logins.locked(found.id):
+        try:
+            found = renewed(found, clock, logins.write, ask=True, given=given)
+        except (ApiError, PeerError) as error:
+            if isinstance(error, DiscoveryError):  # nothing answered, or nothing of Kubernetes
+                raise
+            asyncio.run(
+                check_anonymously(_cluster(place), clock, "gives credentials for a login; kubectl shows yours itself")
+            )
+            raise
+        logins.write(found)
+    target = kubeconfig_target(kubeconfig_out or kubeconfig)
+    put(target, entries(found), use=not keep_context)
+    credential = found.credential
+    assert credential is not None  # a renewal brings one
+    echo(f"Logged in at {place.server} as {credential.username} until {rfc3339(credential.expires)}.", err=True)
+    echo(f"Wrote context {found.name} to {target}.", err=True)
+    if shutil.which("mooring") is None:
+        echo("mooring is not on PATH: kubectl will not find it before it is.", err=True)
+
+
+# ── where ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _named_place(server: str, ca_file: str, pins: Sequence[str], clock: Clock) -> Place:
+    with usage():
+        url = _server_url(server)
+        pinned = {parse_pin(text) for text in pins}
+    if ca_file and pins:
+        raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash exclude each other")
+    if pinned:
+        return Place(url, asyncio.run(drive(pinned_ca(url, pinned), clock)))
+    return Place(url, _canonical(read_limited(Path(ca_file)), ca_file) if ca_file else b"")
+
+
+def _server_url(text: str) -> str:
+    """Read an https URL, or an address as `mooring join` takes it. Raises ConfigError."""
+    return https_url(text if "://" in text else f"https://{parse_endpoint(text)}", "--server").rstrip("/")
+
+
+def _place(chosen: Selected) -> Place:
+    flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
+    if flat.insecure_skip_tls_verify:
+        raise ConfigError(
+            f"{flat.server}: the kubeconfig skips verification; a login shows its credential to no such server"
+        )
+    url = https_url(flat.server, "server of the kubeconfig").rstrip("/")
+    ca_pem = _canonical(flat.ca_pem, "the CA of the kubeconfig") if flat.ca_pem else b""
+    return Place(url, ca_pem, flat.tls_server_name, flat.proxy_url)
+
+
+def _cluster(place: Place) -> Cluster:
+    return Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
+
+
+def _canonical(ca_pem: bytes, what: str) -> bytes:
+    try:
+        return pem.certificates_pem(pem.certificates_among(ca_pem))
+    except PkiError as error:
+        raise ConfigError(f"{what}: {error}") from None
+
+
+def _default_name(place: Place) -> str:
+    parts = urlsplit(place.server)
+    host = "".join(one if one.isalnum() else "-" for one in parts.hostname or "")
+    return f"mooring-{host}-{parts.port or 443}"
+
+
+def _earlier(chosen: Selected, logins: Logins) -> Login | None:
+    """The login that the chosen context already is: logging in again begins where that began."""
+    plugin = chosen.user.exec
+    if plugin is None or plugin.args[:2] != ("credential", "--login") or len(plugin.args) != 3:
+        return None
+    found = logins.read(plugin.args[2])
+    if found is None:
+        raise ConfigError(
+            "the login of this context is not on this machine any more: say how to log in, with --username for example"
+        )
+    return found
+
+
+# ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _source(flags: Mapping[str, object], server: str) -> Source:
+    """The one way that the flags mean. Raises UsageError."""
+    username, token_file, issuer = (str(flags[key]) for key in ("username", "token_file", "oidc_issuer_url"))
+    given = [
+        flag
+        for flag, value in (("--username", username), ("--token-file", token_file), ("--oidc-issuer-url", issuer))
+        if value
+    ]
+    if len(given) > 1:
+        raise click.UsageError(f"{given[0]} and {given[1]} exclude each other")
+    if not issuer:
+        for key in ("oidc_client_id", "oidc_client_secret_file", "oidc_ca_file", "oidc_scope", "oidc_grant"):
+            if flags[key]:
+                raise click.UsageError(f"--{key.replace('_', '-')} needs --oidc-issuer-url")
+    if username:
+        return Source(loginrecord.PASSWORD, {"username": username})
+    if token_file == "-":  # noqa: S105 - standard input, not a token
+        return Source(loginrecord.TOKEN_GIVEN)
+    if token_file:
+        return Source(loginrecord.TOKEN_FILE, {"file": str(Path(token_file).absolute())})
+    if issuer:
+        return _oidc_source(flags, issuer)
+    if server:
+        raise click.UsageError("with --server say how to log in: --username, --token-file, or --oidc-issuer-url")
+    return Source(loginrecord.KUBECONFIG)
+
+
+def _of_kubeconfig(kubeconfig: str, context_name: str) -> Source:
+    """The user of a context, by names that mean the same later, in another directory and under another current context."""
+    listed_files = kubeconfig or os.environ.get("KUBECONFIG", "")
+    if listed_files:
+        files = [str(Path(part).absolute()) for part in listed_files.split(os.pathsep) if part]
+    else:
+        files = [str(next(path for path in cluster.default_kubeconfigs() if os.access(path, os.R_OK)))]
+    config = kubeconfigfiles.load_config(environ={"KUBECONFIG": os.pathsep.join(files)})
+    settings = {"files": os.pathsep.join(files), "context": context_name or config.current_context}
+    return Source(loginrecord.KUBECONFIG, settings)
+
+
+def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
+    client_id = str(flags["oidc_client_id"])
+    if not client_id:
+        raise click.UsageError("--oidc-issuer-url needs --oidc-client-id")
+    scopes = flags["oidc_scope"]
+    assert isinstance(scopes, tuple)  # the flag is a list
+    wanted = listed(scopes) or (oauth.REQUIRED_SCOPE, oauth.REFRESH_SCOPE)
+    with usage():
+        url = https_url(issuer, "--oidc-issuer-url")
+    files = {
+        key: str(Path(str(flags[flag])).absolute()) if flags[flag] else ""
+        for key, flag in (("clientSecretFile", "oidc_client_secret_file"), ("caFile", "oidc_ca_file"))
+    }
+    return Source(
+        loginrecord.OIDC,
+        {
+            "issuer": url,
+            "clientID": client_id,
+            "scopes": " ".join(dict.fromkeys((oauth.REQUIRED_SCOPE, *wanted))),
+            "grant": str(flags["oidc_grant"] or ""),
+            "port": str(flags["oidc_redirect_port"]),
+            **files,
+        },
+    )
+
+
+def _given(source: Source, password_stdin: bool) -> Secret | None:
+    """What comes on standard input, if anything."""
+    if not password_stdin and source.kind != loginrecord.TOKEN_GIVEN:
+        return None
+    text = sys.stdin.buffer.read(MAX_SECRET + 1)
+    if len(text) > MAX_SECRET:
+        raise ConfigError(f"what is on standard input is longer than {MAX_SECRET} bytes")
+    text = text.strip() if source.kind == loginrecord.TOKEN_GIVEN else text.removesuffix(b"\n").removesuffix(b"\r")
+    if not text:
+        raise ConfigError("standard input is empty")
+    return Secret(text)

@@ -1,0 +1,145 @@
+"""What a login shows to the cluster, by the kind of its source; and one renewal, from there to the new credential.
+
+Rules kept here:
+* A password is asked for every time and kept nowhere. A file with a token, and a kubeconfig, are read again every time.
+* An OpenID provider is asked for new tokens with the refresh token; only when it refuses that, or there is none, a person has to
+  act.
+* Who may not be asked (`ask` is False) gets an error that says to run mooring login.
+* What a person reads goes to stderr: stdout belongs to kubectl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from mooring.cli.printing.output import clean, echo
+from mooring.client import kubeconfigfiles
+from mooring.client.files import read_limited
+from mooring.client.login import oauth as asking
+from mooring.client.login.exchange import exchange
+from mooring.client.login.loopback import listening
+from mooring.clock import Clock
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import User
+from mooring.trust.login import oauth
+from mooring.trust.login import record as loginrecord
+from mooring.trust.login.record import Login
+
+MAX_SECRET = 64 << 10
+"""Bytes of a password, a token or a client secret in a file or on standard input."""
+BROWSER_SECONDS = 300.0
+"""For a person to log in with a browser."""
+CALLBACK = "/callback"
+
+
+class LoginNeededError(ConfigError):
+    """A person has to act, and there is none. A token that was given is kept nowhere: it has to be given again."""
+
+    def __init__(self, login: Login) -> None:
+        again = " --token-file -" if login.source.kind == loginrecord.TOKEN_GIVEN else ""
+        super().__init__(f"the login at {login.place.server} has ended; run: mooring login --name {login.name}{again}")
+
+
+Keep = Callable[[Login], None]
+
+
+def renewed(login: Login, clock: Clock, keep: Keep, *, ask: bool, given: Secret | None = None) -> Login:
+    """`login` with a new credential. `given`: the password or token, when it came with the command.
+
+    `keep` gets the login as soon as a provider has replaced its refresh token: the old one is worth nothing from then on, whatever
+    becomes of the rest. Raises LoginNeededError, ApiError, PeerError, ConfigError.
+    """
+    if login.source.kind == loginrecord.OIDC:
+        tokens = asyncio.run(_oidc(login, clock, ask))
+        login, before = login.with_refresh_token(tokens.refresh_token), login
+        if login.source != before.source and before.credential is not None:
+            keep(login)
+        user = User("", token=tokens.id_token)
+    else:
+        user = _user(login, ask, given)
+    return login.with_credential(asyncio.run(exchange(login.place, user, login.kind, clock)))
+
+
+def _user(login: Login, ask: bool, given: Secret | None) -> User:
+    source, settings = login.source, login.source.settings
+    if source.kind == loginrecord.PASSWORD:
+        name = settings["username"]
+        return User("", username=name, password=given or _password(login, name, ask))
+    if source.kind == loginrecord.TOKEN_FILE:
+        return User("", token_file=settings["file"])
+    if source.kind == loginrecord.KUBECONFIG:
+        environ = {"KUBECONFIG": settings["files"]}
+        return kubeconfigfiles.load("", settings["context"], environ=environ).user
+    if given is None:
+        raise LoginNeededError(login)
+    return User("", token=given)
+
+
+def _password(login: Login, name: str, ask: bool) -> Secret:
+    if not ask:
+        raise LoginNeededError(login)
+    if not _terminal():
+        raise ConfigError(f"there is no terminal to ask for the password of {name}; give it with --password-stdin")
+    text = click.prompt(f"Password of {clean(name)} for {clean(login.place.server)}", hide_input=True, err=True)
+    return Secret(str(text))
+
+
+def _terminal() -> bool:
+    """Whether a password can be asked for without an echo: it is read from the terminal, wherever standard input comes from."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin.isatty()
+    return True
+
+
+async def _oidc(login: Login, clock: Clock, ask: bool) -> oauth.Tokens:
+    settings = login.source.settings
+    client = oauth.Client(
+        settings["issuer"],
+        settings["clientID"],
+        _file(settings["clientSecretFile"]),
+        tuple(settings["scopes"].split(" ")),
+    )
+    ca = read_limited(Path(settings["caFile"])) if settings["caFile"] else b""
+    provider = await asking.drive(oauth.discover(client), client.issuer, ca, clock, _show)
+    if login.source.refresh_token is not None:
+        try:
+            refreshing = oauth.refresh(client, provider, login.source.refresh_token)
+            return await asking.drive(refreshing, client.issuer, ca, clock, _show)
+        except oauth.GrantEndedError:
+            if not ask:
+                raise LoginNeededError(login) from None
+    if not ask:
+        raise LoginNeededError(login)
+    grant = settings["grant"] or ("device" if provider.device else "code")
+    if grant == "device":
+        return await asking.drive(oauth.device_grant(client, provider), client.issuer, ca, clock, _show)
+    async with listening(int(settings["port"])) as loopback:
+        made = oauth.attempt(f"http://127.0.0.1:{loopback.port}{CALLBACK}", secrets.token_bytes(64))
+        loopback.read = lambda target: oauth.read_redirect(made, target)
+        url = oauth.authorization_url(client, provider, made)
+        echo("Open this in a browser on this machine:", url, err=True)
+        try:
+            code = await loopback.answer(BROWSER_SECONDS)
+        except TimeoutError:
+            raise ConfigError(f"nobody logged in with the browser within {BROWSER_SECONDS:.0f} s") from None
+    return await asking.drive(oauth.code_grant(client, provider, made, code), client.issuer, ca, clock, _show)
+
+
+def _file(path: str) -> Secret | None:
+    return Secret(read_limited(Path(path), MAX_SECRET).strip()) if path else None
+
+
+def _show(shown: oauth.Show) -> None:
+    echo(f"Open {shown.address} with any browser and enter the code {shown.code}", err=True)
+    if shown.direct:
+        echo(f"or open {shown.direct}", err=True)

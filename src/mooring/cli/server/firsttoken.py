@@ -1,0 +1,108 @@
+"""The token of a first start: made, stored, and cluster-info signed with it, so that the join line works when it is printed.
+
+Rules kept here (reference/kubernetes.md 1.5, 1.7, 2.7):
+* A given token is checked before anything is made. The empty string means none. Without one the first start makes a fresh token,
+  and later starts make none: the join line of yesterday must not renew itself.
+* The signature is what the bootstrapsigner's plan would write; a conflict means that a running signer was faster.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from mooring.api.kind import Change
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.duration import format_duration
+from mooring.apimachinery.options import ListOptions, WriteOptions
+from mooring.cli.joinline import WITHHELD, join_line
+from mooring.cli.printing.output import echo
+from mooring.clock import Clock
+from mooring.config import ServerConfig
+from mooring.errors import ConflictError
+from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
+from mooring.registry.store import Registry
+from mooring.trust.bootstraptoken.record import NAMESPACE, new_record
+from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.pins import pins_of
+
+DESCRIPTION = "The default bootstrap token, made at the first start."
+MAX_ATTEMPTS = 10
+"""Conflicts in a row before the running signer is trusted to do it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstToken:
+    """What the flags ask for. `text` None: a fresh token on the first start; empty: none."""
+
+    text: str | None
+    ttl: timedelta
+    withheld: bool
+
+    def chosen(self, first_start: bool) -> BootstrapToken | None:
+        """The token to create, or None. Raises TokenError."""
+        if self.text is None:
+            return generate_token(secrets.token_bytes) if first_start else None
+        return parse_token(self.text) if self.text else None
+
+    def check(self, clock: Clock) -> None:
+        """Raise TokenError for a token or ttl that cannot be, before anything is made."""
+        new_record(self.chosen(True) or generate_token(secrets.token_bytes), clock.now(), ttl=self.ttl)
+
+
+async def establish(
+    registry: Registry, clock: Clock, first_boot: FirstBoot, token: BootstrapToken, ttl: timedelta
+) -> None:
+    """Store the token and sign cluster-info with it. Raises ApiError or StorageError."""
+    record = new_record(token, clock.now(), ttl=ttl, description=DESCRIPTION)
+    await first_boot.create_token(record)
+    await sign_cluster_info(registry, clock)
+
+
+async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
+    """Bring the signatures of cluster-info up to date."""
+    config_maps, secret_kind = BY_PLURAL["configmaps"], BY_PLURAL["secrets"]
+    for _ in range(MAX_ATTEMPTS):
+        config_map = (await registry.get(config_maps, clusterinfo.NAMESPACE, clusterinfo.NAME)).obj
+        tokens = await registry.list(secret_kind, NAMESPACE, ListOptions())
+        now = clock.now()
+        changed = clusterinfo.signed(config_map, [item.obj for item in tokens.items], now)
+        if changed is None:
+            return
+        try:
+            await registry.update(
+                config_maps,
+                clusterinfo.NAMESPACE,
+                clusterinfo.NAME,
+                changed,
+                Change(SYSTEM_USER, now),
+                WriteOptions(),
+            )
+        except ConflictError:
+            continue
+        return
+
+
+def print_how_to_go_on(
+    config: ServerConfig, serving_ca_pem: bytes, token: BootstrapToken | None, wish: FirstToken
+) -> None:
+    """The join line, with the pins of the CAs that verify the server, and how to administrate."""
+    admin = Path(config.data_dir) / "admin.conf"
+    if token is None:
+        echo("No token was made. To let a machine join, make one:")
+        echo(f"  mooring token create --print-join-command --kubeconfig {admin}")
+    else:
+        endpoints = [str(endpoint) for endpoint in config.endpoints]
+        pins = [str(pin) for pin in pins_of(serving_ca_pem)]
+        shown = WITHHELD if wish.withheld else token.reveal()
+        life = f"for {format_duration(wish.ttl)}" if wish.ttl else "until it is deleted"
+        echo(f"To let a machine join (the token works {life}), run on it as root:")
+        echo("  " + join_line("mooring", endpoints, shown, pins))
+        echo("or, where kubeadm is to do it:")
+        echo("  " + join_line("kubeadm", endpoints[:1], shown, pins))
+    echo("To administrate:")
+    echo(f"  export KUBECONFIG={admin}")
+    echo("  kubectl get nodes,csr")

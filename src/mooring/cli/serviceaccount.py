@@ -1,0 +1,110 @@
+"""`mooring serviceaccount token NAME`, as `kubectl create token` (reference/kubernetes.md 5.7).
+
+Rules kept here: everything typed is checked before the server is asked, with kubectl's rules; the output is the token alone, or the
+whole TokenRequest. A life that the server shortened is told on stderr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.apimachinery.duration import format_duration
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.options.flags import DURATION
+from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.printing.output import echo, print_document
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+
+KINDS = ("Pod", "Secret", "Node")
+_SECOND = timedelta(seconds=1)
+
+
+@click.command("token")
+@click.argument("name")
+@click.option(
+    "-n", "--namespace", default="", metavar="NAMESPACE", help="Namespace of the account. [default: the context's]"
+)
+@click.option(
+    "--audience",
+    "audiences",
+    multiple=True,
+    metavar="AUDIENCE",
+    help="Whom the token is to be good for; repeatable. [default: the API server]",
+)
+@click.option(
+    "--duration",
+    type=DURATION,
+    default="0s",
+    help="How long the token is to live; the server may shorten it. [default: as the server decides, an hour]",
+)
+@click.option(
+    "--bound-object-kind",
+    type=click.Choice(KINDS),
+    default=None,
+    help="Kind of an object in the account's namespace, or of a Node, that the token is to end with.",
+)
+@click.option("--bound-object-name", default="", metavar="NAME", help="Name of that object.")
+@click.option(
+    "--bound-object-uid", default="", metavar="UID", help="Uid that the object must have. [default: its present one]"
+)
+@output_option("token", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def token(
+    name: str,
+    namespace: str,
+    audiences: Sequence[str],
+    duration: timedelta,
+    bound_object_kind: str | None,
+    bound_object_name: str,
+    bound_object_uid: str,
+    output: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Issue a token for the ServiceAccount NAME, and print it.
+
+    Whoever has the token acts as the account until it expires, or until the account, or what the token is bound to, is deleted.
+    """
+    spec: Obj = {"audiences": list(audiences)}
+    if duration < timedelta(0) or duration % _SECOND:
+        raise click.UsageError("--duration must be a positive number of whole seconds")
+    seconds = duration // _SECOND
+    if seconds:
+        spec["expirationSeconds"] = seconds
+    if bound_object_kind:
+        spec["boundObjectRef"] = _bound(bound_object_kind, bound_object_name, bound_object_uid)
+    elif bound_object_name or bound_object_uid:
+        given = "--bound-object-name" if bound_object_name else "--bound-object-uid"
+        raise click.UsageError(f"{given} is only of use with --bound-object-kind")
+    request: Obj = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": spec}
+    clock = SystemClock()
+    chosen = cluster.selected(kubeconfig, context_name)
+
+    async def ask(client: ClusterClient) -> Obj:
+        where = namespace or client.namespace
+        return await cluster.patiently(
+            lambda: client.create("serviceaccounts", request, where, name=name, subresource="token"), clock, timeout
+        )
+
+    issued = cluster.run(chosen, clock, ask)
+    granted = issued["spec"].get("expirationSeconds", seconds)
+    if granted < seconds:
+        lives = format_duration(timedelta(seconds=granted))
+        echo(f"The server shortened the life of the token: it is {lives}, not {format_duration(duration)}", err=True)
+    if output == "token":
+        echo(issued["status"]["token"])
+    else:
+        print_document(issued, output)
+
+
+def _bound(kind: str, name: str, uid: str) -> Obj:
+    if not name:
+        raise click.UsageError("--bound-object-name is needed with --bound-object-kind")
+    return {"kind": kind, "apiVersion": "v1", "name": name, **({"uid": uid} if uid else {})}

@@ -1,0 +1,235 @@
+"""`mooring token create` (reference/kubernetes.md 1.7).
+
+Rules kept here:
+* A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as
+  kubeadm does. Everything typed is checked before the server is asked: unlike kubeadm, `--certificate-key` without
+  `--print-join-command` is refused before a token is made, and so is a token beside `--config`.
+* The output is the token, or one join line, as soon as it is made: what was made before a failure is told. kubeadm's line keeps
+  the trailing space that scripts know.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+from click.core import ParameterSource
+
+from mooring.cli import cluster
+from mooring.cli.joinline import join_line
+from mooring.cli.options.flags import DURATION, listed, usage
+from mooring.cli.options.server import kubeconfig_option
+from mooring.cli.printing.output import echo
+from mooring.cli.token.initconfiguration import token_records
+from mooring.client.cluster import ClusterClient
+from mooring.client.files import read_limited
+from mooring.clock import Clock, SystemClock
+from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
+from mooring.trust.bootstraptoken.record import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
+from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.jws import KUBECONFIG_KEY
+from mooring.trust.discovery.pins import pins_of
+from mooring.trust.kubeconfig.model import KubeconfigError, Selected, discovery_cluster
+from mooring.trust.kubeconfig.text import parse
+
+PROGRAMS = ("mooring", "kubeadm")
+_CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
+_NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
+"""What kubeadm's list of flags that may stand beside `--config` leaves out, sorted."""
+
+
+@click.command("create")
+@click.argument("token", required=False, envvar="MOORING_TOKEN")
+@click.option(
+    "--config",
+    "config_file",
+    default="",
+    metavar="FILE",
+    help="kubeadm InitConfiguration (v1beta4 or v1beta3) whose bootstrapTokens are created.",
+)
+@click.option(
+    "--ttl", type=DURATION, default="24h0m0s", show_default=True, help="How long the token lives; 0 means for ever."
+)
+@click.option(
+    "--usages",
+    multiple=True,
+    default=USAGES,
+    show_default=True,
+    metavar="USAGE,...",
+    help="What the token is good for: signing, authentication; repeatable, or with commas.",
+)
+@click.option(
+    "--groups",
+    multiple=True,
+    default=DEFAULT_GROUPS,
+    show_default=True,
+    metavar="GROUP,...",
+    help="More groups of whoever shows the token; repeatable, or with commas.",
+)
+@click.option("--description", default="", help="What the token is for, for people.")
+@click.option("--print-join-command", is_flag=True, help="Print the line that joins a machine instead of the token.")
+@click.option(
+    "--join-program",
+    type=click.Choice(PROGRAMS),
+    default=PROGRAMS[0],
+    show_default=True,
+    help="Which program the join line runs.",
+)
+@click.option(
+    "--certificate-key",
+    default="",
+    metavar="HEX",
+    help="With --print-join-command: print kubeadm's line for a control plane that fetches certificates with this key.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be printed, and create nothing.")
+@kubeconfig_option
+@cluster.timeout_option
+@click.pass_context
+def create(
+    ctx: click.Context,
+    token: str | None,
+    config_file: str,
+    ttl: timedelta,
+    usages: Sequence[str],
+    groups: Sequence[str],
+    description: str,
+    print_join_command: bool,
+    join_program: str,
+    certificate_key: str,
+    dry_run: bool,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Create a bootstrap token and print it.
+
+    Without TOKEN a fresh one is made; it may also be given as $MOORING_TOKEN, out of sight of other users. A machine that
+    shows the token may ask for its certificate.
+    """
+    clock = SystemClock()
+    _check_certificate_key(certificate_key, print_join_command)
+    if config_file:
+        _refuse_mixing(ctx, token)
+        records = token_records(read_limited(Path(config_file)), config_file, clock.now())
+    else:
+        with usage():
+            records = (
+                new_record(
+                    parse_token(token) if token else generate_token(secrets.token_bytes),
+                    clock.now(),
+                    ttl=ttl,
+                    usages=listed(usages),
+                    groups=listed(groups),
+                    description=description,
+                ),
+            )
+    chosen = cluster.selected(kubeconfig, context_name)
+    program = "kubeadm" if certificate_key else join_program
+    lines = [record.token.reveal() for record in records]
+    if print_join_command:
+        pins = _pins(chosen, clock, timeout)
+        lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
+    if dry_run:
+        for record, line in zip(records, lines, strict=True):
+            echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
+            echo(line)
+    else:
+        cluster.run(chosen, clock, lambda client: create_all(client, records, lines, clock, timeout))
+
+
+def _check_certificate_key(key: str, print_join_command: bool) -> None:
+    if key and not print_join_command:
+        raise click.UsageError("--certificate-key is only of use with --print-join-command")
+    if key and _CERTIFICATE_KEY.fullmatch(key) is None:
+        raise click.UsageError("--certificate-key must be 64 hexadecimal digits: a key of 32 bytes")
+
+
+def _refuse_mixing(ctx: click.Context, token: str | None) -> None:
+    mixed = [
+        "--" + name.replace("_", "-")
+        for name in _NOT_WITH_CONFIG
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if token and ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
+        mixed.append("a token")
+    if mixed:
+        raise click.UsageError(f"--config cannot be mixed with {', '.join(mixed)}: write it into the file")
+
+
+def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
+    """The pins of the CAs that verify the server: those of the kubeconfig, else those of cluster-info."""
+    ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
+    if not ca_pem:
+        ca_pem = cluster.run(chosen, clock, lambda client: _published_ca(client, clock, limit))
+    if not ca_pem:
+        raise ConfigError(
+            "neither the kubeconfig nor cluster-info names a CA that verifies the server, so there is no hash to print; let "
+            "machines join with --discovery-file"
+        )
+    return [str(pin) for pin in pins_of(ca_pem)]
+
+
+async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -> bytes:
+    """The CAs of cluster-info; empty without one."""
+    try:
+        info = await cluster.patiently(
+            lambda: client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), clock, limit
+        )
+        text: str = (info.get("data") or {}).get(KUBECONFIG_KEY, "")
+        return discovery_cluster(parse(text)).ca_pem
+    except (NotFoundError, ForbiddenError, KubeconfigError):
+        return b""
+
+
+def _join_command(
+    chosen: Selected, record: TokenRecord, program: str, pins: Sequence[str], certificate_key: str
+) -> str:
+    """The line for the addresses that the kubeconfig names; kubeadm takes one."""
+    servers = [_endpoint(one.server) for one in (chosen.cluster, *chosen.others)]
+    line = join_line(program, servers[:1] if program == "kubeadm" else servers, record.token.reveal(), pins)
+    if program == "kubeadm":
+        line += " "
+    return f"{line}--control-plane --certificate-key {certificate_key}" if certificate_key else line
+
+
+def _endpoint(server: str) -> str:
+    """Return `host:port` of an https URL; kubeadm's template wants the port, and a URL without one means 443."""
+    try:
+        parts = urlsplit(server)
+        return parts.netloc if parts.port else f"{parts.netloc}:443"
+    except ValueError:
+        raise ConfigError(f'the server "{server}" of the kubeconfig is not a URL') from None
+
+
+async def create_all(
+    client: ClusterClient, records: Sequence[TokenRecord], lines: Sequence[str], clock: Clock, limit: timedelta
+) -> None:
+    """Store every token, and print its line as soon as it is there. Raises ConfigError, ApiError, PeerError."""
+    for record, line in zip(records, lines, strict=True):
+        await cluster.patiently(partial(_refuse_existing, client, record), clock, limit)
+        # not asked again from the start: an answer that was lost must not make the token look like somebody else's
+        await cluster.patiently(partial(_store, client, record), clock, limit)
+        echo(line)
+
+
+async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:
+    try:
+        await client.get("secrets", secret_name(record.token.id), NAMESPACE)
+    except (NotFoundError, ForbiddenError):
+        return  # whoever may create but not read is told by the server
+    raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
+
+
+async def _store(client: ClusterClient, record: TokenRecord) -> None:
+    secret = to_secret(record)
+    try:
+        await client.create("secrets", secret)
+    except AlreadyExistsError:
+        await client.update("secrets", secret)

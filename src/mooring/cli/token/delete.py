@@ -1,0 +1,60 @@
+"""`mooring token delete` (reference/kubernetes.md 1.7).
+
+Rules kept here: a whole token is as good as its id, of which alone anything is told. All are checked before the first is deleted;
+the first failure stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.cli import cluster
+from mooring.cli.options.flags import usage
+from mooring.cli.options.server import kubeconfig_option
+from mooring.cli.printing.output import echo
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock, SystemClock
+from mooring.errors import ApiError, ConfigError, NotFoundError
+from mooring.trust.bootstraptoken.record import NAMESPACE, secret_name
+from mooring.trust.bootstraptoken.token import parse_token_id
+
+
+@click.command("delete")
+@click.argument("token", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@kubeconfig_option
+@cluster.timeout_option
+def delete(token: Sequence[str], dry_run: bool, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """Delete bootstrap tokens, each given as its id or as a whole.
+
+    Machines that have joined with a token are not touched.
+    """
+    with usage():
+        ids = [parse_token_id(text) for text in token]
+    chosen = cluster.selected(kubeconfig, context_name)
+    if dry_run:
+        for token_id in ids:
+            echo(f'bootstrap token "{token_id}" deleted (dry run)')
+        return
+    clock = SystemClock()
+    cluster.run(chosen, clock, lambda client: _delete_all(client, ids, clock, timeout))
+
+
+async def _delete_all(client: ClusterClient, ids: Sequence[str], clock: Clock, limit: timedelta) -> None:
+    for token_id in ids:
+
+        async def delete_one(token_id: str = token_id) -> None:
+            try:
+                await client.delete("secrets", secret_name(token_id), NAMESPACE)
+            except NotFoundError:
+                raise ConfigError(f'there is no bootstrap token "{token_id}"; see mooring token list') from None
+            except ApiError as error:
+                if cluster.passing(error):
+                    raise
+                raise ConfigError(f'the bootstrap token "{token_id}" was not deleted: {error}') from error
+
+        await cluster.patiently(delete_one, clock, limit)
+        echo(f'bootstrap token "{token_id}" deleted')

@@ -1,0 +1,89 @@
+"""`--config` of `token create`: the `bootstrapTokens` of a kubeadm InitConfiguration (v1beta4, and v1beta3, still read).
+
+Rules kept here (reference/kubernetes.md 1.7): other documents in the file are left alone. Missing fields get kubeadm's defaults; no
+list at all means one token with all defaults. `ttl` and `expires` exclude each other. Messages name the field, never a token.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime, timedelta
+from typing import Any
+
+from mooring.apimachinery.codec.yaml import decode_yaml
+from mooring.apimachinery.duration import parse_duration
+from mooring.errors import ConfigError, MooringError
+from mooring.trust.bootstraptoken.record import DEFAULT_TTL, TokenRecord, new_record, parse_expiration
+from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token
+
+API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
+MAX_TOKENS = 1000
+"""Each is a request to the server; nobody writes so many by hand."""
+_SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
+
+
+def token_records(data: bytes, source: str, now: datetime) -> tuple[TokenRecord, ...]:
+    """The tokens the file asks for, at least one. Raises ConfigError that names the file and the field."""
+    configuration = _init_configuration(data, source)
+    wanted = configuration.get("bootstrapTokens") or [{}]
+    if not isinstance(wanted, list) or len(wanted) > MAX_TOKENS:
+        raise ConfigError(f"{source}: bootstrapTokens must be a list of at most {MAX_TOKENS} tokens")
+    return tuple(_record(entry, f"{source}: bootstrapTokens[{index}]", now) for index, entry in enumerate(wanted))
+
+
+def _init_configuration(data: bytes, source: str) -> dict[str, Any]:
+    found = []
+    try:
+        for text in _SEPARATOR.split(data.decode()):
+            document = decode_yaml(text)[0] if text.strip() else None
+            if isinstance(document, dict) and document.get("kind") == "InitConfiguration":
+                found.append(document)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source}: the file is not UTF-8 text") from None
+    except MooringError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    if len(found) != 1:
+        raise ConfigError(f"{source}: one InitConfiguration is expected, the file has {len(found)}")
+    if found[0].get("apiVersion") not in API_VERSIONS:
+        raise ConfigError(f"{source}: the apiVersion of InitConfiguration must be {' or '.join(API_VERSIONS)}")
+    return found[0]
+
+
+def _record(entry: Any, where: str, now: datetime) -> TokenRecord:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where} must be an object")
+    token, expires, ttl = (_text(entry, key, where) for key in ("token", "expires", "ttl"))
+    try:
+        return new_record(
+            parse_token(token) if token else generate_token(secrets.token_bytes),
+            now,
+            ttl=_ttl(ttl, where) if ttl else None if expires else DEFAULT_TTL,
+            expires=parse_expiration(expires) if expires else None,
+            usages=_texts(entry, "usages", where) or USAGES,
+            groups=_texts(entry, "groups", where) or DEFAULT_GROUPS,
+            description=_text(entry, "description", where),
+        )
+    except TokenError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _ttl(text: str, where: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise ConfigError(f'{where}.ttl: "{text}" is not a duration; write it like 24h, 1h30m or 90s') from None
+
+
+def _text(entry: dict[str, Any], key: str, where: str) -> str:
+    value = entry.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{where}.{key} must be text")
+    return value or ""
+
+
+def _texts(entry: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = entry.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f"{where}.{key} must be a list of texts")
+    return tuple(value)

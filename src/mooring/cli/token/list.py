@@ -1,0 +1,151 @@
+"""`mooring token list` (reference/kubernetes.md 1.7).
+
+Rules kept here:
+* `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks), every later row
+  has widths of its own, which blanks inside the cells keep in line.
+* `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id and remaining seconds added.
+* A Secret that is no readable token is told on stderr and skipped. Whole tokens are shown, as kubeadm does; `--redact` hides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.table import age
+from mooring.cli import cluster
+from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.printing import output
+from mooring.cli.printing.output import echo
+from mooring.cli.printing.redaction import redacted
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock, rfc3339
+from mooring.trust.bootstraptoken.record import NAMESPACE, SECRET_TYPE, TokenRecord, from_secret, secret_name
+from mooring.trust.bootstraptoken.token import TokenError
+
+HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS")
+OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
+_PADDED = (0, 9, 0, 22, 56, 0)
+"""Blanks inside the cells, by column."""
+_MIN_WIDTH = 10
+_PADDING = 3
+
+
+@click.command("list")
+@output_option("text", "wide", "json", "yaml", "name")
+@click.option("--redact", is_flag=True, help="Show ids only, not whole tokens.")
+@click.option("--dry-run", is_flag=True, help="Taken for likeness with kubeadm; listing changes nothing.")
+@kubeconfig_option
+@cluster.timeout_option
+def list_tokens(
+    output: str, redact: bool, dry_run: bool, kubeconfig: str, context_name: str, timeout: timedelta
+) -> None:
+    """List bootstrap tokens.
+
+    Whole tokens are printed: take care who reads the output, or use --redact.
+    """
+    clock = SystemClock()
+
+    async def fetch(client: ClusterClient) -> Sequence[Obj]:
+        async def ask() -> Sequence[Obj]:
+            listed = await client.list("secrets", NAMESPACE, field_selector=f"type={SECRET_TYPE}")
+            return listed.items
+
+        return await cluster.patiently(ask, clock, timeout)
+
+    found = []
+    for secret in cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch):
+        try:
+            found.append((from_secret(secret), secret))
+        except TokenError as error:
+            echo(f"Warning: {redacted(str(error))}", err=True)
+    _print(found, output, redact, clock.now())
+
+
+def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, now: datetime) -> None:
+    if form in ("json", "yaml"):
+        items = [document(record, secret, redact, now) for record, secret in found]
+        output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)
+    elif form == "name":
+        for record, _ in found:
+            echo(record.token.id)
+    elif form == "wide":
+        rows = [
+            (
+                *cells(record, redact, now),
+                age(secret["metadata"].get("creationTimestamp"), now),
+                secret_name(record.token.id),
+            )
+            for record, secret in found
+        ]
+        output.print_table((*HEADERS, "AGE", "SECRET"), rows)
+    else:
+        for line in text_lines([cells(record, redact, now) for record, _ in found]):
+            echo(line)
+
+
+def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> dict[str, Any]:
+    """One token for machines."""
+    shown: dict[str, Any] = {
+        "kind": "BootstrapToken",
+        "apiVersion": OUTPUT_VERSION,
+        "id": record.token.id,
+        "token": str(record.token) if redact else record.token.reveal(),
+    }
+    if record.description:
+        shown["description"] = record.description
+    if record.expires is not None:
+        shown["ttlSeconds"] = int((record.expires - now).total_seconds())
+        shown["expires"] = rfc3339(record.expires)
+    shown["usages"] = list(record.usages)
+    shown["groups"] = list(record.groups)
+    if created := secret["metadata"].get("creationTimestamp"):
+        shown["creationTimestamp"] = created
+    return shown
+
+
+def cells(record: TokenRecord, redact: bool, now: datetime) -> tuple[str, ...]:
+    """One token for people, without padding."""
+    return (
+        str(record.token) if redact else record.token.reveal(),
+        short_duration(record.expires - now) if record.expires else "<forever>",
+        rfc3339(record.expires) if record.expires else "<never>",
+        output.clean(",".join(record.usages)) or "<none>",
+        output.clean(record.description) or "<none>",
+        output.clean(",".join(record.groups)) or "<none>",
+    )
+
+
+def short_duration(span: timedelta) -> str:
+    """One unit, as k8s.io/apimachinery `duration.ShortHumanDuration`."""
+    total = int(span.total_seconds())
+    if total < -1:
+        return "<invalid>"
+    seconds = max(total, 0)
+    minutes, hours = seconds // 60, seconds // 3600
+    if seconds < 60:
+        return f"{seconds}s"
+    if minutes < 60:
+        return f"{minutes}m"
+    if hours < 24:
+        return f"{hours}h"
+    return f"{hours // 24}d" if hours < 24 * 365 else f"{hours // 24 // 365}y"
+
+
+def text_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """kubeadm's table; nothing at all without a row."""
+    padded = [[cell.ljust(width) for cell, width in zip(row, _PADDED, strict=True)] for row in rows]
+    blocks = [[list(HEADERS), padded[0]], *([row] for row in padded[1:])] if padded else []
+    return [line for block in blocks for line in _flushed(block)]
+
+
+def _flushed(block: Sequence[Sequence[str]]) -> list[str]:
+    """What Go's tabwriter prints for lines flushed together: every column but the last as wide as its widest cell."""
+    widths = [max(_MIN_WIDTH, _PADDING + max(map(len, column))) for column in zip(*block, strict=True)][:-1]
+    return [
+        "".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]) for line in block
+    ]

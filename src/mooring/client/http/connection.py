@@ -1,0 +1,131 @@
+"""The one file that knows the HTTP client library.
+
+Rules kept here: no redirects (a credential goes to the server it was meant for, and nowhere else), no cookies, no settings from
+the environment (`trust_env` would read proxies, CA files and ~/.netrc), no compression (an answer is as long as it looks).
+
+Why httpx2 and not lightkube, which brings it: lightkube 1.0 runs no exec plugin of the v1 API, knows neither `proxy-url` nor
+`tls-server-name` nor impersonation, writes client keys into temporary files, and types every object. What is left of it
+after those is the HTTP client that it uses too.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+from mooring.errors import ConfigError
+from mooring.trust.kubeconfig.model import PROXY_SCHEMES
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_CONNECTIONS = 64
+"""To one server, of one client: more than any command or controller uses at a time."""
+IDLE_SECONDS = 60.0
+"""Shorter than servers and load balancers keep a quiet connection, so that we close it first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One HTTP request. `timeout` bounds connecting and each wait for bytes."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    timeout: float = 30.0
+    read_timeout: float | None = None
+
+
+class Stream:
+    """An answer whose body is still coming."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """The body as it comes."""
+        async for chunk in self._response.aiter_raw():
+            yield chunk
+
+    async def read(self, limit: int) -> bytes:
+        """The body, or its first `limit` + 1 bytes when it is longer."""
+        body = bytearray()
+        async for chunk in self._response.aiter_raw():
+            body += chunk
+            if len(body) > limit:
+                break
+        return bytes(body[: limit + 1])
+
+
+class Connection:
+    """Connections to one server under one trust."""
+
+    def __init__(self, context: ssl.SSLContext, proxy_url: str = "", tls_server_name: str = "") -> None:
+        import httpx2
+
+        if proxy_url and not proxy_url.startswith(PROXY_SCHEMES):
+            raise ConfigError("the proxy is not an http, https or socks5 URL")
+        self._extensions = {"sni_hostname": tls_server_name} if tls_server_name else {}
+        try:
+            self._client = httpx2.AsyncClient(
+                verify=context,
+                proxy=proxy_url or None,
+                trust_env=False,
+                follow_redirects=False,
+                cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
+                limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS),
+                headers={"Accept-Encoding": "identity", "User-Agent": "mooring"},
+            )
+        except ImportError:
+            raise ConfigError("a socks5 proxy needs the package socksio: install httpx2[socks]") from None
+
+    @asynccontextmanager
+    async def stream(self, ask: Ask) -> AsyncIterator[Stream]:
+        """Send and receive; what the transport raises is for `tls.finding` to read."""
+        import httpx2
+
+        timeout = httpx2.Timeout(ask.timeout, read=ask.read_timeout or ask.timeout)
+        async with self._client.stream(
+            ask.method,
+            ask.url,
+            headers=list(ask.headers),
+            content=ask.body,
+            timeout=timeout,
+            extensions=self._extensions,
+        ) as response:
+            yield Stream(response)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def transport_errors() -> tuple[type[Exception], ...]:
+    """What `Connection.stream` raises when there is no whole answer."""
+    import httpx2
+
+    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)
+
+
+def not_sent(error: Exception) -> bool:
+    """Whether the connection was never established, so that the request cannot have reached a server."""
+    import httpx2
+
+    return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
+
+
+def environment_proxy(url: str) -> str:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for `url`; never one for this machine itself, as in Go."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(parts.netloc):
+        return ""
+    return getproxies_environment().get(parts.scheme, "")

@@ -1,0 +1,136 @@
+"""What a client shows to a server: certificate, bearer token, password, impersonation, from a kubeconfig user.
+
+Rules kept here (client-go `transport`, `clientcmd`):
+* `tokenFile` wins over `token`, is read again every minute, and keeps its last good value while it cannot be read.
+* An exec plugin runs when its credential is missing or expired, and again when the server answered 401.
+* Files are read again after a 401: a rotated certificate works without a restart.
+* `auth-provider` is refused by name: nothing runs it since Kubernetes 1.26.
+* What is no token (several words or lines: another file was named) is refused before anything is sent, and is not repeated.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+from mooring.client.files import read_limited
+from mooring.client.http import execplugin
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import Cluster, User
+
+TOKEN_FILE_PERIOD = timedelta(minutes=1)
+"""How long client-go believes a token file before it reads it again."""
+_TOKEN = re.compile(rb"[!-~]+")
+"""What a header can carry as one word (RFC 6750 allows less)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The certificate of the connection and the headers of a request. `authorization` is a secret."""
+
+    certificate_pem: bytes = b""
+    key: Secret | None = None
+    authorization: Secret | None = None
+    impersonation: tuple[tuple[str, str], ...] = ()
+
+
+class Credentials:
+    """The credentials of one user for one cluster, kept fresh."""
+
+    def __init__(self, user: User, cluster: Cluster, now: Callable[[], datetime]) -> None:
+        if user.auth_provider is not None:
+            raise ConfigError(
+                f'user "{user.name}" uses auth-provider, which is no longer supported; use an exec plugin, a token or a certificate'
+            )
+        self._user = user
+        self._cluster = cluster
+        self._now = now
+        self._certificate: tuple[bytes, Secret] | None = None
+        self._file_token: tuple[Secret, datetime] | None = None
+        self._exec: execplugin.ExecCredential | None = None
+        self._impersonation = _impersonation(user)
+
+    async def shown(self) -> Shown:
+        """What to show now. Raises ConfigError when a file or plugin fails."""
+        user = self._user
+        shown = Shown(impersonation=self._impersonation)
+        if user.certificate_pem or user.certificate_file:
+            certificate, key = self._pair()
+            shown = replace(shown, certificate_pem=certificate, key=key)
+        if user.token_file:
+            return replace(shown, authorization=_bearer(self._token_of_file(), user.token_file))
+        if user.token:
+            return replace(shown, authorization=_bearer(user.token, "what was given as token"))
+        if user.exec is not None:
+            given = await self._exec_credential()
+            if given.key is not None:
+                shown = replace(shown, certificate_pem=given.certificate_pem, key=given.key)
+            plugin = f"the plugin {user.exec.command}"
+            return replace(shown, authorization=_bearer(given.token, plugin) if given.token else None)
+        if user.username or user.password:
+            pair = user.username.encode() + b":" + (user.password.reveal() if user.password else b"")
+            return replace(shown, authorization=Secret(b"Basic " + base64.b64encode(pair)))
+        return shown
+
+    def refused(self) -> bool:
+        """The server answered 401. True when asking once more may help, because something can be read anew."""
+        self._certificate = self._file_token = self._exec = None
+        return bool(self._user.token_file or self._user.certificate_file or self._user.exec)
+
+    def _pair(self) -> tuple[bytes, Secret]:
+        if self._certificate is None:
+            user = self._user
+            certificate = user.certificate_pem or read_limited(Path(user.certificate_file))
+            key = user.key or (Secret(read_limited(Path(user.key_file))) if user.key_file else None)
+            if key is None:
+                raise ConfigError(f'user "{user.name}" has a client certificate without a key')
+            self._certificate = (certificate, key)
+        return self._certificate
+
+    def _token_of_file(self) -> Secret:
+        now = self._now()
+        if self._file_token is not None and now - self._file_token[1] < TOKEN_FILE_PERIOD:
+            return self._file_token[0]
+        try:
+            token = read_limited(Path(self._user.token_file)).strip()
+        except ConfigError:
+            if self._file_token is None:
+                raise
+            return self._file_token[0]
+        self._file_token = (Secret(token), now)
+        return self._file_token[0]
+
+    async def _exec_credential(self) -> execplugin.ExecCredential:
+        assert self._user.exec is not None  # the caller looked
+        kept = self._exec
+        if kept is None or (kept.expires is not None and kept.expires <= self._now()):
+            kept = self._exec = await execplugin.run(self._user.exec, self._cluster)
+        return kept
+
+
+def _bearer(token: Secret, where: str) -> Secret:
+    if not _TOKEN.fullmatch(token.reveal()):
+        raise ConfigError(f"{where} does not hold a token, which is one word without spaces; is it the right one?")
+    return Secret(b"Bearer " + token.reveal())
+
+
+def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
+    """reference/kubernetes.md 5.13; keys of extra are percent-encoded, because header names allow less than they do."""
+    if not user.impersonate:
+        return ()
+    headers = [("Impersonate-User", user.impersonate)]
+    if user.impersonate_uid:
+        headers.append(("Impersonate-Uid", user.impersonate_uid))
+    headers += [("Impersonate-Group", group) for group in user.impersonate_groups]
+    headers += [
+        (f"Impersonate-Extra-{quote(key, safe='')}", value)
+        for key, values in user.impersonate_extra
+        for value in values
+    ]
+    return tuple(headers)

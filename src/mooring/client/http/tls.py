@@ -1,0 +1,164 @@
+"""TLS contexts whose trust is explicit, and what a failed connection means.
+
+Rules kept here (reference/kubernetes.md 2.2, 2.3; Go's `x509.CertPool`, whose every certificate is an anchor):
+* Given CAs are all the trust there is: the machine's roots are not added, and an intermediate or a leaf among them is an anchor.
+* Without verification nothing is presented: such a context never holds a client key.
+* A client key reaches OpenSSL through memory, never through a file on disk.
+* A server that does not speak TLS, a certificate that does not verify, a certificate outside its time, and nobody answering
+  are four findings with four remedies, and are told apart by the kind of error, not by its text.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.clock import rfc3339
+from mooring.errors import ConfigError
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.secret import Secret
+from mooring.trust.discovery.exchange import CERTIFICATE, CERTIFICATE_TIME, NOT_TLS, TIMEOUT, UNREACHABLE
+
+NOT_HTTP = "not-http"
+REFUSED_BY_TLS = "tls-alert"
+"""Kinds beside `exchange.FAILED_KINDS`: TLS was spoken, and then something else went wrong."""
+
+_NOT_YET_VALID, _EXPIRED = 9, 10
+"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+_SPEAKS_TLS = ("ALERT", "UNSUPPORTED_PROTOCOL", "DH_KEY_TOO_SMALL", "NO_PROTOCOLS_AVAILABLE", "UNEXPECTED_EOF")
+MAX_CAUSES = 32
+"""Errors looked at below one error: real chains have five."""
+
+
+def trusting(ca_pem: bytes) -> ssl.SSLContext:
+    """Verify the server under the certificates of `ca_pem` alone. Raises ConfigError when there is none."""
+    context = _client_context()
+    try:
+        anchors = pem.certificates_pem(pem.certificates_among(ca_pem))
+        context.load_verify_locations(cadata=anchors.decode("ascii"))
+    except (PkiError, ssl.SSLError) as error:
+        raise ConfigError(f"the CA to verify the server with cannot be used: {error}") from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def trusting_system_roots() -> ssl.SSLContext:
+    """Verify the server under the machine's own roots."""
+    context = _client_context()
+    context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def not_verifying() -> ssl.SSLContext:
+    """Believe whoever answers. Only for requests whose answer proves itself, or where the user's kubeconfig says so."""
+    context = _client_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _client_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def present(context: ssl.SSLContext, certificate_pem: bytes, key: Secret) -> None:
+    """Show this certificate to the server. Raises ConfigError when the pair cannot be used."""
+    descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+    try:
+        content = certificate_pem.rstrip() + b"\n" + key.reveal()
+        with os.fdopen(os.dup(descriptor), "wb") as memory:
+            memory.write(content)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_passphrase)
+    except ssl.SSLError:
+        raise ConfigError(
+            "the client certificate cannot be used: the certificate or its key is not PEM, or they do not belong together"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _no_passphrase() -> str:
+    raise ConfigError("the client key is encrypted: write it without a passphrase")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Why there was no answer: one of `exchange.FAILED_KINDS` or the two above, in words, perhaps with a hint."""
+
+    kind: str
+    message: str
+    hint: str = ""
+
+
+_CLOSED_EARLY = "the port may speak plain HTTP, or a load balancer has no API server behind it"
+
+
+def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
+    """What a failed connection means. `timeout` is what the caller allowed, in seconds."""
+    if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):
+        return Finding(TIMEOUT, f"no answer within {timeout:g} s")
+    causes = tuple(_causes(error))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _certificate_finding(cause, now)
+    for cause in causes:
+        if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return Finding(UNREACHABLE, "the connection was closed during the TLS handshake", _CLOSED_EARLY)
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+            return _tls_finding(cause)
+        if isinstance(cause, socket.gaierror):
+            return Finding(UNREACHABLE, "the name cannot be resolved")
+    for cause in reversed(causes):
+        if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
+            return Finding(UNREACHABLE, os.strerror(cause.errno).lower())
+    if "disconnected" in str(error) or "closed" in str(error):
+        return Finding(UNREACHABLE, "the connection was closed without a whole answer")
+    if type(error).__name__ == "RemoteProtocolError":
+        return Finding(NOT_HTTP, "the answer is not HTTP")
+    if type(error).__name__ == "LocalProtocolError":  # its text repeats what it would not send, which may be a secret
+        return Finding(NOT_HTTP, "something in the request cannot be sent: a header has a character that none can have")
+    return Finding(UNREACHABLE, str(error).lower() or type(error).__name__)
+
+
+def broke_off(error: BaseException) -> bool:
+    """Whether the connection was there and ended before the answer did: asking once more may help."""
+    if any(
+        isinstance(cause, ConnectionResetError | BrokenPipeError | ConnectionAbortedError) for cause in _causes(error)
+    ):
+        return True
+    return "disconnected" in str(error)  # what the library says of a connection that was kept for too long
+
+
+def _certificate_finding(error: ssl.SSLCertVerificationError, now: datetime) -> Finding:
+    if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
+        return Finding(CERTIFICATE_TIME, error.verify_message, f"this machine's clock says {rfc3339(now)}")
+    return Finding(CERTIFICATE, error.verify_message.lower().rstrip("."))
+
+
+def _tls_finding(error: ssl.SSLError) -> Finding:
+    reason = error.reason or ""
+    if any(word in reason for word in _SPEAKS_TLS):
+        return Finding(REFUSED_BY_TLS, reason.lower().replace("_", " "))
+    return Finding(NOT_TLS, "what it answers is not TLS")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and everything that led to it, each once, outermost first."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < MAX_CAUSES:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
+        waiting += [cause for cause in (current.__cause__, current.__context__) if cause is not None]

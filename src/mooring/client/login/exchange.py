@@ -1,0 +1,80 @@
+"""The client's half of the exchange: a credential of the user's provider goes up, a short-lived one of the cluster comes down.
+
+Rules kept here (docs/adr/0020): the key of a certificate is made here and never sent; what comes back is looked at before it
+is kept: it is for that key and that user, and valid by this machine's clock. The server's reasons are told as they are.
+"""
+
+from __future__ import annotations
+
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock, parse_rfc3339, rfc3339
+from mooring.errors import ForbiddenError, NotFoundError, PeerError, UnauthorizedError
+from mooring.identity import ANONYMOUS
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import generate_key, private_key_pem, public_key_der
+from mooring.pki.x509 import names
+from mooring.pki.x509.requests import build_request
+from mooring.secret import Secret
+from mooring.trust.discovery.failures import CertificateError, NotKubernetesError
+from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.login.record import CERTIFICATE, Credential, Place
+
+PATH = "/mooring/v1/login"
+
+
+async def exchange(place: Place, user: User, kind: str, clock: Clock) -> Credential:
+    """What the cluster gives for what `user` shows. Raises ApiError, PeerError, ConfigError."""
+    cluster = Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
+    key = generate_key() if kind == CERTIFICATE else None
+    body: Obj = {"certificateRequest": build_request(key, "").decode()} if key else {}
+    async with ClusterClient(cluster, user, clock) as client:
+        try:
+            answer = await client.post_path(PATH, body)
+        except CertificateError:
+            if place.ca_pem:
+                raise
+            raise PeerError(
+                f"no CA of this machine vouches for the certificate of {place.server}: name the cluster's CA with "
+                "--certificate-authority, or its pin with --discovery-token-ca-cert-hash"
+            ) from None
+        except UnauthorizedError:
+            raise PeerError(
+                f"{place.server} does not accept what was shown: a wrong password, or a token that has expired"
+            ) from None
+        except ForbiddenError as error:
+            if f'"{ANONYMOUS}"' not in str(error):
+                raise
+            raise PeerError(
+                f"{place.server} does not look at what was shown: it is not set up for passwords, for example"
+            ) from None
+        except (NotFoundError, NotKubernetesError) as error:
+            if isinstance(error, NotKubernetesError) and "404" not in str(error):
+                raise
+            raise PeerError(
+                f"{place.server} offers no login: it is no Mooring server, or its --login-ttl is 0"
+            ) from None
+    now = clock.now()
+    try:
+        username, expires = answer["user"]["username"], parse_rfc3339(answer["expirationTimestamp"])
+        if key is None:
+            credential = Credential(username, now, expires, token=Secret(answer["token"]))
+        else:
+            certificate_pem = answer["certificate"].encode("ascii")
+            credential = Credential(
+                username, now, expires, certificate_pem=certificate_pem, key=Secret(private_key_pem(key))
+            )
+            leaf = pem.certificates(certificate_pem)[0]
+            if public_key_der(leaf.public_key()) != public_key_der(key.public_key()):  # type: ignore[arg-type] # any key has a DER form
+                raise PeerError(f"{place.server} certified another key than the one it was asked for")
+            if names.common_name(leaf.subject) != username:
+                raise PeerError(f"{place.server} issued a certificate of another user than it says")
+    except (KeyError, TypeError, ValueError, AttributeError, PkiError):
+        raise PeerError(f"{place.server} answered the login with something else than a credential") from None
+    if not credential.usable(now):
+        raise PeerError(
+            f"{place.server} issued a credential until {rfc3339(expires)}, but this machine's clock says {rfc3339(now)}: "
+            "compare the clocks"
+        )
+    return credential

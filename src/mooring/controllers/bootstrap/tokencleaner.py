@@ -1,0 +1,44 @@
+"""token-cleaner-controller: deletes bootstrap tokens whose time is over.
+
+Rules kept here (reference/kubernetes.md 1.4):
+* Any Secret of the token type in kube-system with an expiration that has passed, or cannot be read, goes; name, id and usages
+  are not looked at. One with an expiration ahead is planned again at exactly that moment.
+* The delete names uid and resourceVersion: a token that was just prolonged, or made anew, stays.
+* This is hygiene: authenticator and signer look at the time themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
+from mooring.controllers.bootstrap.tokens import SECRETS, expires, is_token
+from mooring.trust.bootstraptoken.record import expired
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCleaner:
+    """Deletes expired tokens."""
+
+    name: str = "token-cleaner-controller"
+    watches: tuple[str, ...] = (SECRETS,)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        if deleted or not is_token(obj):
+            return ()
+        return ((obj["metadata"]["namespace"], obj["metadata"]["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        namespace, name = key
+        secret = views[SECRETS].get(name, namespace)
+        if secret is None or not is_token(secret) or secret["metadata"].get("deletionTimestamp"):
+            return ()
+        if expired(secret, now):
+            metadata = secret["metadata"]
+            return (Delete(SECRETS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+        end = expires(secret)
+        return (Requeue(end),) if end is not None else ()

@@ -1,0 +1,84 @@
+"""certificatesigningrequest-cleaner-controller: deletes requests that are done with, or that nobody decided on.
+
+Rules kept here (reference/kubernetes.md 3.8):
+* An issued request goes one hour after its approval, or as soon as its certificate has expired; a denied or failed one after an
+  hour; one without any condition, and one approved but never issued, after 24 hours.
+* Ages count from the condition's lastUpdateTime; a condition without a readable one never makes a request old.
+* Upstream looks every hour; here the request is planned again at the moment it falls due.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339
+from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
+from mooring.controllers.certificates.requeststate import REQUESTS, issued
+from mooring.pki.errors import PemError
+from mooring.pki.pem import certificates
+
+DONE_AFTER = timedelta(hours=1)
+"""Long enough for whoever waits for the certificate to fetch it."""
+ABANDONED_AFTER = timedelta(hours=24)
+"""Long enough for an administrator to come to work."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsrCleaner:
+    """Deletes old requests."""
+
+    name: str = "certificatesigningrequest-cleaner-controller"
+    watches: tuple[str, ...] = (REQUESTS,)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        return () if deleted else (("", obj["metadata"]["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        csr = views[REQUESTS].get(key[1])
+        if csr is None or csr["metadata"].get("deletionTimestamp"):
+            return ()
+        due = min(_moments(csr), default=None)
+        if due is None:
+            return ()
+        if due > now:
+            return (Requeue(due),)
+        metadata = csr["metadata"]
+        return (Delete(REQUESTS, "", metadata["name"], metadata["uid"], metadata["resourceVersion"]),)
+
+
+def _moments(csr: Obj) -> Iterator[datetime]:
+    """Every moment at which the request falls due."""
+    decided = conditions_of(csr)
+    if not decided:
+        yield from _after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
+    for condition in decided:
+        kind, updated = condition.get("type"), condition.get("lastUpdateTime")
+        if kind == APPROVED:
+            yield from _after(updated, DONE_AFTER if issued(csr) else ABANDONED_AFTER)
+            yield from _certificate_end(csr)
+        elif kind in (DENIED, FAILED):
+            yield from _after(updated, DONE_AFTER)
+
+
+def _after(text: str | None, age: timedelta) -> Iterator[datetime]:
+    try:
+        yield parse_rfc3339(text or "") + age
+    except (ValueError, OverflowError):
+        return
+
+
+def _certificate_end(csr: Obj) -> Iterator[datetime]:
+    """When the first issued certificate expires, if there is one that can be read."""
+    if not issued(csr):
+        return
+    try:
+        first, *_ = certificates(base64.b64decode(csr["status"]["certificate"]))
+    except (PemError, ValueError):  # ValueError: no base64
+        return
+    yield first.not_valid_after_utc

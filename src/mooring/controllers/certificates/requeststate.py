@@ -1,0 +1,59 @@
+"""How far a CertificateSigningRequest has come, as the three controllers of CSRs read it.
+
+Rules kept here (reference/kubernetes.md 3.2, 3.6-3.8): Approved and Denied count by their presence, Failed only when it is True (it
+cannot be otherwise through the API, but a foreign writer of the store may have written it). Conditions added here leave
+their times to the server.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+
+from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
+from mooring.apimachinery.schema import Obj
+from mooring.pki.x509.requests import CertificateRequest, parse_request
+
+REQUESTS = "certificatesigningrequests"
+MAX_PARSED = 256
+"""Parsed requests that are kept, a few kB each: more than are ever between approval and signature."""
+
+
+@lru_cache(MAX_PARSED)
+def parsed(text: str) -> CertificateRequest:
+    """The request in `spec.request`. Raises RequestError, or ValueError when it is not base64."""
+    return parse_request(base64.b64decode(text))
+
+
+def issued(csr: Obj) -> bool:
+    return bool((csr.get("status") or {}).get("certificate"))
+
+
+def undecided(csr: Obj) -> bool:
+    """Whether nobody has approved, denied or issued it."""
+    return not issued(csr) and not any(condition.get("type") in (APPROVED, DENIED) for condition in conditions_of(csr))
+
+
+def to_be_signed(csr: Obj) -> bool:
+    """Whether it was approved and neither refused, failed nor issued."""
+    if issued(csr):
+        return False
+    approved = False
+    for condition in conditions_of(csr):
+        kind = condition.get("type")
+        if kind == DENIED or (kind == FAILED and condition.get("status") == "True"):
+            return False
+        approved = approved or kind == APPROVED
+    return approved
+
+
+def with_condition(csr: Obj, kind: str, reason: str, message: str) -> Obj:
+    """A copy that has the condition `kind`."""
+    condition = {"type": kind, "status": "True", "reason": reason, "message": message}
+    others = [other for other in conditions_of(csr) if other.get("type") != kind]
+    return with_status(csr, conditions=[*others, condition])
+
+
+def with_status(csr: Obj, **fields: object) -> Obj:
+    """A copy whose status has these fields; what is not changed is shared with `csr`."""
+    return {**csr, "status": {**(csr.get("status") or {}), **fields}}

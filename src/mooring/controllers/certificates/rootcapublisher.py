@@ -1,0 +1,62 @@
+"""root-ca-certificate-publisher-controller: the ConfigMap kube-root-ca.crt in every namespace.
+
+Rules kept here (reference/kubernetes.md 7.15):
+* In every Active namespace its data is exactly `ca.crt` with the CAs that verify the server; whatever else it
+  says is put right, and a deleted one comes back. The annotation kubernetes.io/description has to say something, in whatever words.
+* Labels and other annotations are the owner's of the namespace.
+* A wrong one that was made immutable cannot be corrected: it is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
+from mooring.controllers.namespace.active import NAMESPACES, is_active
+from mooring.pki.rootca import RootCa
+
+CONFIG_MAPS = "configmaps"
+NAME = "kube-root-ca.crt"
+DATA_KEY = "ca.crt"
+DESCRIPTION_KEY = "kubernetes.io/description"
+DESCRIPTION = "The CA bundle that proves the identity of this cluster's API server. Kept up to date by Mooring."
+
+
+@dataclass(frozen=True, slots=True)
+class RootCaPublisher:
+    """Publishes one CA bundle."""
+
+    root_ca: RootCa
+    name: str = "root-ca-certificate-publisher-controller"
+    watches: tuple[str, ...] = (CONFIG_MAPS, NAMESPACES)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        metadata = obj["metadata"]
+        if plural == NAMESPACES:
+            return () if deleted else ((metadata["name"], NAME),)
+        return ((metadata["namespace"], NAME),) if metadata["name"] == NAME else ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        namespace, name = key
+        if not is_active(namespace, views):
+            return ()
+        data = {DATA_KEY: self.root_ca.pem.decode()}
+        found = views[CONFIG_MAPS].get(name, namespace)
+        if found is None:
+            metadata = {"name": name, "namespace": namespace, "annotations": {DESCRIPTION_KEY: DESCRIPTION}}
+            return (Create(CONFIG_MAPS, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}),)
+        metadata = found["metadata"]
+        annotations = metadata.get("annotations") or {}
+        right = found.get("data") == data and not found.get("binaryData")
+        if right and annotations.get(DESCRIPTION_KEY):
+            return ()
+        if not right and found.get("immutable"):
+            return (Delete(CONFIG_MAPS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+        described = {**annotations, DESCRIPTION_KEY: annotations.get(DESCRIPTION_KEY) or DESCRIPTION}
+        changed = {**found, "metadata": {**metadata, "annotations": described}, "data": data}
+        changed.pop("binaryData", None)
+        return (Update(CONFIG_MAPS, changed),)

@@ -1,0 +1,77 @@
+"""certificatesigningrequest-signing-controller: makes certificates of approved requests.
+
+Rules kept here (reference/kubernetes.md 3.5, 3.7):
+* Signed is what is Approved, not Denied, not Failed, without certificate, and for a signer of the table; other signers' requests
+  are theirs.
+* What breaks a rule of its signer gets the condition Failed, reason SignerValidationFailure, through `/status`: the first rule
+  broken first. So does what can never become a certificate.
+* The profile decides what the certificate says, the authority's twin checks it, and the status carries the leaf alone.
+* An expired CA signs nothing; the request waits for a new one.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mooring.api.certificates.conditions import FAILED
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Action, Entropy, Key, Retry, Update
+from mooring.controllers.certificates.requeststate import REQUESTS, parsed, to_be_signed, with_condition, with_status
+from mooring.pki.errors import IssueError, RequestError
+from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509.profiles import SIGNING_DURATION, from_request
+from mooring.pki.x509.signers import SIGNERS
+
+REASON = "SignerValidationFailure"
+
+
+@dataclass(frozen=True, slots=True)
+class CsrSigner:
+    """Signs for every signer of the table, with one authority."""
+
+    authority: Authority
+    signing_duration: timedelta = SIGNING_DURATION
+    name: str = "certificatesigningrequest-signing-controller"
+    watches: tuple[str, ...] = (REQUESTS,)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        return (("", obj["metadata"]["name"]),) if not deleted and _concerns(obj) else ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        csr = views[REQUESTS].get(key[1])
+        if csr is None or not _concerns(csr):
+            return ()
+        if now >= self.authority.not_after:
+            return (Retry(f"the CA expired at {rfc3339(self.authority.not_after)}: nothing can be signed"),)
+        spec = csr["spec"]
+        usages = spec.get("usages") or ()
+        try:
+            request = parsed(spec["request"])
+        except RequestError as error:
+            return (_failed(csr, str(error)),)
+        except ValueError:
+            return (_failed(csr, "spec.request is not base64"),)
+        try:
+            refusals = SIGNERS[spec["signerName"]].refusals(request, usages)
+            if refusals:
+                return (_failed(csr, "; ".join(refusals)),)
+            template = from_request(request, usages, now, spec.get("expirationSeconds"), self.signing_duration)
+            certificate = self.authority.sign(template, now, serial_number(entropy))
+        except IssueError as error:
+            return (_failed(csr, str(error)),)
+        text = base64.b64encode(certificates_pem([certificate])).decode()
+        return (Update(REQUESTS, with_status(csr, certificate=text), "status"),)
+
+
+def _concerns(csr: Obj) -> bool:
+    return (csr.get("spec") or {}).get("signerName") in SIGNERS and to_be_signed(csr)
+
+
+def _failed(csr: Obj, message: str) -> Action:
+    return Update(REQUESTS, with_condition(csr, FAILED, REASON, message), "status")

@@ -1,0 +1,179 @@
+"""garbage-collector-controller: what nobody owns any more goes.
+
+Rules kept here (reference/kubernetes.md 7.13):
+* An object whose owners are all gone is deleted. While one owner stands, references to absent ones are taken out.
+* An owner is there when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide: an owner
+  in another namespace is absent. An owner of a kind that nobody can create here, and a namespaced owner of a cluster-wide object,
+  cannot be looked up: they count as standing.
+* Foreground: an object marked with `foregroundDeletion` waits until no dependent blocks it; its dependents are deleted,
+  those with dependents of their own in the foreground too. Owners in a circle stop blocking each other.
+* Orphan: an object marked with `orphan` is taken out of its dependents' references, then let go.
+* Every change names what it was planned on; Events own nothing and are owned by nobody, as upstream.
+* The views must show one moment of the whole cluster, as the registry's do: an owner that is not seen yet would be taken for gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from mooring.api.kind import Kind
+from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
+from mooring.api.table import BY_PLURAL
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
+from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, Place, place_of, references
+
+COLLECTED = tuple(
+    sorted(plural for plural, kind in BY_PLURAL.items() if kind.collected and "create" in kind.resource.verbs)
+)
+_BY_GROUP_AND_KIND = {
+    (kind.resource.group, kind.resource.kind): kind for kind in BY_PLURAL.values() if "create" in kind.resource.verbs
+}
+
+
+class Owner(Enum):
+    """What an owner reference leads to."""
+
+    STANDING = "standing"
+    ABSENT = "absent"
+    WAITING = "waiting"
+    """Being deleted in the foreground: it waits for its dependents."""
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageCollector:
+    """Deletes dependents of what is gone. `keys` feeds the index; `plan` reads it."""
+
+    name: str = "garbage-collector-controller"
+    watches: tuple[str, ...] = COLLECTED
+    index: OwnerIndex = field(default_factory=OwnerIndex, compare=False)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        place = place_of(plural, obj)
+        owners = references(obj)
+        before = self.index.put(place, [] if deleted else owners)
+        metadata = obj["metadata"]
+        places: list[Place] = [place] if not deleted and (owners or _marked(obj)) else []
+        if deleted or _waiting(obj):
+            places += self.index.places(metadata.get("uid", ""))
+        for reference in before:
+            owner = _lookup(reference, metadata.get("namespace", ""), views)
+            if owner is not None and _marked(owner[1]):
+                places.append(place_of(*owner))
+        return [(namespace, f"{plural}/{name}") for plural, namespace, name in places]
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        plural, _, name = key[1].partition("/")
+        obj = views[plural].get(name, key[0])
+        if obj is None:
+            return ()
+        if obj["metadata"].get("deletionTimestamp"):
+            finalizers = _finalizers(obj)
+            if ORPHAN in finalizers:
+                return self._orphan(plural, obj, views)
+            if FOREGROUND in finalizers:
+                return self._wait(plural, obj, views)
+            return ()
+        return self._owned(plural, obj, views)
+
+    def _orphan(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
+        """Every dependent first, the owner last: a dependent that changed meanwhile makes all of it be planned again."""
+        uid = obj["metadata"]["uid"]
+        actions: list[Action] = [
+            Update(
+                kind, _with_references(dependent, [other for other in references(dependent) if other.get("uid") != uid])
+            )
+            for kind, dependent, _ in self.index.dependents(uid, views)
+        ]
+        return [*actions, Update(plural, _without_finalizer(obj, ORPHAN))]
+
+    def _wait(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
+        """Let go once no dependent blocks; each of those is planned by itself."""
+        uid = obj["metadata"]["uid"]
+        dependents = self.index.dependents(uid, views)
+        if any(ref.get("blockOwnerDeletion") and item["metadata"]["uid"] != uid for _, item, ref in dependents):
+            return ()
+        return (Update(plural, _without_finalizer(obj, FOREGROUND)),)
+
+    def _owned(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
+        owners = [(reference, _state(reference, plural, obj, views)) for reference in references(obj)]
+        standing = [reference for reference, state in owners if state is Owner.STANDING]
+        if len(standing) == len(owners):
+            return ()
+        if standing:
+            return (Update(plural, _with_references(obj, standing)),)
+        propagation = "Background"
+        if any(state is Owner.WAITING for _, state in owners):
+            dependents = [dependent for _, dependent, _ in self.index.dependents(obj["metadata"]["uid"], views)]
+            if dependents:
+                propagation = "Foreground"
+                blocking = any(reference.get("blockOwnerDeletion") for reference, _ in owners)
+                if blocking and any(map(_waiting, dependents)):  # a circle: its members would wait for each other
+                    free = [{**reference, "blockOwnerDeletion": False} for reference, _ in owners]
+                    return (Update(plural, _with_references(obj, free)),)
+        propagation = _PROPAGATION.get(next(iter(_finalizers(obj) & _PROPAGATION.keys()), ""), propagation)
+        metadata = obj["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        return (Delete(plural, namespace, name, metadata["uid"], metadata["resourceVersion"], propagation),)
+
+
+_PROPAGATION = {FOREGROUND: "Foreground", ORPHAN: "Orphan"}
+"""A finalizer that was set beforehand says how its object wants to be deleted."""
+
+
+def _lookup(reference: Obj, namespace: str, views: Views) -> tuple[str, Obj] | None:
+    """(plural, owner) that `reference`, held by an object of `namespace`, leads to; None when there is none."""
+    kind = _kind(reference)
+    if kind is None:
+        return None
+    plural = kind.resource.plural
+    owner = views[plural].get(reference.get("name", ""), namespace if kind.resource.namespaced else "")
+    if owner is None or owner["metadata"].get("uid") != reference.get("uid"):
+        return None
+    return plural, owner
+
+
+def _kind(reference: Obj) -> Kind | None:
+    group, slash, _ = reference.get("apiVersion", "").partition("/")
+    return _BY_GROUP_AND_KIND.get((group if slash else "", reference.get("kind", "")))
+
+
+def _state(reference: Obj, plural: str, obj: Obj, views: Views) -> Owner:
+    kind = _kind(reference)
+    if kind is None or (kind.resource.namespaced and not BY_PLURAL[plural].resource.namespaced):
+        return Owner.STANDING
+    owner = _lookup(reference, obj["metadata"].get("namespace", ""), views)
+    if owner is None:
+        return Owner.ABSENT
+    return Owner.WAITING if _waiting(owner[1]) else Owner.STANDING
+
+
+def _finalizers(obj: Obj) -> set[str]:
+    return set(obj["metadata"].get("finalizers") or ())
+
+
+def _waiting(obj: Obj) -> bool:
+    """Whether it is being deleted in the foreground."""
+    return bool(obj["metadata"].get("deletionTimestamp")) and FOREGROUND in _finalizers(obj)
+
+
+def _marked(obj: Obj) -> bool:
+    """Whether it is being deleted and waits for the garbage collector."""
+    return bool(obj["metadata"].get("deletionTimestamp")) and not _finalizers(obj).isdisjoint(_PROPAGATION)
+
+
+def _with_references(obj: Obj, wanted: list[Obj]) -> Obj:
+    """A copy with these owner references."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "ownerReferences"}
+    return {**obj, "metadata": metadata | ({"ownerReferences": wanted} if wanted else {})}
+
+
+def _without_finalizer(obj: Obj, finalizer: str) -> Obj:
+    """A copy without it."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "finalizers"}
+    others = [other for other in obj["metadata"]["finalizers"] if other != finalizer]
+    return {**obj, "metadata": metadata | ({"finalizers": others} if others else {})}

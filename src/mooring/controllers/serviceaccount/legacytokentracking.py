@@ -1,0 +1,66 @@
+"""legacy-service-account-token-tracking: since when this cluster writes down the use of tokens that Secrets hold.
+
+Rules kept here (reference/kubernetes.md 5.7; KEP-2799): ConfigMap kube-system/kube-apiserver-legacy-service-account-token-tracking
+says it as `since`, a day in UTC. It is made when it is missing, and a day that cannot be read, or lies in the future, is
+replaced by today: what was not tracked is not known to be unused. Tomorrow is let pass, for another server's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
+
+CONFIG_MAPS = "configmaps"
+KUBE_SYSTEM, TRACKING = "kube-system", "kube-apiserver-legacy-service-account-token-tracking"
+SINCE = "since"
+
+
+def day(text: str | None) -> date | None:
+    """The day that `2026-01-02` says; None for anything else."""
+    try:
+        found = date.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.isoformat() == text else None  # weeks and days without dashes are no form of ours
+
+
+def tracked_since(views: Views) -> date | None:
+    """Since when uses are written down; None when that is not known."""
+    found = views[CONFIG_MAPS].get(TRACKING, KUBE_SYSTEM)
+    return day((found.get("data") or {}).get(SINCE)) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyTokenTracking:
+    """Keeps the day."""
+
+    name: str = "legacy-service-account-token-tracking"
+    watches: tuple[str, ...] = (CONFIG_MAPS, "namespaces")
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        metadata = obj["metadata"]
+        if plural == CONFIG_MAPS:
+            ours = (metadata["namespace"], metadata["name"]) == (KUBE_SYSTEM, TRACKING)
+        else:  # when there is no ConfigMap, nothing else would wake us
+            ours = metadata["name"] == KUBE_SYSTEM and not deleted
+        return ((KUBE_SYSTEM, TRACKING),) if ours else ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        today = now.date()
+        data = {SINCE: today.isoformat()}
+        found = views[CONFIG_MAPS].get(TRACKING, KUBE_SYSTEM)
+        if found is None:
+            metadata = {"name": TRACKING, "namespace": KUBE_SYSTEM}
+            return (Create(CONFIG_MAPS, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}),)
+        since = tracked_since(views)
+        if since is not None and since <= today + timedelta(days=1):
+            return ()
+        if found.get("immutable"):
+            metadata = found["metadata"]
+            return (Delete(CONFIG_MAPS, KUBE_SYSTEM, TRACKING, metadata["uid"], metadata["resourceVersion"]),)
+        return (Update(CONFIG_MAPS, {**found, "data": {**(found.get("data") or {}), **data}}),)

@@ -1,0 +1,78 @@
+"""Every controller, as an explicit table (law 10): a pure plan each, run by the one loop of `mooring.reconcile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+from mooring.api.core.service.allocation import DEFAULT_RANGE, api_address
+from mooring.controllers.actions import Controller
+from mooring.controllers.bootstrap.signer import BootstrapSigner
+from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
+from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.cleaner import CsrCleaner
+from mooring.controllers.certificates.rootcapublisher import RootCaPublisher
+from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
+from mooring.controllers.eventcleaner import EventCleaner
+from mooring.controllers.garbagecollector.collector import GarbageCollector
+from mooring.controllers.kubernetesservice import PORT, ApiServerService
+from mooring.controllers.namespace.lifecycle import Namespaces
+from mooring.controllers.podgc import PodCleaner
+from mooring.controllers.serviceaccount.defaultaccount import ServiceAccounts
+from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
+from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
+from mooring.controllers.serviceaccount.tokens import ServiceAccountTokens
+from mooring.pki.jwt.keys import TokenKeys
+from mooring.pki.rootca import RootCa
+from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.profiles import SIGNING_DURATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What controllers are built from."""
+
+    authority: Authority
+    root_ca: RootCa
+    signing_duration: timedelta = SIGNING_DURATION
+    token_keys: TokenKeys | None = None
+    """What signs the tokens that Secrets hold; None where nobody is to."""
+    addresses: tuple[str, ...] = ()
+    port: int = PORT
+    """Where Pods reach the API server; no address when none is known that they could use."""
+    service_address: str = api_address(DEFAULT_RANGE)
+
+
+CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType(
+    {
+        "bootstrap-signer-controller": lambda settings: BootstrapSigner(),
+        "token-cleaner-controller": lambda settings: TokenCleaner(),
+        "certificatesigningrequest-approving-controller": lambda settings: CsrApprover(),
+        "certificatesigningrequest-signing-controller": lambda settings: CsrSigner(
+            settings.authority, settings.signing_duration
+        ),
+        "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
+        "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca),
+        "serviceaccount-controller": lambda settings: ServiceAccounts(),
+        "serviceaccount-token-controller": lambda settings: ServiceAccountTokens(settings.token_keys, settings.root_ca),
+        "legacy-serviceaccount-token-cleaner-controller": lambda settings: LegacyTokenCleaner(),
+        "namespace-controller": lambda settings: Namespaces(),
+        "garbage-collector-controller": lambda settings: GarbageCollector(),
+        "pod-garbage-collector-controller": lambda settings: PodCleaner(),
+        "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
+        "kubernetes-service-controller": lambda settings: ApiServerService(
+            settings.addresses, settings.port, settings.service_address
+        ),
+        "event-cleaner": lambda settings: EventCleaner(),
+        "legacy-service-account-token-tracking": lambda settings: LegacyTokenTracking(),
+    }
+)
+"""kube-controller-manager's canonical name → how the controller is built. The last three do what kube-apiserver does by itself."""
+
+
+def build(settings: ControllerSettings) -> tuple[Controller, ...]:
+    """All controllers, in order."""
+    return tuple(make(settings) for make in CONTROLLERS.values())

@@ -1,0 +1,135 @@
+"""The authority that issues: template → certificate, checked by its twin before anyone sees it.
+
+Rules kept here (reference/kubernetes.md 3.7):
+* An authority is one certificate that may sign certificates and the private key that belongs to it; nothing else passes.
+* Issued certificates are version 3, carry critical BasicConstraints, critical KeyUsage, the authority's key identifier, no
+  subject key identifier unless they are CAs, and a positive serial from 128 bits of the caller's entropy.
+* No certificate outlives its issuer: its end is clamped. An expired authority signs nothing.
+* What was signed is read back by `issued.check_issued`, which shares no code with the building of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from mooring.clock import rfc3339
+from mooring.pki import pem
+from mooring.pki.errors import IssueError
+from mooring.pki.keys import PrivateKey, accepted_private_key, signature_hash
+from mooring.pki.x509 import profiles, usages
+from mooring.pki.x509.issued import check_issued
+from mooring.pki.x509.profiles import Template
+
+SERIAL_BYTES = 16  # RFC 5280 allows 20; 128 random bits never repeat in practice
+
+
+def serial_number(entropy: Callable[[int], bytes]) -> int:
+    """A positive serial number of 128 bits."""
+    return int.from_bytes(entropy(SERIAL_BYTES), "big") or 1
+
+
+class Authority:
+    """Signs templates with one CA certificate and key. Immutable; what every signature needs is computed once."""
+
+    def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
+        """Raises IssueError unless `certificate` is a CA that may sign certificates and `key` is its key."""
+        accepted_private_key(key)
+        try:
+            certified = certificate.public_key()
+        except pem.UNPARSABLE as error:
+            raise IssueError("the CA certificate's public key cannot be parsed") from error
+        if certified != key.public_key():
+            raise IssueError("the CA's private key does not belong to its certificate")
+        _require_signing_ca(certificate)
+        self.certificate = certificate
+        self.certificate_pem = pem.certificates_pem([certificate])
+        self.not_after = certificate.not_valid_after_utc
+        self._key = key
+        self._extensions_of_leaf: tuple[x509.ExtensionType, ...] = (_authority_key_identifier(certificate, key),)
+
+    def sign(self, template: Template, now: datetime, serial: int) -> x509.Certificate:
+        """The certificate of `template`, verified. Raises IssueError (expired CA, what X.509 cannot encode)."""
+        if now >= self.not_after:
+            raise IssueError(
+                f"refusing to sign a certificate that is already invalid: the CA expired at {rfc3339(self.not_after)}"
+            )
+        template = template.ending_by(self.not_after)
+        certificate = _signed(template, self.certificate.subject, serial, self._extensions_of_leaf, self._key)
+        check_issued(certificate, template, self.certificate, now)
+        return certificate
+
+    def __repr__(self) -> str:
+        return f"Authority({self.certificate.subject.rfc4514_string()!r})"
+
+
+def self_signed_ca(
+    key: PrivateKey, common_name: str, now: datetime, serial: int, lifetime: timedelta = profiles.CA_LIFETIME
+) -> Authority:
+    """A new root for `key`, checked like everything else that is issued."""
+    template = profiles.certificate_authority(key.public_key(), now, common_name, lifetime)
+    certificate = _signed(template, template.subject, serial, (), key)
+    check_issued(certificate, template, certificate, now)
+    return Authority(certificate, key)
+
+
+def _signed(
+    template: Template,
+    issuer: x509.Name,
+    serial: int,
+    more: tuple[x509.ExtensionType, ...],
+    key: PrivateKey,
+) -> x509.Certificate:
+    alternatives = template.alternative_names
+    try:
+        builder = (
+            x509.CertificateBuilder()
+            .issuer_name(issuer)
+            .subject_name(template.subject)
+            .public_key(template.public_key)
+            .serial_number(serial)
+            .not_valid_before(template.not_before)
+            .not_valid_after(template.not_after)
+            .add_extension(x509.BasicConstraints(ca=template.is_ca, path_length=None), critical=True)
+        )
+        if bits := usages.key_usage(template.usages):
+            builder = builder.add_extension(bits, critical=True)
+        if purposes := usages.extended_key_usage(template.usages):
+            builder = builder.add_extension(purposes, critical=False)
+        if alternatives:
+            # RFC 5280 4.2.1.6: critical when the subject is empty
+            builder = builder.add_extension(alternatives.extension(), critical=not template.subject.rdns)
+        if template.is_ca:
+            identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)
+            builder = builder.add_extension(identifier, critical=False)
+        for extension in more:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(key, signature_hash(key))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IssueError(f"the certificate cannot be encoded: {error}") from error
+
+
+def _require_signing_ca(certificate: x509.Certificate) -> None:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        raise IssueError("the CA certificate has no basic constraints: it is not a CA") from None
+    if not constraints.ca:
+        raise IssueError("the CA certificate is not a CA: its basic constraints say so")
+    try:
+        allowed = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    if not allowed.key_cert_sign:
+        raise IssueError("the CA certificate may not sign certificates: its key usage says so")
+
+
+def _authority_key_identifier(certificate: x509.Certificate, key: PrivateKey) -> x509.AuthorityKeyIdentifier:
+    try:
+        stated = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(stated)

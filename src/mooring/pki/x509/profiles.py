@@ -1,0 +1,149 @@
+"""One function per certificate we issue: who it names, what it may be used for, how long it lives.
+
+Rules kept here:
+* A profile returns an immutable `Template`; the authority adds issuer, serial and signature and nothing else.
+* Every certificate begins five minutes before `now`, so that a peer whose clock is a little behind accepts it.
+* Lifetimes are kubeadm's (reference/kubernetes.md 2.6): ten years for a CA, one year for the rest.
+* Key encipherment is stated for RSA keys only: it means nothing for the others (4.3).
+* `from_request` follows the signing controller to the letter (3.7): subject rebuilt from its standard attributes, only the four
+  kinds of alternative names copied, TTL capped and floored, five minutes subtracted from lives of eight hours and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from mooring.identity import MASTERS
+from mooring.pki.keys import PublicKey
+from mooring.pki.x509 import names, usages
+from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
+from mooring.pki.x509.requests import CertificateRequest
+
+CA_LIFETIME = timedelta(days=3650)
+LIFETIME = timedelta(days=365)
+BACKDATE = timedelta(minutes=5)
+SHORT = timedelta(hours=8)  # shorter lives keep their full length: five minutes would be a large part of them
+MIN_TTL = timedelta(minutes=10)  # twice the backdate, else a certificate could be born expired
+SIGNING_DURATION = timedelta(hours=8760)  # --cluster-signing-duration
+
+CLUSTER_ADMINS = "kubeadm:cluster-admins"
+CLUSTER_CA_NAME = "kubernetes"
+APISERVER_NAME = "kube-apiserver"
+SERVICE_NAMES = (
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+"""Of the Service `kubernetes`, which leads to the API servers."""
+ADMIN_NAME = "kubernetes-admin"
+SUPER_ADMIN_NAME = "kubernetes-super-admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """All an authority needs to know about a certificate it is to issue. `usages`: words of `spec.usages`."""
+
+    subject: x509.Name
+    public_key: PublicKey
+    not_before: datetime
+    not_after: datetime
+    usages: tuple[str, ...]
+    alternative_names: AlternativeNames = NO_NAMES
+    is_ca: bool = False
+
+    def ending_by(self, moment: datetime) -> Template:
+        """The same, not living longer than `moment`."""
+        return self if self.not_after <= moment else replace(self, not_after=moment)
+
+
+def certificate_authority(
+    public_key: PublicKey, now: datetime, common_name: str = CLUSTER_CA_NAME, lifetime: timedelta = CA_LIFETIME
+) -> Template:
+    """A CA that signs certificates and CRLs; the length of chains below it is not limited."""
+    allowed = (usages.DIGITAL_SIGNATURE, usages.CERT_SIGN, usages.CRL_SIGN)
+    return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, is_ca=True)
+
+
+def apiserver_serving(
+    public_key: PublicKey, now: datetime, dns: Iterable[str] = (), ips: Iterable[IPAddress] = ()
+) -> Template:
+    """The API server: the names of the `kubernetes` Service, then the given names and addresses."""
+    return serving(public_key, now, APISERVER_NAME, (*SERVICE_NAMES, *dns), ips)
+
+
+def serving(
+    public_key: PublicKey,
+    now: datetime,
+    common_name: str,
+    dns: Iterable[str] = (),
+    ips: Iterable[IPAddress] = (),
+    lifetime: timedelta = LIFETIME,
+) -> Template:
+    """A server with these names and addresses."""
+    listed = AlternativeNames(tuple(dict.fromkeys(dns)), tuple(dict.fromkeys(ips)))
+    allowed = _end_entity_usages(public_key, usages.SERVER_AUTH)
+    return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, listed)
+
+
+def client(
+    public_key: PublicKey,
+    now: datetime,
+    username: str,
+    groups: Iterable[str] = (),
+    lifetime: timedelta = LIFETIME,
+    uid: str = "",
+) -> Template:
+    """A user of the API: the common name is the username, each organization a group; the uid has an attribute of its own."""
+    allowed = _end_entity_usages(public_key, usages.CLIENT_AUTH)
+    return Template(names.subject(username, groups, uid), public_key, *_window(now, lifetime), allowed)
+
+
+def admin(public_key: PublicKey, now: datetime) -> Template:
+    """`admin.conf`: its power comes from a ClusterRoleBinding and can be taken away (2.7)."""
+    return client(public_key, now, ADMIN_NAME, (CLUSTER_ADMINS,))
+
+
+def super_admin(public_key: PublicKey, now: datetime) -> Template:
+    """`super-admin.conf`: passes every authorizer, for when RBAC itself is broken (2.7)."""
+    return client(public_key, now, SUPER_ADMIN_NAME, (MASTERS,))
+
+
+def from_request(
+    request: CertificateRequest,
+    asked_usages: Iterable[str],
+    now: datetime,
+    expiration_seconds: int | None = None,
+    cap: timedelta = SIGNING_DURATION,
+) -> Template:
+    """What the signing controller issues for an approved request. Raises IssueError for usages X.509 cannot state."""
+    allowed = tuple(dict.fromkeys(asked_usages))
+    usages.check(allowed)
+    begin = now.replace(microsecond=0)
+    life = ttl(expiration_seconds, cap)
+    end = begin + (life if life < SHORT else life - BACKDATE)
+    return Template(
+        names.rebuilt(request.subject), request.public_key, begin - BACKDATE, end, allowed, request.alternative_names
+    )
+
+
+def ttl(expiration_seconds: int | None, cap: timedelta = SIGNING_DURATION) -> timedelta:
+    """How long a requested certificate is to live: what is asked, at least ten minutes, at most `cap` (which wins)."""
+    if expiration_seconds is None or expiration_seconds > cap.total_seconds():
+        return cap
+    return max(timedelta(seconds=expiration_seconds), MIN_TTL)
+
+
+def _window(now: datetime, lifetime: timedelta) -> tuple[datetime, datetime]:
+    begin = now.replace(microsecond=0)  # X.509 times have whole seconds
+    return begin - BACKDATE, begin + lifetime
+
+
+def _end_entity_usages(key: PublicKey, purpose: str) -> tuple[str, ...]:
+    exchange = (usages.KEY_ENCIPHERMENT,) if isinstance(key, rsa.RSAPublicKey) else ()
+    return (usages.DIGITAL_SIGNATURE, *exchange, purpose)

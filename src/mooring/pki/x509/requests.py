@@ -1,0 +1,98 @@
+"""Certificate signing requests: built by who wants a certificate, parsed by who may give one (PKCS#10, RFC 2986).
+
+Rules kept here (reference/kubernetes.md 3.3, 3.7, 4.3):
+* The first PEM block must be a `CERTIFICATE REQUEST`; what follows it is not looked at.
+* The request must be signed by the key it asks to certify, and that key must be of an allowed kind and size.
+* Only what can end in a certificate is read: subject, DNS, IP, email and URI names. Other requested extensions are ignored.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.pki import pem
+from mooring.pki.errors import KeyRefusedError, PemError, RequestError
+from mooring.pki.keys import (
+    PrivateKey,
+    PublicKey,
+    accepted_public_key,
+    algorithm_of,
+    public_key_fingerprint,
+    signature_hash,
+)
+from mooring.pki.x509 import names
+from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRequest:
+    """A request whose signature has been verified."""
+
+    subject: x509.Name
+    public_key: PublicKey
+    alternative_names: AlternativeNames = NO_NAMES
+
+    @property
+    def common_name(self) -> str:
+        return names.common_name(self.subject)
+
+    @property
+    def organizations(self) -> tuple[str, ...]:
+        return names.organizations(self.subject)
+
+    @property
+    def key_algorithm(self) -> str:
+        """Such as `ECDSA-P256`, to show to an approver."""
+        return algorithm_of(self.public_key)
+
+    @property
+    def key_fingerprint(self) -> str:
+        """SHA-256 of the public key, to compare with what the machine prints."""
+        return public_key_fingerprint(self.public_key)
+
+
+def build_request(
+    key: PrivateKey,
+    common_name: str,
+    organizations: Iterable[str] = (),
+    dns: Iterable[str] = (),
+    ips: Iterable[IPAddress] = (),
+) -> bytes:
+    """A PEM request for `key`. Raises RequestError for a DNS name outside ASCII."""
+    wanted = AlternativeNames(tuple(dns), tuple(ips))
+    builder = x509.CertificateSigningRequestBuilder(names.subject(common_name, organizations))
+    try:
+        if wanted:
+            builder = builder.add_extension(wanted.extension(), critical=False)
+    except ValueError as error:
+        raise RequestError("a DNS name of the request is not ASCII: write it in its A-label (xn--) form") from error
+    return pem.encode(pem.CERTIFICATE_REQUEST, builder.sign(key, signature_hash(key)).public_bytes(Encoding.DER))
+
+
+def parse_request(data: bytes) -> CertificateRequest:
+    """The verified request of a PEM text. Raises RequestError, in words fit for `spec.request: Invalid value`."""
+    try:
+        block = next(pem.blocks(data), None)
+    except PemError as error:
+        raise RequestError(str(error)) from error
+    if block is None or block.label != pem.CERTIFICATE_REQUEST:
+        raise RequestError(f"PEM block type must be {pem.CERTIFICATE_REQUEST}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # long common names are accepted, see names
+            request = x509.load_der_x509_csr(block.der)
+            key = accepted_public_key(request.public_key())
+            subject, alternatives = request.subject, names.alternative_names(request.extensions)
+        genuine = request.is_signature_valid
+    except KeyRefusedError as error:
+        raise RequestError(str(error)) from error
+    except pem.UNPARSABLE as error:
+        raise RequestError("the certificate request cannot be parsed") from error
+    if not genuine:
+        raise RequestError("the certificate request's signature does not verify with the key it carries")
+    return CertificateRequest(subject, key, alternatives)

@@ -1,0 +1,115 @@
+"""The built-in signers: what each accepts (reference/kubernetes.md 3.5).
+
+Rules kept here:
+* `SIGNERS` is the whole truth: a signer that is not in it is none of ours, and its requests are left to others.
+* A signer refuses by naming every rule a request breaks, the first in the order upstream checks them: that text becomes the
+  message of the condition Failed.
+* Only the kubelet's client certificate may ever be approved without a person or a custom approver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from mooring.identity import NODE_PREFIX, NODES
+from mooring.pki.x509.requests import CertificateRequest
+from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
+
+KUBE_APISERVER_CLIENT = "kubernetes.io/kube-apiserver-client"
+KUBE_APISERVER_CLIENT_KUBELET = "kubernetes.io/kube-apiserver-client-kubelet"
+KUBELET_SERVING = "kubernetes.io/kubelet-serving"
+LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
+
+NODE_CLIENT = "nodeclient"
+SELF_NODE_CLIENT = "selfnodeclient"
+
+Rules = Callable[[CertificateRequest, Collection[str]], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """One signer. `auto_approvals`: subresources of certificatesigningrequests a requester may hold the right to `create`
+    on to have its request approved by itself, in the order to ask (3.6)."""
+
+    name: str
+    rules: Rules
+    auto_approvals: tuple[str, ...] = ()
+
+    def refusals(self, request: CertificateRequest, usages: Collection[str]) -> list[str]:
+        """Every rule the request breaks; empty means the signer would sign it once approved."""
+        return self.rules(request, usages)
+
+    def approvals_to_ask(self, request: CertificateRequest, usages: Collection[str], username: str) -> tuple[str, ...]:
+        """The subresources whose grant lets `username` have this request approved by itself, in order; empty: never."""
+        if not self.auto_approvals or self.refusals(request, usages):
+            return ()
+        own = username == request.common_name
+        return tuple(name for name in self.auto_approvals if own or name != SELF_NODE_CLIENT)
+
+
+def _any_client(request: CertificateRequest, usages: Collection[str]) -> list[str]:
+    asked, allowed = set(usages), {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
+    return [] if CLIENT_AUTH in asked and asked <= allowed else [_usages_differ(allowed)]
+
+
+def _kubelet_client(request: CertificateRequest, usages: Collection[str]) -> list[str]:
+    found = request.alternative_names
+    return [
+        *_organization(request),
+        *(["DNS subjectAltNames are not allowed"] if found.dns else []),
+        *(["email subjectAltNames are not allowed"] if found.emails else []),
+        *(["IP subjectAltNames are not allowed"] if found.ips else []),
+        *(["URI subjectAltNames are not allowed"] if found.uris else []),
+        *_common_name(request),
+        *_node_usages(usages, CLIENT_AUTH),
+    ]
+
+
+def _kubelet_serving(request: CertificateRequest, usages: Collection[str]) -> list[str]:
+    found = request.alternative_names
+    return [
+        *_organization(request),
+        *([] if found.dns or found.ips else ["DNS or IP subjectAltName is required"]),
+        *(["email subjectAltNames are not allowed"] if found.emails else []),
+        *(["URI subjectAltNames are not allowed"] if found.uris else []),
+        *_common_name(request),
+        *_node_usages(usages, SERVER_AUTH),
+    ]
+
+
+def _no_rules(request: CertificateRequest, usages: Collection[str]) -> list[str]:
+    return []
+
+
+def _organization(request: CertificateRequest) -> list[str]:
+    return [] if request.organizations == (NODES,) else [f"subject organization is not {NODES}"]
+
+
+def _common_name(request: CertificateRequest) -> list[str]:
+    named = request.common_name.startswith(NODE_PREFIX)
+    return [] if named else [f"subject common name does not begin with {NODE_PREFIX}"]
+
+
+def _node_usages(usages: Collection[str], purpose: str) -> list[str]:
+    required = {DIGITAL_SIGNATURE, purpose}
+    return [] if set(usages) - {KEY_ENCIPHERMENT} == required else [_usages_differ(required | {KEY_ENCIPHERMENT})]
+
+
+def _usages_differ(wanted: Collection[str]) -> str:
+    return f"usages did not match [{', '.join(sorted(wanted))}]"
+
+
+SIGNERS: Mapping[str, Signer] = MappingProxyType(
+    {
+        signer.name: signer
+        for signer in (
+            Signer(KUBE_APISERVER_CLIENT, _any_client),
+            Signer(KUBE_APISERVER_CLIENT_KUBELET, _kubelet_client, (SELF_NODE_CLIENT, NODE_CLIENT)),
+            Signer(KUBELET_SERVING, _kubelet_serving),
+            Signer(LEGACY_UNKNOWN, _no_rules),
+        )
+    }
+)
+"""Every signer Mooring acts for, by name."""

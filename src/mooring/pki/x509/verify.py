@@ -1,0 +1,304 @@
+"""Who presented this certificate chain?
+
+Rules kept here (reference/kubernetes.md 5.3; RFC 5280 6; Go's `x509.Verify`, which defines what Kubernetes accepts):
+* A chain is verified against the client CA bundle at the `now` given. The numbered steps below are those in `ClientTrust`:
+  (1) sizes are capped and every certificate parses; (2) the leaf's key and signature are strong, it has no critical extension
+  we do not understand, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
+  bundle is searched through the presented intermediates, within a budget of signature checks; (4) each issuer on it must be a
+  CA that may sign certificates at that depth, valid now, for clients; (5) the identity is read from the leaf.
+* A certificate without ExtendedKeyUsage is good for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such ones.
+* A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because the bundle says so.
+* Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
+  leaf when constraints speak of directory names. Better to refuse than to half understand.
+* The result carries the window in which the whole chain is valid, so that a connection verifies once and then compares times.
+
+Why not `cryptography.x509.verification`: it implements the web's profile and refuses Ed25519 keys and version 1 roots
+whatever extension policy it is given (checked with cryptography 50), both of which Kubernetes accepts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
+
+from mooring.clock import gap, rfc3339
+from mooring.pki import pem
+from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
+from mooring.pki.keys import accepted_public_key
+from mooring.pki.x509 import names
+
+MAX_CHAIN = 10
+"""Certificates a peer may present: real chains have one to three. OpenSSL itself refuses deeper ones than 100."""
+MAX_CERTIFICATE_BYTES = 64 * 1024  # a TLS record of certificates is rarely above 4 KiB; parsing is linear in size
+MAX_SIGNATURE_CHECKS = 32  # 80 µs each: a chain made of look-alikes costs an attacker's peer no more than that
+
+_PURPOSES = frozenset({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE})
+_STRONG_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+_UNDERSTOOD = frozenset(
+    {
+        x509.BasicConstraints.oid,
+        x509.KeyUsage.oid,
+        x509.ExtendedKeyUsage.oid,
+        x509.SubjectAlternativeName.oid,
+        x509.NameConstraints.oid,
+        x509.AuthorityKeyIdentifier.oid,
+        x509.SubjectKeyIdentifier.oid,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPeer:
+    """The identity of a verified chain. `not_before`/`not_after` are the leaf's; `valid_from`/`valid_until` the chain's."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    uid: str
+    fingerprint: str
+    not_before: datetime
+    not_after: datetime
+    valid_from: datetime
+    valid_until: datetime
+    leaf: x509.Certificate = field(repr=False, compare=False)
+
+    @property
+    def credential_id(self) -> str:
+        """What Kubernetes puts into extra `authentication.kubernetes.io/credential-id`."""
+        return f"X509SHA256={self.fingerprint}"
+
+
+def valid_at(peer: VerifiedPeer, now: datetime) -> bool:
+    """Whether every certificate of the chain that was verified is valid at `now` too."""
+    return peer.valid_from <= now <= peer.valid_until
+
+
+class ClientTrust:
+    """A bundle of CAs whose client certificates are believed."""
+
+    def __init__(self, cas: Iterable[x509.Certificate]) -> None:
+        """An empty bundle believes nobody."""
+        roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
+        self._root_encodings = frozenset(roots)
+        self._roots = _by_subject(roots.values())
+
+    def verify(self, chain: Sequence[bytes], now: datetime) -> VerifiedPeer:
+        """The identity of the presented `chain` (DER, leaf first). Raises PeerCertificateError with its code."""
+        # (1) Sizes and parsing.
+        leaf, *intermediates = _parsed(chain)
+
+        # (2) The leaf by itself.
+        _check_strength(leaf)
+        _check_critical_extensions(leaf)
+        _check_time(leaf, now)
+        _check_purpose(leaf)
+
+        # (3) and (4) A path to a CA of the bundle.
+        if chain[0] in self._root_encodings:
+            path = [leaf]
+        else:
+            path = _Search(self._roots, _by_subject(intermediates), now).path_from(leaf)
+
+        # (5) The identity.
+        return VerifiedPeer(
+            common_name=names.common_name(leaf.subject),
+            organizations=names.organizations(leaf.subject),
+            uid=_uid(leaf.subject),
+            fingerprint=hashlib.sha256(chain[0]).hexdigest(),
+            not_before=leaf.not_valid_before_utc,
+            not_after=leaf.not_valid_after_utc,
+            valid_from=max(certificate.not_valid_before_utc for certificate in path),
+            valid_until=min(certificate.not_valid_after_utc for certificate in path),
+            leaf=leaf,
+        )
+
+
+class _Search:
+    """Depth-first search for a path, roots before intermediates. One per verification: it spends a budget."""
+
+    def __init__(
+        self,
+        roots: dict[x509.Name, list[x509.Certificate]],
+        intermediates: dict[x509.Name, list[x509.Certificate]],
+        now: datetime,
+    ) -> None:
+        self._roots = roots
+        self._intermediates = intermediates
+        self._now = now
+        self._checks_left = MAX_SIGNATURE_CHECKS
+        self._refusal: PeerCertificateError | None = None
+        self._unknown: x509.Name | None = None
+
+    def path_from(self, leaf: x509.Certificate) -> list[x509.Certificate]:
+        """The first path that keeps all rules; else raises the refusal that came closest."""
+        for path in self._extensions_of([leaf]):
+            return path
+        if self._refusal is not None:
+            raise self._refusal
+        issuer = names.told(self._unknown or leaf.issuer)
+        raise PeerCertificateError("unknown-ca", f"the certificate was signed by an unknown authority: issuer {issuer}")
+
+    def _extensions_of(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
+        issuer = path[-1].issuer
+        if issuer not in self._roots and issuer not in self._intermediates:
+            self._unknown = issuer
+        for root in self._roots.get(issuer, ()):
+            if self._issued(root, path, is_root=True):
+                yield [*path, root]
+        for candidate in self._intermediates.get(issuer, ()):
+            if candidate not in path and self._issued(candidate, path, is_root=False):
+                yield from self._extensions_of([*path, candidate])
+
+    def _issued(self, issuer: x509.Certificate, path: list[x509.Certificate], *, is_root: bool) -> bool:
+        if self._checks_left == 0:
+            return False
+        self._checks_left -= 1
+        try:
+            if not is_root:
+                # before its key is used: a 16384-bit key makes one check a hundred times as dear
+                _check_strength(issuer)
+            _check_signature(path[-1], issuer)
+            _check_issuer(issuer, path, self._now, is_root=is_root)
+        except PeerCertificateError as refusal:
+            self._refusal = refusal
+            return False
+        return True
+
+
+def _by_subject(certificates: Iterable[x509.Certificate]) -> dict[x509.Name, list[x509.Certificate]]:
+    found: dict[x509.Name, list[x509.Certificate]] = {}
+    for certificate in certificates:
+        found.setdefault(certificate.subject, []).append(certificate)
+    return found
+
+
+def _parsed(chain: Sequence[bytes]) -> list[x509.Certificate]:
+    if not chain:
+        raise PeerCertificateError("malformed", "no certificate was presented")
+    if len(chain) > MAX_CHAIN:
+        raise PeerCertificateError("too-large", f"more than {MAX_CHAIN} certificates were presented")
+    if any(len(der) > MAX_CERTIFICATE_BYTES for der in chain):
+        raise PeerCertificateError("too-large", f"a certificate is larger than {MAX_CERTIFICATE_BYTES} bytes")
+    try:
+        return [pem.certificate_from_der(der) for der in chain]
+    except PemError as error:
+        raise PeerCertificateError("malformed", str(error)) from error
+
+
+def _check_strength(certificate: x509.Certificate) -> None:
+    """The key and the hash signed over, of everything but roots: a root is trusted for being in the bundle."""
+    try:
+        accepted_public_key(certificate.public_key())
+    except KeyRefusedError as error:
+        raise PeerCertificateError("weak-key", str(error)) from error
+    except pem.UNPARSABLE as error:
+        raise PeerCertificateError("malformed", "the certificate's public key cannot be parsed") from error
+    if certificate.signature_algorithm_oid == SignatureAlgorithmOID.ED25519:
+        return
+    try:
+        used = certificate.signature_hash_algorithm
+    except UnsupportedAlgorithm:
+        used = None
+    if not isinstance(used, _STRONG_HASHES):
+        raise PeerCertificateError("weak-signature", "the certificate is not signed over SHA-256, SHA-384 or SHA-512")
+
+
+def _check_critical_extensions(certificate: x509.Certificate) -> None:
+    for extension in certificate.extensions:
+        if extension.critical and extension.oid not in _UNDERSTOOD:
+            raise PeerCertificateError(
+                "unknown-critical-extension",
+                f"the certificate has a critical extension that is not understood: {extension.oid.dotted_string}",
+            )
+
+
+def _check_time(certificate: x509.Certificate, now: datetime, whose: str = "the certificate") -> None:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < begin:
+        early = begin - now
+        raise PeerCertificateError(
+            "not-yet-valid",
+            f"{whose} is not valid for another {gap(early)}, until {rfc3339(begin)}: compare the clocks",
+            _seconds(early),
+        )
+    if now > end:
+        late = now - end
+        raise PeerCertificateError("expired", f"{whose} expired {gap(late)} ago, at {rfc3339(end)}", _seconds(late))
+
+
+def _seconds(missed: timedelta) -> int:
+    return -(-missed // timedelta(seconds=1))  # rounded up: a refusal by half a second is not by none
+
+
+def _check_purpose(certificate: x509.Certificate, whose: str = "the certificate") -> None:
+    listed = _value(certificate, x509.ExtendedKeyUsage)
+    if listed is not None and _PURPOSES.isdisjoint(listed):
+        raise PeerCertificateError(
+            "wrong-usage", f"{whose}'s extended key usage does not include client authentication"
+        )
+
+
+def _check_signature(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        raise PeerCertificateError(
+            "bad-signature", "the certificate names a known authority but was not signed with its key"
+        ) from None
+
+
+def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: datetime, *, is_root: bool) -> None:
+    """Whether `issuer` may have issued `path[-1]`, on the way to the leaf `path[0]`."""
+    _check_critical_extensions(issuer)
+    constraints = _value(issuer, x509.BasicConstraints)
+    if constraints is None and is_root and issuer.version is x509.Version.v1:
+        constraints = x509.BasicConstraints(ca=True, path_length=None)  # version 1 has no way to say it
+    if constraints is None or not constraints.ca:
+        raise PeerCertificateError("not-a-ca", "the certificate was issued by one that is not a CA")
+    allowed = _value(issuer, x509.KeyUsage)
+    if allowed is not None and not allowed.key_cert_sign:
+        raise PeerCertificateError("not-a-ca", "the certificate was issued by a CA that may not sign certificates")
+    if constraints.path_length is not None and len(path) - 1 > constraints.path_length:
+        raise PeerCertificateError("path-too-long", "there are more intermediates than a CA of the chain allows")
+    limits = _value(issuer, x509.NameConstraints)
+    if limits is not None and (_constrain_subjects(limits) or _value(path[0], x509.SubjectAlternativeName) is not None):
+        raise PeerCertificateError(
+            "constrained-names", "a CA of the chain constrains names, and the certificate may break it"
+        )
+    _check_time(issuer, now, "a CA of the chain")
+    _check_purpose(issuer, "a CA of the chain")
+
+
+def _constrain_subjects(limits: x509.NameConstraints) -> bool:
+    stated = [*(limits.permitted_subtrees or ()), *(limits.excluded_subtrees or ())]
+    return any(isinstance(name, x509.DirectoryName) for name in stated)
+
+
+_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
+
+
+def _value(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _uid(subject: x509.Name) -> str:
+    stated = subject.get_attributes_for_oid(names.UID_ATTRIBUTE)
+    if not stated:
+        return ""
+    if len(stated) > 1:
+        raise PeerCertificateError("bad-uid", "the certificate states more than one UID")
+    value = stated[0].value
+    if not isinstance(value, str) or not value:
+        raise PeerCertificateError("bad-uid", "the certificate states a UID that is not a text, or is empty")
+    return value

@@ -1,0 +1,136 @@
+"""What the server shows in a TLS handshake, and the CAs that verify it: those of the data directory, or an operator's own files.
+
+Rules kept here:
+* A certificate and a key are used together or not at all. They are two files, and one of them is replaced first: until the other
+  follows, the last good pair stays in force, and the log says so.
+* The pair that is in force is shown to new connections; open ones are left alone.
+* `root-ca-file` has to verify the pair: a pair that it does not verify is not used, and neither is a bundle that does not verify
+  the pair. Publish the next CA before a certificate of it.
+* Without `root-ca-file`, a certificate that no known CA verifies is shown, and warned of: joining machines cannot verify it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from mooring.client.files import read_limited
+from mooring.config import ServerConfig
+from mooring.errors import ConfigError
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import PrivateKey, load_private_key
+from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509.names import told
+from mooring.plane.exposed import warn_if_exposed
+from mooring.plane.reloading import Reloading
+from mooring.plane.serving.trust import KEY, from_file, serving_cas
+
+log = logging.getLogger("mooring.plane")
+
+CERTIFICATE_KEY, KEY_KEY = "tls-cert-file", "tls-private-key-file"
+Pair = tuple[tuple[x509.Certificate, ...], PrivateKey]
+
+
+def read_pair(config: ServerConfig) -> Pair:
+    """The pair that the flags name. Raises ConfigError."""
+    key_file = Path(config.tls_private_key_file)
+    pair = _matching(read_limited(Path(config.tls_cert_file)), read_limited(key_file))
+    warn_if_exposed(key_file)
+    return pair
+
+
+class ServingPair:
+    """The pair in force, and `ca_pem`, the bundle that verifies it. `changed` is called after each change of either."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        pair: Pair,
+        authority: x509.Certificate,
+        reloading: Reloading,
+        now: Callable[[], datetime],
+    ) -> None:
+        """`pair` was read before; `authority` is the cluster's own CA. Raises ConfigError."""
+        self.chain, self.key = pair
+        self.changed: Callable[[], None] = _nothing
+        self._config = config
+        self._authority = authority
+        self._now = now
+        self._certificate_pem = self._key_pem = b""
+        self._root_pem = self._newest_root = read_limited(Path(config.root_ca_file)) if config.root_ca_file else b""
+        self.ca_pem = self._verifying(self.chain, self._root_pem)
+        if config.root_ca_file:
+            reloading.add(config.root_ca_file, self._take_root)
+        if config.tls_cert_file:
+            reloading.add(config.tls_cert_file, self._take_certificate)
+            reloading.add(config.tls_private_key_file, self._take_key)
+
+    def _take_root(self, data: bytes) -> None:
+        self._newest_root = data
+        self._use_newest()
+
+    def _take_certificate(self, data: bytes) -> None:
+        self._certificate_pem = data
+        self._use_newest()
+
+    def _take_key(self, data: bytes) -> None:
+        self._key_pem = data
+        self._use_newest()
+
+    def _use_newest(self) -> None:
+        """Use what the files hold now, as much of it as fits together. Raises ConfigError for what is not used."""
+        problem: ConfigError | None = None
+        present = newest = (self.chain, self.key)
+        if self._certificate_pem and self._key_pem:  # else the first file is being read for the first time
+            try:
+                newest = _matching(self._certificate_pem, self._key_pem)
+            except ConfigError as error:
+                problem = error
+        for pair, root in ((newest, self._newest_root), (newest, self._root_pem), (present, self._newest_root)):
+            if (pair[0], root) == (self.chain, self._root_pem):
+                continue
+            try:
+                ca_pem = self._verifying(pair[0], root)
+            except ConfigError as error:
+                problem = problem or error
+                continue
+            (self.chain, self.key), self.ca_pem, self._root_pem = pair, ca_pem, root
+            self.changed()
+            break
+        if problem is not None:
+            raise problem
+
+    def _verifying(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
+        """The bundle for a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
+        if self._config.root_ca_file:
+            return from_file(root_pem, chain, self._now())
+        if found := serving_cas(self._config, chain, self._authority, self._now()):
+            return found
+        log.warning(
+            "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
+            "it; name its CAs with %s",
+            CERTIFICATE_KEY, told(chain[-1].issuer), KEY,
+        )  # fmt: skip
+        return certificates_pem([self._authority])
+
+
+def _matching(certificate_pem: bytes, key_pem: bytes) -> Pair:
+    try:
+        chain = certificates(certificate_pem)
+    except PkiError as error:
+        raise ConfigError(f"{CERTIFICATE_KEY}: {error}") from None
+    try:
+        key = load_private_key(key_pem)
+    except PkiError as error:
+        raise ConfigError(f"{KEY_KEY}: {error}") from None
+    if chain[0].public_key() != key.public_key():
+        raise ConfigError(f"{KEY_KEY}: it is not the key of the first certificate in {CERTIFICATE_KEY}")
+    return chain, key
+
+
+def _nothing() -> None:
+    pass

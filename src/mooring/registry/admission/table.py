@@ -1,0 +1,48 @@
+"""Every admission plugin, in the order they are asked (law 10; reference/kubernetes.md 3.4, 6.3, 6.7, 7.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from mooring.api.core.service.allocation import DEFAULT_RANGE
+from mooring.config import Network
+from mooring.errors import ConfigError
+from mooring.registry.admission.csr import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
+from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
+from mooring.registry.admission.noderestriction import NodeRestriction
+from mooring.registry.admission.rbacescalation import RbacEscalation
+from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
+from mooring.registry.admission.serviceaccount import ServiceAccount
+from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
+
+__all__ = ["ADMISSION", "Admission", "AdmissionRequest", "Authorize", "build"]
+
+ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
+    {
+        "NamespaceLifecycle": NamespaceLifecycle,
+        "ServiceAccount": ServiceAccount,
+        "NodeRestriction": NodeRestriction,
+        "ServiceClusterIP": ServiceClusterIP,
+        "ServiceNodePort": ServiceNodePort,
+        "CertificateApproval": CertificateApproval,
+        "CertificateSigning": CertificateSigning,
+        "CertificateSubjectRestriction": CertificateSubjectRestriction,
+        "RBACEscalation": RbacEscalation,
+    }
+)
+
+
+def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
+    """All plugins but the disabled ones (`--disable-admission-plugins`), in order. Raises ConfigError for unknown names.
+
+    `services` is the range of the addresses of Services.
+    """
+    for name in disabled:
+        if name not in ADMISSION:
+            raise ConfigError(f'disable-admission-plugins: "{name}" is not one of {", ".join(ADMISSION)}')
+    return tuple(
+        ServiceClusterIP(services) if make is ServiceClusterIP else make()
+        for name, make in ADMISSION.items()
+        if name not in disabled
+    )

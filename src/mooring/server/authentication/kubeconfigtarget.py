@@ -1,0 +1,171 @@
+"""Somebody to ask over HTTPS who is described by a kubeconfig: a webhook.
+
+Rules kept here (reference/kubernetes.md 5.10; client-go `clientcmd`):
+* What the current context means counts: `server`, whole, with its path and query; the CA, the machine's roots without one;
+  `tls-server-name`; `proxy-url`, and no proxy of the environment; every kind of credential that
+  `mooring.client.http.credentials` knows.
+* The server is https, and verified: what it is sent are credentials of users. Errors name the cluster or the user, and the field.
+* A 401 is asked once more when a credential can be had anew. A certificate that a plugin gave anew opens a new connection; who
+  still waits for an answer on the old one gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mooring.authn.oidc.provider import https_problem
+from mooring.authn.verdict import Answer, Call, CallFailed
+from mooring.client.http import tls
+from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.credentials import Credentials, Shown
+from mooring.clock import Clock
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.server.authentication.httptarget import exchanged
+from mooring.trust.kubeconfig.model import Cluster, Selected, User
+
+
+def named_files(selected: Selected) -> tuple[str, ...]:
+    """The files whose content `inlined` takes in."""
+    cluster, user = selected.cluster, selected.user
+    return tuple(path for path in (cluster.ca_file, user.certificate_file, user.key_file) if path)
+
+
+def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
+    """The same with the CA, the certificate and the key themselves. Raises ConfigError that names the field and the file.
+
+    A `tokenFile` stays one: it is read again by itself. Here it is only looked at.
+    """
+
+    def content(owner: str, field: str, path: str) -> bytes:
+        try:
+            return read(path) if path else b""
+        except ConfigError as error:
+            raise ConfigError(f"{owner}: {field}: {error}") from None
+
+    cluster, user = selected.cluster, selected.user
+    whose, who = f'cluster "{cluster.name}"', f'user "{user.name}"'
+    key = content(who, "client-key", user.key_file)
+    content(who, "tokenFile", user.token_file)
+    return replace(
+        selected,
+        cluster=replace(
+            cluster, ca_pem=cluster.ca_pem or content(whose, "certificate-authority", cluster.ca_file), ca_file=""
+        ),
+        user=replace(
+            user,
+            certificate_pem=user.certificate_pem or content(who, "client-certificate", user.certificate_file),
+            certificate_file="",
+            key=user.key or (Secret(key) if key else None),
+            key_file="",
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Link:
+    """Connections that show one certificate, and how many wait for answers on them."""
+
+    connection: Connection
+    certificate_pem: bytes
+    waiting: int = 0
+    retired: bool = False
+
+
+class KubeconfigTarget:
+    """What one context of a kubeconfig means, without files (`inlined`). Raises ConfigError when it cannot be used."""
+
+    def __init__(self, selected: Selected, clock: Clock) -> None:
+        cluster, user = selected.cluster, selected.user
+        _check(cluster)
+        self.url = cluster.server
+        self.told_url = cluster.server.partition("?")[0]
+        """For people: a query may hold a key."""
+        self._cluster = cluster
+        self._user = user
+        self._clock = clock
+        self._credentials = Credentials(user, cluster, clock.now)
+        self._asking = asyncio.Lock()  # a plugin runs once for all who wait for what it gives
+        self._link = self._linked(user.certificate_pem, user.key)
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def exchange(self, call: Call) -> Answer | CallFailed:
+        """One request and its answer."""
+        answer = await self._once(call)
+        if isinstance(answer, Answer) and answer.status == 401 and self._credentials.refused():
+            return await self._once(call)
+        return answer
+
+    async def _once(self, call: Call) -> Answer | CallFailed:
+        try:
+            async with self._asking:
+                shown = await self._credentials.shown()
+            link = self._showing(shown)
+        except ConfigError as error:
+            return CallFailed(str(error))
+        headers = (*call.headers, *shown.impersonation)
+        if shown.authorization is not None:
+            headers += (("authorization", shown.authorization.reveal().decode()),)
+        ask = Ask(call.method, call.url or self.url, headers, call.body, timeout=call.timeout)
+        link.waiting += 1
+        try:
+            return await exchanged(link.connection, ask, call.max_bytes, self._clock)
+        finally:
+            link.waiting -= 1
+            self._let_go(link)
+
+    def _showing(self, shown: Shown) -> _Link:
+        if shown.certificate_pem != self._link.certificate_pem:
+            fresh, old = self._linked(shown.certificate_pem, shown.key), self._link
+            self._link, old.retired = fresh, True
+            self._let_go(old)
+        return self._link
+
+    def _linked(self, certificate_pem: bytes, key: Secret | None) -> _Link:
+        cluster = self._cluster
+        context = _context(cluster, self._user, certificate_pem, key)
+        return _Link(Connection(context, cluster.proxy_url, cluster.tls_server_name), certificate_pem)
+
+    def _let_go(self, link: _Link) -> None:
+        if link.retired and not link.waiting:
+            task = asyncio.create_task(link.connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def retire(self) -> None:
+        """Close when who waits for answers has them; another took this one's place."""
+        self._link.retired = True
+        self._let_go(self._link)
+
+    async def close(self) -> None:
+        """Close at once."""
+        await self._link.connection.close()
+        await asyncio.gather(*self._closing)
+
+
+def _check(cluster: Cluster) -> None:
+    label = f'cluster "{cluster.name}"'
+    problem = https_problem(cluster.server, query=True)
+    if problem:
+        raise ConfigError(f"{label}: server: {problem}")
+    if cluster.insecure_skip_tls_verify:
+        raise ConfigError(
+            f"{label}: insecure-skip-tls-verify: it is not allowed here: whoever answers would be shown the tokens of users; "
+            "name the CA in certificate-authority"
+        )
+
+
+def _context(cluster: Cluster, user: User, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:
+    try:
+        context = tls.trusting(cluster.ca_pem) if cluster.ca_pem else tls.trusting_system_roots()
+    except ConfigError as error:
+        raise ConfigError(f'cluster "{cluster.name}": certificate-authority: {error}') from None
+    if key is not None and certificate_pem:
+        try:
+            tls.present(context, certificate_pem, key)
+        except ConfigError as error:
+            raise ConfigError(f'user "{user.name}": client-certificate: {error}') from None
+    return context

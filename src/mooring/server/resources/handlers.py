@@ -1,0 +1,392 @@
+"""The generic verbs of every kind over the registry: what kube-apiserver's `handlers` do.
+
+Rules kept here: this file translates HTTP into registry calls and back, and decides nothing. Field validation, dry run and
+patch types are read here because they are said in headers and query; what they mean is decided in `wire` and `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+from mooring.api.kind import Change, Kind
+from mooring.apimachinery.apply.configuration import APPLY_PATCH, decode_apply
+from mooring.apimachinery.codec.body import (
+    conform,
+    decode_body,
+    decode_json,
+    decode_options,
+    duplicate_fields,
+    unhandled,
+    unknown_fields,
+    warn_or_refuse,
+)
+from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
+from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS
+from mooring.apimachinery.negotiation import TRANSFORMS
+from mooring.apimachinery.options import (
+    DeleteOptions,
+    ListOptions,
+    WriteOptions,
+    default_field_manager,
+    parse_delete_options,
+    parse_get_options,
+    parse_list_options,
+    parse_write_options,
+)
+from mooring.apimachinery.patch.merge import json_patch, merge_patch
+from mooring.apimachinery.patch.strategic import strategic_merge_patch
+from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.selectors import parse_field_selector
+from mooring.apimachinery.status import success_status
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision
+from mooring.clock import Clock
+from mooring.errors import (
+    BadRequestError,
+    Details,
+    InvalidError,
+    MethodNotAllowedError,
+    UnsupportedMediaTypeError,
+    invalid,
+)
+from mooring.registry.cache.stored import Stored
+from mooring.registry.lifecycle import is_namespace
+from mooring.registry.longwork import LONG_BYTES, LongWork
+from mooring.registry.store import Registry
+from mooring.server.pipeline import Context
+from mooring.server.resources.watches import Watches
+from mooring.server.response.render import (
+    accepted,
+    list_response,
+    object_response,
+    sends_stored_bytes,
+    stored_response,
+)
+from mooring.server.transport.http import MAX_REMEMBERED_QUERY, Request, Response, parse_query
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+UNKNOWN = "unknown"
+"""Field manager of a client that says nothing of itself."""
+_VERB_METHODS = {
+    "get": ("GET", "HEAD"),
+    "list": ("GET", "HEAD"),
+    "watch": ("GET",),
+    "create": ("POST",),
+    "update": ("PUT",),
+    "patch": ("PATCH",),
+    "delete": ("DELETE",),
+    "deletecollection": ("DELETE",),
+}
+
+
+_READS = ("get", "list", "watch")
+_NAMED = ("get", "update", "patch", "delete")
+
+
+class Resources:
+    """The verbs. `authorize` is asked for `create` when a PUT would create."""
+
+    def __init__(
+        self, registry: Registry, watches: Watches, clock: Clock, authorize: Callable[[Attributes], Decision]
+    ) -> None:
+        self._registry = registry
+        self._watches = watches
+        self._clock = clock
+        self._authorize = authorize
+        self._verbs = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    async def handle(self, context: Context, kind: Kind) -> Response:
+        """One request for `kind` or one of its stored subresources."""
+        info = context.info
+        if kind.deprecation:
+            context.warnings.append(kind.deprecation)
+        allowed = kind.resource.verbs
+        if info.subresource:
+            allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
+        if info.verb not in allowed or context.request.method not in _VERB_METHODS.get(info.verb, ()):
+            raise MethodNotAllowedError()
+        if (info.verb == "create" and info.name and not info.subresource) or (info.verb in _NAMED and not info.name):
+            raise MethodNotAllowedError()
+        if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
+            raise MethodNotAllowedError()
+        if info.verb not in _READS:
+            accepted(context.request, TRANSFORMS)  # 406 before anything is written, not after
+        return await self._verbs[info.verb](context, kind)
+
+    async def _get(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        version = parse_get_options(request.query).resource_version if request.query_string else ""
+        stored = await self._registry.get(kind, info.namespace, info.name, version)
+        return await self._response(context, stored)
+
+    async def _list(self, context: Context, kind: Kind) -> Response:
+        request = context.request
+        options = _list_options(request)
+        listed = await self._registry.list(kind, context.info.namespace, options)
+        metadata: Obj = {"resourceVersion": str(listed.revision)}
+        if listed.continue_token:
+            metadata["continue"] = listed.continue_token
+            if listed.remaining is not None:
+                metadata["remainingItemCount"] = listed.remaining
+        return await self._listed(context, kind, listed.items, metadata)
+
+    async def _listed(self, context: Context, kind: Kind, items: Sequence[Stored], metadata: Obj) -> Response:
+        def compute(size: int, function: Callable[[], bytes]) -> Awaitable[bytes]:
+            return self._registry.long_work.run(size, context.user.username, function)
+
+        return await list_response(context.request, kind.resource, items, metadata, context.received, compute)
+
+    async def _watch(self, context: Context, kind: Kind) -> Response:
+        options = replace(_list_options(context.request), watch=True)
+        if context.info.name:
+            options = _of_one(options, context.info.name)
+        # `/watch/namespaces/<name>` is about a Namespace *in* itself (6.1), but that is not where it is kept
+        namespace = context.info.namespace if kind.resource.namespaced else ""
+        return await self._watches.response(context.request, kind, namespace, options)
+
+    async def _create(self, context: Context, kind: Kind) -> Response:
+        options = parse_write_options(context.request.query)
+        obj = await self._body(context, kind.resource.schema, kind, options)
+        context.created = (obj.get("metadata") or {}).get("name", "")
+        stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
+        context.created = stored.name
+        return await self._response(context, stored, 201)
+
+    async def _update(self, context: Context, kind: Kind) -> Response:
+        info = context.info
+        options = _managed(context, parse_write_options(context.request.query, "UpdateOptions"))
+        obj = await self._body(context, kind.resource.schema, kind, options)
+        may_create = kind.create_on_update and self._may_create(context)
+        stored, created = await self._registry.update(
+            kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
+        )
+        return await self._response(context, stored, 201 if created else 200)
+
+    async def _patch(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        # the type first: it decides which options may be said
+        media = request.header(b"content-type").partition(";")[0].strip().lower()
+        if media == APPLY_PATCH:
+            return await self._apply(context, kind)
+        if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
+            raise UnsupportedMediaTypeError(
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
+            )
+        body = await request.body()
+        read = await self._registry.long_work.run(
+            len(body), context.user.username, partial(_readable_patch, media, body)
+        )
+        options = _managed(context, parse_write_options(request.query, "PatchOptions"))
+        before = tuple(context.warnings)
+
+        def refused(patch: Any, why: str) -> InvalidError:
+            # the patch can be read and carried out: what comes of it is wrong
+            shown = media == STRATEGIC_PATCH and kind.resource.plural != "secrets"
+            value = go_value(patch) if shown else "(not shown)"
+            return InvalidError.of("", "", "", [invalid("patch", value, why)])
+
+        def apply(current: Obj) -> Obj:
+            if isinstance(read, BadRequestError):
+                raise read
+            patch, duplicates = read
+            new = _patched(media, patch, current, kind)
+            unversioned = media != STRATEGIC_PATCH and not new.get("apiVersion")
+            try:
+                if unversioned:  # Go decodes such a body into its internal type, which has none of these fields
+                    unknown = sorted(new.keys() - {"kind", "apiVersion"})
+                else:
+                    unknown = sorted(conform(new, kind.resource.schema, converted=media == STRATEGIC_PATCH))
+            except BadRequestError as error:
+                raise refused(patch, error.message) from None
+            found = [*duplicate_fields(duplicates), *unknown_fields(unknown)]
+            context.warnings[:] = [
+                *before,
+                *warn_or_refuse(
+                    options.field_validation, found, lambda why: refused(patch, f"strict decoding error: {why}")
+                ),
+            ]
+            if unversioned:
+                raise BadRequestError(
+                    f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
+                )
+            return new
+
+        stored = await self._registry.patch(
+            kind, info.namespace, info.name, apply, self._change(context), options, info.subresource, len(body)
+        )
+        return await self._response(context, stored)
+
+    async def _apply(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        options = parse_write_options(request.query, "PatchOptions", apply=True)
+        body = await request.body()
+        decoded = await self._registry.long_work.run(
+            len(body), context.user.username, partial(decode_apply, body, kind.resource)
+        )
+        context.warnings += warn_or_refuse(options.field_validation, decoded.duplicates, _refused_configuration)
+        stored, created = await self._registry.apply(
+            kind,
+            info.namespace,
+            info.name,
+            decoded.obj,
+            self._change(context),
+            options,
+            info.subresource,
+            self._may_create(context),
+            len(body),
+        )
+        return await self._response(context, stored, 201 if created else 200)
+
+    def _may_create(self, context: Context) -> bool:
+        info = context.info
+        asked = Attributes(
+            user=context.user,
+            verb="create",
+            group=info.group,
+            version=info.version,
+            resource=info.resource,
+            namespace=info.namespace,
+        )
+        return not info.subresource and self._authorize(asked).allowed
+
+    async def _delete(self, context: Context, kind: Kind) -> Response:
+        info, request = context.info, context.request
+        options = await self._delete_options(context)
+        deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
+        if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
+            return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
+        return await self._response(context, deleted.stored)
+
+    async def _delete_collection(self, context: Context, kind: Kind) -> Response:
+        request = context.request
+        listing = parse_list_options(request.query)
+        options = await self._delete_options(context)
+        listed = await self._registry.delete_collection(
+            kind, context.info.namespace, listing, options, self._change(context)
+        )
+        metadata = {"resourceVersion": str(listed.revision)}
+        return await self._listed(context, kind, listed.items, metadata)
+
+    async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
+        return await read_object(
+            context, self._registry.long_work, schema, kind.resource.kind, kind.resource.api_version, options
+        )
+
+    async def _delete_options(self, context: Context) -> DeleteOptions:
+        request = context.request
+        body = await request.body()
+        if not body:
+            return parse_delete_options(request.query, None)
+        read = partial(decode_options, body, request.header(b"content-type"), DELETE_OPTIONS)
+        return parse_delete_options(
+            request.query, await self._registry.long_work.run(len(body), context.user.username, read)
+        )
+
+    async def _response(self, context: Context, stored: Stored, status: int = 200) -> Response:
+        """One object. Stored bytes are at hand; every other form is made of them."""
+        request = context.request
+        if len(stored.raw) <= LONG_BYTES or sends_stored_bytes(request):
+            return stored_response(request, stored, context.received, status)
+        return await self._registry.long_work.run(
+            len(stored.raw), context.user.username, partial(stored_response, request, stored, context.received, status)
+        )
+
+    def _change(self, context: Context) -> Change:
+        return Change(context.user, context.received, context.warnings)
+
+
+@lru_cache(maxsize=1024)
+def _remembered_options(query_string: bytes) -> ListOptions:
+    return parse_list_options(parse_query(query_string))
+
+
+def _list_options(request: Request) -> ListOptions:
+    """What a list or watch is asked. Clients ask the same few things again and again, and reading them takes a while."""
+    if len(request.query_string) <= MAX_REMEMBERED_QUERY:
+        return _remembered_options(request.query_string)
+    return parse_list_options(request.query)
+
+
+def _of_one(options: ListOptions, name: str) -> ListOptions:
+    """What was authorized for one name shows that name only, also when the name came with the path (`/watch/…/<name>`)."""
+    if options.field_selector.empty:
+        return replace(options, field_selector=parse_field_selector(f"metadata.name={name}"))
+    if options.field_selector.requires("metadata.name") != name:
+        raise BadRequestError("the field selector does not match the name in the path")
+    return options
+
+
+def _refused_configuration(why: str) -> BadRequestError:
+    return BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {why}")
+
+
+async def read_object(
+    context: Context, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
+) -> Obj:
+    """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400 (7.12)."""
+    request = context.request
+    body = await request.body()
+    decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_version=api_version)
+    decoded = await long_work.run(len(body), context.user.username, decode)
+    found = [*unknown_fields(decoded.unknown), *decoded.duplicates]
+    if found and found[-1].startswith("line "):  # Go converts YAML before it meets unknown fields
+        found = [*decoded.duplicates, *unknown_fields(decoded.unknown)]
+    context.warnings += warn_or_refuse(
+        options.field_validation,
+        found,
+        lambda why: BadRequestError(unhandled(api_version, kind, kind, f"strict decoding error: {why}")),
+    )
+    return decoded.obj
+
+
+def _managed(context: Context, options: WriteOptions) -> WriteOptions:
+    """The options with a field manager: who names none is known by the program that asks."""
+    if options.field_manager:
+        return options
+    return replace(options, field_manager=default_field_manager(context.request.header(b"user-agent")) or UNKNOWN)
+
+
+def _readable_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequestError:
+    """The patch in `body` and the keys that it repeats, or what is wrong with it: an object that is missing comes first."""
+    prefix = "" if media == STRATEGIC_PATCH else "error decoding patch: "
+    try:
+        patch, duplicates = decode_json(body)
+    except BadRequestError as error:
+        return BadRequestError(prefix + error.message)
+    if media != JSON_PATCH and not isinstance(patch, dict):
+        return BadRequestError(f"{prefix}{unmarshal_error(patch, 'map[string]interface {}')}")
+    return patch, duplicates
+
+
+def _patched(media: str, patch: Any, current: Obj, kind: Kind) -> Obj:
+    if media == JSON_PATCH:
+        return json_patch(current, patch)
+    if media == MERGE_PATCH:
+        return merge_patch(current, patch)
+    return strategic_merge_patch(current, patch, kind.resource.schema)
+
+
+def _deleted_status(kind: Kind, stored: Stored) -> Obj:
+    return success_status(
+        Details(
+            name=stored.name,
+            group=kind.resource.group,
+            kind=kind.resource.plural,
+            uid=stored.obj["metadata"].get("uid", ""),
+        )
+    )

@@ -1,0 +1,246 @@
+"""Watches as replies that go on (reference/kubernetes.md 7.7).
+
+Rules kept here:
+* Headers leave at once; errors that are known before the first event are plain HTTP errors. Only that a revision is gone is
+  said as real servers say it, by an ERROR event: client-go's RetryWatcher would ask for ever after a plain 410.
+* Events go out in the same pass of the loop in which the watch cache learnt of them, as frames that all watchers share.
+* Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
+  or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
+* A subscription belongs to its request, which closes it (`mooring.server.transport.http`): a reply that fails before, during or
+  after its headers leaves nothing subscribed. Headers are made before it, as far as they can be.
+* The initial state goes out in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache
+  remembers; a client that is slower than that is told to list again.
+* Bookmarks, when allowed, come about every minute and just before the end.
+* Over a WebSocket the same events go out as messages (`mooring.server.transport.websocket`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from mooring.api.kind import Kind
+from mooring.apimachinery.codec.body import encode_json
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
+from mooring.apimachinery.negotiation import STREAMED, TRANSFORMS, Accepted
+from mooring.apimachinery.options import ListOptions
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.status import status_of
+from mooring.apimachinery.table import partial_metadata, table
+from mooring.apimachinery.watch import ERROR, event_frame
+from mooring.clock import Clock
+from mooring.errors import ApiError, ExpiredError
+from mooring.registry.cache.kindcache import Watch
+from mooring.registry.cache.stored import Event
+from mooring.registry.store import Registry
+from mooring.server.response.render import accepted, content_type, included
+from mooring.server.transport.frames import Frames, Streamer, Switched
+from mooring.server.transport.http import Header, Request, Response
+from mooring.server.transport.listener import TlsTransport
+from mooring.server.transport.websocket import BinaryMessages, Messages, acceptance, is_websocket, refusal
+
+log = logging.getLogger("mooring.server")
+
+BOOKMARK_SECONDS = 60.0
+"""kube-apiserver's bookmark frequency."""
+MIN_WATCH_SECONDS = 1800
+"""kube-apiserver's --min-request-timeout: a watch lasts this long, up to twice, so that ends are spread."""
+
+_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
+Encode = Callable[[Event], bytes]
+
+
+class Watches:
+    """Starts watches, and ends them all when the server drains."""
+
+    def __init__(self, registry: Registry, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._entropy = entropy
+        self._running: set[Frames] = set()
+        self._draining = False
+
+    @property
+    def count(self) -> int:
+        return len(self._running)
+
+    def drain(self) -> None:
+        """End every watch cleanly; new ones end at once."""
+        self._draining = True
+        for frames in tuple(self._running):
+            frames.end()
+
+    async def response(self, request: Request, kind: Kind, namespace: str, options: ListOptions) -> Response:
+        """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
+        answer = accepted(request, _TRANSFORMS, STREAMED)
+        encode = _encoder(answer, kind, request, self._clock.now)
+        if is_websocket(request) and (refused := refusal(request)) is not None:
+            return refused
+        reply = partial(_streaming, *_head(request, answer))
+        initial: list[bytes] = []
+        sink: Callable[[bytes], None] = initial.append
+        frames: Frames | None = None
+        broken = False
+
+        def deliver(event: Event) -> None:
+            nonlocal broken
+            try:
+                sink(encode(event))
+            except Exception:  # the registry closes this watch and reports; the client must not wait for more
+                broken = True
+                if frames is not None:
+                    frames.end()
+                raise
+
+        try:
+            watch = await self._registry.watch(kind, namespace, options, deliver)
+        except ExpiredError as error:
+            return reply(_only(_error_frame(error, answer)))
+        request.closing = watch.close
+
+        async def stream(out: Frames) -> None:
+            nonlocal frames, sink
+            frames = out
+            self._running.add(out)
+            try:
+                if not self._draining:
+                    try:
+                        await _replay(out, watch, initial)
+                    except ExpiredError as error:
+                        out.write(_error_frame(error, answer))
+                        return
+                sink = out.write
+                if broken or self._draining:
+                    return
+                spread = int.from_bytes(self._entropy(2)) % MIN_WATCH_SECONDS
+                lifetime = float(options.timeout_seconds or MIN_WATCH_SECONDS + spread)
+                bookmark = (lambda: out.write(encode(watch.bookmark()))) if options.allow_bookmarks else None
+                timer = _Timer(out, lifetime, bookmark)
+                try:
+                    await out.ended
+                finally:
+                    timer.cancel()
+            finally:
+                self._running.discard(out)
+                watch.close()
+
+        return reply(stream)
+
+
+Switch = Callable[[TlsTransport], Switched]
+
+
+def _head(request: Request, answer: Accepted) -> tuple[int, tuple[Header, ...], Switch | None]:
+    """Status and headers of a watch's reply, and the protocol that its connection switches to."""
+    if is_websocket(request):
+        return 101, acceptance(request), BinaryMessages if answer.media == "protobuf" else Messages
+    return 200, (content_type(answer.stream_content_type),), None
+
+
+def _streaming(status: int, headers: tuple[Header, ...], switch: Switch | None, stream: Streamer) -> Response:
+    return Response(status, headers=headers, stream=stream, switch=switch)
+
+
+def _only(frame: bytes) -> Streamer:
+    async def stream(out: Frames) -> None:
+        out.write(frame)
+
+    return stream
+
+
+def _error_frame(error: ApiError, answer: Accepted) -> bytes:
+    _, obj = status_of(error)
+    if answer.media == "protobuf":
+        return protobuf.encode_watch_frame(ERROR, protobuf.encode_object(obj, STATUS))
+    return event_frame(ERROR, encode_json(obj))
+
+
+async def _replay(out: Frames, watch: Watch, initial: list[bytes]) -> None:
+    """Send the events that are due before live ones, as fast as the client takes them. Raises ExpiredError."""
+
+    def send() -> None:
+        if initial:
+            out.write_all(initial)
+            initial.clear()
+
+    async def pause() -> None:
+        send()
+        await out.drained()
+        if out.ended.done():
+            watch.close()
+
+    try:
+        await watch.replay(pause)
+    finally:
+        send()
+
+
+class _Timer:
+    """Ends one watch at its time, and sends bookmarks until then. A handle and four slots: thousands of watches sit idle."""
+
+    __slots__ = ("_bookmark", "_handle", "_left", "_out")
+
+    def __init__(self, out: Frames, lifetime: float, bookmark: Callable[[], None] | None) -> None:
+        self._out = out
+        self._left = lifetime
+        self._bookmark = bookmark
+        self._wait()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def _wait(self) -> None:
+        step = min(self._left, BOOKMARK_SECONDS if self._bookmark else self._left)
+        self._handle = asyncio.get_running_loop().call_later(step, self._passed, step)
+
+    def _passed(self, step: float) -> None:
+        self._left -= step
+        try:
+            if self._bookmark:
+                self._bookmark()
+        except Exception:  # as with any other event: the client must not wait for more
+            log.exception("a bookmark could not be sent; its watch ends")
+            self._left = 0
+        if self._left > 0:
+            self._wait()
+        else:
+            self._out.end()
+
+
+def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
+    resource = kind.resource
+    if answer.as_kind == "Table":
+        include = included(request)
+        first = True
+
+        def as_table(event: Event) -> bytes:
+            nonlocal first
+            metadata: Obj = {"resourceVersion": str(event.revision)}
+            version = answer.as_api_version
+            # A bookmark is a row too: its object carries the annotation that ends the initial events.
+            obj = table(resource, [event.obj], now(), include, metadata, api_version=version, with_columns=first)
+            first = False
+            return event_frame(event.type, encode_json(obj))
+
+        return as_table
+    schema = PARTIAL_OBJECT_METADATA if answer.as_kind else resource.schema
+
+    def shown(event: Event) -> Obj:
+        return partial_metadata(event.obj, answer.as_api_version) if answer.as_kind else event.obj
+
+    def as_protobuf(event: Event) -> bytes:
+        return protobuf.encode_watch_frame(event.type, protobuf.encode_object(shown(event), schema))
+
+    def as_json(event: Event) -> bytes:
+        return event_frame(event.type, encode_json(shown(event)))
+
+    form = f"{answer.media} {answer.as_kind} {answer.as_version}"
+    if answer.media == "protobuf":
+        return lambda event: event.framed(form, as_protobuf)
+    if answer.as_kind:
+        return lambda event: event.framed(form, as_json)
+    return Event.frame

@@ -1,0 +1,174 @@
+"""Objects, lists and errors into replies: the one place where a representation is chosen.
+
+Rules kept here:
+* Stored bytes are sent as they are (law 5): a JSON object or list is put together from kept bytes, never re-encoded.
+* Whatever JSON clause a client accepts wins over protobuf: the bytes are there. Protobuf, YAML, Table and PartialObjectMetadata
+  are made on demand for clients that accept nothing else, or ask for them first. PartialObjectMetadata is made either way, so
+  it comes in the form asked for first: Go's metadata client compares items of lists with single objects, and only in
+  protobuf do both lack a kind.
+* An error that cannot be expressed in what the client accepts is sent as JSON (reference/kubernetes.md 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+
+from mooring.apimachinery.codec.body import encode_json, encode_yaml, pretty
+from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
+from mooring.apimachinery.negotiation import (
+    JSON,
+    MAX_HEADER,
+    MEDIA_TYPES,
+    PROTOBUF,
+    TRANSFORMS,
+    Accepted,
+    Media,
+    negotiate,
+    wants_pretty,
+)
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.status import status_of
+from mooring.apimachinery.table import Include, parse_include, partial_metadata, table
+from mooring.errors import ApiError, MooringError, NotAcceptableError
+from mooring.registry.cache.stored import Stored
+from mooring.server.response import lists
+from mooring.server.transport.http import Header, Request, Response
+
+NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
+_OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
+_LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
+
+
+def accepted(
+    request: Request, transforms: frozenset[str] = frozenset(), medias: tuple[Media, ...] = tuple(MEDIA_TYPES)
+) -> Accepted:
+    """What to answer with. Raises NotAcceptableError (406)."""
+    return _accepted(request.header(b"accept")[:MAX_HEADER], transforms, medias)
+
+
+@lru_cache(maxsize=512)
+def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Accepted:
+    best = negotiate(header, transforms, medias)
+    if best.media != "protobuf" or best.as_kind:
+        return best
+    try:
+        return negotiate(header, transforms, ("json",))
+    except NotAcceptableError:
+        return best
+
+
+def content_type(value: str) -> Header:
+    return (b"content-type", value.encode())
+
+
+_JSON_HEADERS = (content_type(JSON),)
+
+
+def is_pretty(request: Request) -> bool:
+    """Whether to indent: asked for, or asked by a tool of people."""
+    return wants_pretty(
+        request.query.get("pretty", [None])[0] if request.query_string else None, request.header(b"user-agent")
+    )
+
+
+def sends_stored_bytes(request: Request) -> bool:
+    """Whether one object is sent as it is stored. Raises NotAcceptableError (406)."""
+    answer = accepted(request, _OBJECT_TRANSFORMS)
+    return answer.media == "json" and not answer.as_kind
+
+
+def stored_response(request: Request, stored: Stored, now: datetime, status: int = 200) -> Response:
+    """One stored object."""
+    answer = accepted(request, _OBJECT_TRANSFORMS)
+    resource = stored.kind.resource
+    if answer.as_kind == "Table":
+        obj = table(resource, [stored.obj], now, included(request), api_version=answer.as_api_version)
+        return _plain(request, answer, obj, status)
+    if answer.as_kind:
+        obj = partial_metadata(stored.obj, answer.as_api_version)
+        return _plain(request, answer, obj, status, PARTIAL_OBJECT_METADATA)
+    if answer.media == "json":
+        return Response(status, pretty(stored.raw) if is_pretty(request) else stored.raw, _JSON_HEADERS)
+    if answer.media == "protobuf":
+        body = protobuf.encode_object(stored.obj, resource.schema)
+        return Response(status, body, (content_type(PROTOBUF),))
+    return Response(status, encode_yaml(stored.obj), (content_type(answer.content_type),))
+
+
+def included(request: Request) -> Include:
+    """How much of the object a Table row carries (7.8). Raises BadRequestError."""
+    return parse_include(request.query.get("includeObject", [""])[0])
+
+
+async def list_response(
+    request: Request,
+    resource: Resource,
+    items: Sequence[Stored],
+    metadata: Obj,
+    now: datetime,
+    compute: lists.Compute,
+) -> Response:
+    """A list as of `metadata.resourceVersion`. `compute` runs what takes long beside the event loop."""
+    answer = accepted(request, _LIST_TRANSFORMS)
+    version, media = answer.as_api_version, answer.media
+    if answer.as_kind == "Table":
+        form = lists.as_table(resource, metadata, now, included(request), version, media)
+    elif answer.as_kind:
+        form = lists.as_partial_metadata(metadata, version, media)
+    elif media != "json":
+        form = lists.as_objects(resource, metadata, media)
+    elif is_pretty(request):
+        form = lists.as_json(resource, metadata)
+    else:
+        return Response(200, lists.kept(resource, metadata, items), _JSON_HEADERS)
+    if media == "json" and is_pretty(request):
+        form = lists.indented(form)
+    headers = _JSON_HEADERS if media == "json" else (content_type(answer.content_type),)
+    return Response(200, await form.body(items, compute), headers)
+
+
+def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:
+    """An object that is not stored: reviews, TokenRequest, Status of success.
+
+    A Status is sent as it is to who asked for a Table of something else; what only answers once has no Table: 406, unless the
+    client also accepts the object itself.
+    """
+    answer = accepted(request, TRANSFORMS if schema is STATUS else TRANSFORMS - {"Table"})
+    return _plain(request, answer, obj, status, schema)
+
+
+def _plain(request: Request, answer: Accepted, obj: Obj, status: int, schema: Message | None = None) -> Response:
+    if answer.media == "protobuf" and schema is not None:
+        return Response(status, protobuf.encode_object(obj, schema), (content_type(PROTOBUF),))
+    if answer.media == "yaml":
+        return Response(status, encode_yaml(obj), (content_type(answer.content_type),))
+    body = encode_json(obj)
+    return Response(status, pretty(body) if is_pretty(request) else body, _JSON_HEADERS)
+
+
+def error_response(error: MooringError, request: Request) -> Response:
+    """A Status in the representation the client accepts, else JSON; Retry-After where the Status names seconds."""
+    code, obj = status_of(error)
+    headers: list[Header] = [NOSNIFF]
+    seconds = error.details.retry_after if isinstance(error, ApiError) else 0
+    if seconds:
+        headers.append((b"retry-after", b"%d" % seconds))
+    try:
+        answer = accepted(request)
+    except ApiError:
+        answer = Accepted()
+    if answer.media == "protobuf":
+        body = protobuf.encode_object(obj, STATUS)
+        return Response(code, body, (content_type(PROTOBUF), *headers))
+    if answer.media == "yaml":
+        return Response(code, encode_yaml(obj), (content_type(answer.content_type), *headers))
+    body = encode_json(obj)
+    if request.is_query_cheap and (request.query_string or request.header(b"user-agent")):
+        with suppress(ApiError):  # an unreadable query is what the error may be about
+            body = pretty(body) if is_pretty(request) else body
+    return Response(code, body, (content_type(JSON), *headers))

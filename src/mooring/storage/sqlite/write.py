@@ -1,0 +1,123 @@
+"""Writing one SQLite file through one connection, synchronously: what happens inside one transaction.
+
+Rules kept here:
+* A transaction takes the write lock at its start, so revisions follow the order of commits whoever writes, and what a write
+  was compared with cannot change before it is committed.
+* Every write in a transaction has its own outcome; a refused one changes nothing and the others go on.
+* Compaction forgets in one small transaction (readers refuse older revisions from then on) and deletes in bounded ones.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from enum import Enum
+
+from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
+from mooring.storage.sqlite.schema import BUSY_SECONDS, NEWEST, is_busy
+
+SWEEP_REVISIONS = 1000
+"""Revisions looked at in one transaction of compaction: a few milliseconds, which a waiting write does not notice."""
+BUSY_PAUSE = 0.0005
+"""Between two tries for the write lock: another process's group takes about that long."""
+
+_CURRENT = (
+    "SELECT log.value, live.revision, log.created FROM live JOIN log ON log.revision = live.revision WHERE live.key = ?"
+)
+_APPEND = "INSERT INTO log (revision, key, created, prior, value) VALUES (?, ?, ?, ?, ?)"
+_LIVE_FIRST = "INSERT INTO live (revision, deleted, key) VALUES (?, ?, ?)"
+_LIVE_AGAIN = "UPDATE live SET revision = ?, deleted = ? WHERE key = ?"
+
+_PROGRESS = "SELECT revision FROM progress WHERE name = ?"
+_SET_PROGRESS = "UPDATE progress SET revision = ? WHERE name = ?"
+# In a stretch of the log: whatever a write in it replaced, and its deletions before the oldest revision still known.
+_SWEEP = (
+    "DELETE FROM log WHERE revision IN (SELECT prior FROM log WHERE revision BETWEEN :start AND :end)",
+    "DELETE FROM live WHERE (key, revision) IN"
+    " (SELECT key, revision FROM log WHERE revision BETWEEN :start AND :end AND revision < :oldest AND value IS NULL)",
+    "DELETE FROM log WHERE revision BETWEEN :start AND :end AND revision < :oldest AND value IS NULL",
+)
+
+
+class Operation(Enum):
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class Writer:
+    """Takes over `connection`; not for two threads at once."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.cursor().execute
+        self._revision = 1
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def try_begin(self) -> bool:
+        """Begin a transaction unless another process is in one."""
+        try:
+            self._execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                return False
+            raise
+        (self._revision,) = self._execute(NEWEST).fetchone()
+        return True
+
+    def begin(self) -> None:
+        """Begin a transaction, waiting for another process's. SQLite's own waiting sleeps ever longer and loses every race."""
+        for _ in range(int(BUSY_SECONDS / BUSY_PAUSE)):
+            if self.try_begin():
+                return
+            time.sleep(BUSY_PAUSE)
+        self._execute("BEGIN IMMEDIATE")
+        (self._revision,) = self._execute(NEWEST).fetchone()
+
+    def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
+        """One write within the transaction. Raises KeyExistsError or RevisionMismatchError, having changed nothing."""
+        row = self._execute(_CURRENT, (key,)).fetchone()
+        current = None if row is None or row[0] is None else Entry(key, *row)
+        if operation is Operation.CREATE:
+            if current is not None:
+                raise KeyExistsError(current)
+        elif current is None or current.revision != expected:
+            raise RevisionMismatchError(current)
+        revision = self._revision + 1
+        deleted = operation is Operation.DELETE
+        created = current.created if current is not None else revision
+        self._execute(_APPEND, (revision, key, created, row[1] if row else 0, None if deleted else value))
+        self._execute(_LIVE_AGAIN if row else _LIVE_FIRST, (revision, deleted, key))
+        self._revision = revision
+        return Change(key, revision, None if deleted else Entry(key, value, revision, created), current)
+
+    def commit(self) -> None:
+        self._execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._execute("ROLLBACK")
+
+    def sweep(self, oldest: int) -> bool:
+        """One transaction of compaction to `oldest`; whether there is more to do. Raises FutureRevisionError."""
+        self.begin()
+        try:
+            if oldest > self._revision:
+                raise FutureRevisionError(self._revision)
+            (compacted,) = self._execute(_PROGRESS, ("compacted",)).fetchone()
+            (swept,) = self._execute(_PROGRESS, ("swept",)).fetchone()
+            if oldest > compacted:
+                compacted = oldest
+                self._execute(_SET_PROGRESS, (compacted, "compacted"))
+            end = min(swept + SWEEP_REVISIONS, compacted)
+            for statement in _SWEEP:
+                # `start` was swept before, but its own deletion was kept: the newest revision must stay in the log
+                self._execute(statement, {"start": swept, "end": end, "oldest": compacted})
+            self._execute(_SET_PROGRESS, (end, "swept"))
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        return bool(end < compacted)

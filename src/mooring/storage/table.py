@@ -1,0 +1,51 @@
+"""Revisions and bytes: the storage contract and its drivers. This room knows no kinds.
+
+Rules kept here: a driver is one row of `DRIVERS` (scheme of the URL → how to make it), and it passes the one conformance
+suite of `tests/storage`. Nothing of a driver's engine is visible above `contract.Storage`. A driver's module loads only when
+its scheme is asked for, so that commands which store nothing do not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mooring.clock import Clock
+from mooring.errors import ConfigError
+from mooring.storage.contract import Storage
+
+
+def _memory(rest: str, clock: Clock) -> Storage:
+    from mooring.storage.memory import MemoryStorage
+
+    if rest:
+        raise ConfigError("the storage URL memory: takes nothing after the colon; what it holds is lost on exit")
+    return MemoryStorage()
+
+
+def _sqlite(rest: str, clock: Clock) -> Storage:
+    from mooring.storage.sqlite.driver import SqliteStorage
+
+    if not rest:
+        raise ConfigError(
+            "the storage URL sqlite: needs the path of a file, for example sqlite:/var/lib/mooring/mooring.db"
+        )
+    return SqliteStorage(Path(rest), clock)
+
+
+DRIVERS: Mapping[str, Callable[[str, Clock], Storage]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+}
+
+
+def open_storage(url: str, clock: Clock) -> Storage:
+    """The store that `url` (`<scheme>:<rest>`) names, not opened yet. Raises ConfigError for what no driver takes."""
+    scheme, colon, rest = url.partition(":")
+    driver = DRIVERS.get(scheme)
+    if driver is None or not colon:
+        known = ", ".join(f"{name}:" for name in sorted(DRIVERS))
+        raise ConfigError(
+            f"storage: the URL must start with one of {known} (for example sqlite:/var/lib/mooring/mooring.db)"
+        )
+    return driver(rest, clock)

@@ -1,0 +1,287 @@
+"""The Secret that holds a bootstrap token: read leniently as Kubernetes reads it, strictly for people, and written.
+
+Rules kept here (reference/kubernetes.md 1.1-1.3, 1.7):
+* A missing key, missing data and an empty value all read as the empty string. A usage counts only when it is exactly `true`.
+* No expiration means never. One that cannot be parsed counts as expired, and so does the expiry instant itself.
+  Times are RFC 3339 as Go's `time.Parse` takes them: a one-digit hour and a comma before the fraction pass.
+* `auth-extra-groups` is split on commas without trimming; one bad element refuses the whole token.
+* `authenticate_secret` answers in the authenticator's order, and compares the secret in constant time.
+* The API server does not validate these Secrets, so nothing here trusts that one is well formed: what is unreadable is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from mooring.apimachinery.schema import Obj
+from mooring.clock import gap, rfc3339
+from mooring.identity import BOOTSTRAPPERS
+from mooring.trust.bootstraptoken.token import (
+    DEFAULT_GROUPS,
+    USAGE_AUTHENTICATION,
+    USAGES,
+    BootstrapToken,
+    TokenError,
+    is_token_id,
+    parse_token,
+    validate_group,
+    validate_groups,
+    validate_usages,
+)
+
+NAMESPACE = "kube-system"
+SECRET_TYPE = "bootstrap.kubernetes.io/token"  # noqa: S105 - a type name, no secret
+NAME_PREFIX = "bootstrap-token-"
+USAGE_PREFIX = "usage-bootstrap-"
+
+KEY_ID = "token-id"
+KEY_SECRET = "token-secret"  # noqa: S105 - a key name, no secret
+KEY_EXPIRATION = "expiration"
+KEY_DESCRIPTION = "description"
+KEY_GROUPS = "auth-extra-groups"
+
+DEFAULT_TTL = timedelta(hours=24)
+
+UNREADABLE = "\ufffd"
+"""What a value that is not base64 text reads as: never empty, so every rule refuses it."""
+
+_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+def secret_name(token_id: str) -> str:
+    """`bootstrap-token-<id>`."""
+    return NAME_PREFIX + token_id
+
+
+def token_id_of_name(name: str) -> str | None:
+    """The id in a Secret's name, or None when the name is none of a bootstrap token."""
+    token_id = name.removeprefix(NAME_PREFIX)
+    return token_id if token_id != name and is_token_id(token_id) else None
+
+
+def data_bytes(secret_obj: Obj, key: str) -> bytes:
+    """The decoded value of `key`; empty when it or all data is missing."""
+    value = (secret_obj.get("data") or {}).get(key)
+    if not value:
+        return b""
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return UNREADABLE.encode()
+
+
+def data_value(secret_obj: Obj, key: str) -> str:
+    """The same as text."""
+    return data_bytes(secret_obj, key).decode("utf-8", "replace")
+
+
+def parse_expiration(text: str) -> datetime:
+    """An RFC 3339 time as Go's `time.Parse` takes it, in UTC. Raises TokenError."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise TokenError("the expiration is not an RFC 3339 time such as 2026-01-02T03:04:05Z")
+    *numbers, fraction, sign, hours, minutes = match.groups()
+    year, month, day, hour, minute, second = map(int, numbers)
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    try:
+        moment = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")[:6]), tzinfo=UTC)
+        if int(hours or 0) > 24 or int(minutes or 0) > 60:
+            raise ValueError
+    except ValueError:
+        raise TokenError("the expiration is not a time that exists") from None
+    try:
+        return moment + offset if sign == "-" else moment - offset
+    except OverflowError:
+        return _LATEST if sign == "-" else _EARLIEST
+
+
+def expiration(secret_obj: Obj) -> datetime | None:
+    """When the token expires; None when never. Raises TokenError when that cannot be read: such a token is expired."""
+    text = data_value(secret_obj, KEY_EXPIRATION)
+    return parse_expiration(text) if text else None
+
+
+def expired(secret_obj: Obj, now: datetime) -> bool:
+    """Whether the token is past its time at `now`; unreadable counts as past, the instant itself too."""
+    try:
+        moment = expiration(secret_obj)
+    except TokenError:
+        return True
+    return moment is not None and moment <= now
+
+
+def usage_enabled(secret_obj: Obj, usage: str) -> bool:
+    """Whether the value of `usage-bootstrap-<usage>` is exactly `true`."""
+    return data_bytes(secret_obj, USAGE_PREFIX + usage) == b"true"
+
+
+def groups(secret_obj: Obj) -> tuple[str, ...]:
+    """The groups the token grants, `system:bootstrappers` included, sorted, none twice. Raises TokenError."""
+    text = data_value(secret_obj, KEY_GROUPS)
+    extra = text.split(",") if text else []
+    for group in extra:
+        validate_group(group)
+    return tuple(sorted({BOOTSTRAPPERS, *extra}))
+
+
+OK = "ok"
+UNKNOWN_ID = "unknown-id"
+DELETING = "deleting"
+WRONG_TYPE = "wrong-type"
+WRONG_SECRET = "wrong-secret"  # noqa: S105 - a reason code, no secret
+ID_MISMATCH = "id-mismatch"
+EXPIRED = "expired"
+USAGE_MISSING = "usage-missing"
+BAD_GROUPS = "bad-groups"
+_NO_TOKEN: Obj = {"data": {KEY_SECRET: base64.b64encode(bytes(16)).decode()}}
+"""In place of a Secret that is not there: as long as a token's secret, and equal to none."""
+REASONS = (OK, UNKNOWN_ID, DELETING, WRONG_TYPE, WRONG_SECRET, ID_MISMATCH, EXPIRED, USAGE_MISSING, BAD_GROUPS)
+
+
+def authenticate_secret(
+    secret_obj: Obj | None, presented: BootstrapToken, now: datetime
+) -> tuple[str, tuple[str, ...]]:
+    """(reason, groups) for a presented token and the Secret of its name: the steps 2 to 10 of 1.3, in that order.
+
+    Groups are empty unless the reason is `ok`. Reasons are for the operator: the caller learns nothing from them, nor from what a
+    refusal costs: an id that nobody knows is decoded and compared like one that somebody knows.
+    """
+    right = presented.secret.matches(data_bytes(secret_obj or _NO_TOKEN, KEY_SECRET))
+    if secret_obj is None:
+        return UNKNOWN_ID, ()
+    if secret_obj["metadata"].get("deletionTimestamp"):
+        return DELETING, ()
+    if secret_obj.get("type") != SECRET_TYPE or not secret_obj.get("data"):
+        return WRONG_TYPE, ()
+    if not right:
+        return WRONG_SECRET, ()
+    if data_value(secret_obj, KEY_ID) != presented.id:
+        return ID_MISMATCH, ()
+    if expired(secret_obj, now):
+        return EXPIRED, ()
+    if not usage_enabled(secret_obj, USAGE_AUTHENTICATION):
+        return USAGE_MISSING, ()
+    try:
+        return OK, groups(secret_obj)
+    except TokenError:
+        return BAD_GROUPS, ()
+
+
+def told(secret_obj: Obj | None, token_id: str, reason: str, now: datetime) -> str:
+    """What the operator is told of a refusal by `authenticate_secret`: which token, and how much is amiss; no part of a secret."""
+    detail = f"token id {token_id}"
+    if secret_obj is None:
+        return f"{detail}: there is no Secret {NAMESPACE}/{secret_name(token_id)}"
+    if more := _amiss(secret_obj, reason, now):
+        detail += f": {more}"
+    return detail
+
+
+def _amiss(secret_obj: Obj, reason: str, now: datetime) -> str:
+    if reason == WRONG_TYPE:
+        return f"the Secret is of type {secret_obj.get('type') or 'none'}, or holds no data; it wants {SECRET_TYPE}"
+    if reason == ID_MISMATCH:
+        return f"the Secret's {KEY_ID} is not the id in its name"
+    if reason == USAGE_MISSING:
+        return f"usage {USAGE_AUTHENTICATION} missing: {USAGE_PREFIX}{USAGE_AUTHENTICATION} is not true"
+    try:
+        if reason == EXPIRED and (moment := expiration(secret_obj)) is not None:
+            return f"expired {gap(now - moment)} ago, at {rfc3339(moment)}" if moment < now else "expires this instant"
+        if reason == BAD_GROUPS:
+            groups(secret_obj)
+    except TokenError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """Everything a token's Secret says, as administrators see it."""
+
+    token: BootstrapToken
+    description: str = ""
+    expires: datetime | None = None
+    usages: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+def new_record(
+    token: BootstrapToken,
+    now: datetime,
+    *,
+    ttl: timedelta | None = DEFAULT_TTL,
+    expires: datetime | None = None,
+    usages: tuple[str, ...] = USAGES,
+    groups: tuple[str, ...] = DEFAULT_GROUPS,
+    description: str = "",
+) -> TokenRecord:
+    """A record to be written: `ttl` counts from `now`, zero or None means never; `expires` excludes a ttl. Raises TokenError."""
+    validate_usages(usages)
+    validate_groups(usages, groups)
+    if ttl and expires is not None:
+        raise TokenError("a token has either a ttl or an expiration time, not both")
+    if ttl and ttl < timedelta(0):
+        raise TokenError("the ttl of a token is not negative: 0 means that it never expires")
+    if ttl:
+        try:
+            expires = now + ttl
+        except OverflowError:
+            raise TokenError("the ttl of a token is too long: use 0 for a token that never expires") from None
+    return TokenRecord(token, description, expires, usages, groups)
+
+
+def from_secret(secret_obj: Obj) -> TokenRecord:
+    """The record in a Secret, strictly: what `token list` shows. Raises TokenError that says what is wrong with which Secret."""
+    name = secret_obj["metadata"]["name"]
+    token_id = data_value(secret_obj, KEY_ID)
+    if not token_id:
+        raise TokenError(f'bootstrap token secret "{name}" has no {KEY_ID}')
+    if name != secret_name(token_id):
+        raise TokenError(f'bootstrap token secret "{name}" is not named {NAME_PREFIX}<token-id> after its {KEY_ID}')
+    token_secret = data_value(secret_obj, KEY_SECRET)
+    if not token_secret:
+        raise TokenError(f'bootstrap token secret "{name}" has no {KEY_SECRET}')
+    try:
+        token = parse_token(f"{token_id}.{token_secret}")
+        expires = expiration(secret_obj)
+    except TokenError as error:
+        raise TokenError(f'bootstrap token secret "{name}": {error}') from None
+    usages = tuple(
+        sorted(
+            key.removeprefix(USAGE_PREFIX)
+            for key in secret_obj["data"]
+            if key.startswith(USAGE_PREFIX) and data_bytes(secret_obj, key) == b"true"
+        )
+    )
+    extra = data_value(secret_obj, KEY_GROUPS)
+    return TokenRecord(
+        token, data_value(secret_obj, KEY_DESCRIPTION), expires, usages, tuple(extra.split(",")) if extra else ()
+    )
+
+
+def to_secret(record: TokenRecord) -> Obj:
+    """The Secret of `record`, as `kubeadm token create` writes it (1.7)."""
+    data = {KEY_ID: record.token.id.encode(), KEY_SECRET: record.token.secret.reveal()}
+    if record.description:
+        data[KEY_DESCRIPTION] = record.description.encode()
+    if record.expires is not None:
+        data[KEY_EXPIRATION] = rfc3339(record.expires).encode()
+    for usage in record.usages:
+        data[USAGE_PREFIX + usage] = b"true"
+    if record.groups:
+        data[KEY_GROUPS] = ",".join(record.groups).encode()
+    return {
+        "kind": "Secret",
+        "apiVersion": "v1",
+        "metadata": {"name": secret_name(record.token.id), "namespace": NAMESPACE},
+        "type": SECRET_TYPE,
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }

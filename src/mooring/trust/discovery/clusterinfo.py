@@ -1,0 +1,87 @@
+"""The ConfigMap kube-public/cluster-info: made at first boot, kept signed, read by joiners.
+
+Rules kept here (reference/kubernetes.md 1.5, 2.7):
+* It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
+  of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
+  entry holds the CAs of client certificates where those are others.
+* Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
+  that id, whose `token-secret` is not empty (its format is not checked), not expired, usage `signing` exactly `true`.
+  deletionTimestamp is not looked at.
+* Whatever text is under `kubeconfig` is signed as it stands. Without that key nothing is done: stale signatures stay.
+* Nothing to change gives None, so that a controller that watches its own write comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.schema import Obj
+from mooring.trust.bootstraptoken.record import (
+    KEY_ID,
+    KEY_SECRET,
+    SECRET_TYPE,
+    data_bytes,
+    data_value,
+    expired,
+    token_id_of_name,
+    usage_enabled,
+)
+from mooring.trust.bootstraptoken.record import NAMESPACE as TOKEN_NAMESPACE
+from mooring.trust.bootstraptoken.token import USAGE_SIGNING
+from mooring.trust.discovery.jws import KUBECONFIG_KEY, SIGNATURE_PREFIX, encode, sign_encoded
+from mooring.trust.kubeconfig import model as kubeconfig
+from mooring.trust.kubeconfig import text as kubeconfigtext
+
+NAMESPACE = "kube-public"
+NAME = "cluster-info"
+PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
+"""Where every Kubernetes API server publishes it."""
+
+
+def config_map(server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b"") -> Obj:
+    """A fresh, unsigned cluster-info. See `kubeconfig.for_cluster_info`."""
+    published = kubeconfig.for_cluster_info(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "data": {KUBECONFIG_KEY: kubeconfigtext.dump(published)},
+    }
+
+
+def signing_token(secret_obj: Obj, now: datetime) -> tuple[str, bytes] | None:
+    """(id, secret) of a token that may sign at `now`, or None."""
+    metadata = secret_obj["metadata"]
+    if secret_obj.get("type") != SECRET_TYPE or metadata.get("namespace") != TOKEN_NAMESPACE:
+        return None
+    token_id = token_id_of_name(metadata["name"])
+    if token_id is None or data_value(secret_obj, KEY_ID) != token_id:
+        return None
+    token_secret = data_bytes(secret_obj, KEY_SECRET)
+    if not token_secret or not usage_enabled(secret_obj, USAGE_SIGNING) or expired(secret_obj, now):
+        return None
+    return token_id, token_secret
+
+
+def signatures(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> dict[str, str]:
+    """The `jws-kubeconfig-<id>` entries the ConfigMap should have; empty when it has no kubeconfig."""
+    text = (config_map.get("data") or {}).get(KUBECONFIG_KEY)
+    if text is None:
+        return {}
+    payload = encode(text.encode("utf-8", "surrogatepass"))
+    tokens = (token for secret_obj in token_secrets if (token := signing_token(secret_obj, now)) is not None)
+    return {SIGNATURE_PREFIX + token_id: sign_encoded(payload, token_id, secret) for token_id, secret in tokens}
+
+
+def signed(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> Obj | None:
+    """A copy of the ConfigMap with exactly the signatures it should have; None when it has them, or has no kubeconfig."""
+    data = config_map.get("data") or {}
+    if KUBECONFIG_KEY not in data:
+        return None
+    wanted = signatures(config_map, token_secrets, now)
+    if wanted == {key: value for key, value in data.items() if key.startswith(SIGNATURE_PREFIX)}:
+        return None
+    rest = {key: value for key, value in data.items() if not key.startswith(SIGNATURE_PREFIX)}
+    return copied({**config_map, "data": {}}) | {"data": rest | wanted}

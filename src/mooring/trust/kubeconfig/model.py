@@ -1,0 +1,462 @@
+"""The kubeconfig model: build, look up, merge, flatten and check (client-go `clientcmd`).
+
+Rules kept here (reference/kubernetes.md 2.2-2.4, 2.7, 4.2):
+* Tokens, passwords, keys, exec environments and auth-provider settings are `Secret`; certificates and CAs are public bytes.
+* Inline data overrides the file of the same meaning. Extensions are kept.
+* Merging several files: the first to name an entry or the current context wins, whole entries at a time.
+* No file is read here: flattening is given a reader. `problems` are those `clientcmd.Validate` finds without the disk.
+
+Text in and out is `mooring.trust.kubeconfig.text`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from mooring.apimachinery.names import dns1123_label_errors
+from mooring.apimachinery.schema import Obj
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+
+EXEC_MODES = ("Never", "IfAvailable", "Always")
+EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentication.k8s.io/v1beta1")
+"""Exec API versions whose interactiveMode may be missing and then is IfAvailable."""
+
+CLIENT_CA = "mooring.dev/client-ca"
+"""Extension of the cluster in cluster-info: the CAs that sign client certificates. The signature of cluster-info covers it."""
+
+_PORT = re.compile(r":[0-9]+$")
+PROXY_SCHEMES = ("http://", "https://", "socks5://")
+
+
+class KubeconfigError(ConfigError):
+    """A kubeconfig that cannot be read or used; the message names the place, never a credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How to reach an API server, and whom to believe there."""
+
+    name: str
+    server: str = ""
+    ca_pem: bytes = b""
+    ca_file: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: tuple[Obj, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A command that prints credentials."""
+
+    command: str
+    api_version: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, Secret], ...] = ()
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthProvider:
+    """The older plugin form; recognised and kept, never run."""
+
+    name: str
+    config: tuple[tuple[str, Secret], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The credentials to present."""
+
+    name: str
+    certificate_pem: bytes = b""
+    certificate_file: str = ""
+    key: Secret | None = None
+    key_file: str = ""
+    token: Secret | None = None
+    token_file: str = ""
+    username: str = ""
+    password: Secret | None = None
+    exec: ExecPlugin | None = None
+    auth_provider: AuthProvider | None = None
+    impersonate: str = ""
+    impersonate_uid: str = ""
+    impersonate_groups: tuple[str, ...] = ()
+    impersonate_extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    extensions: tuple[Obj, ...] = ()
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """Kinds of credential present: `clientCertificate`, `token`, `tokenFile`, `basic`, `exec`, `authProvider`."""
+        present = {
+            "clientCertificate": bool(self.certificate_pem or self.certificate_file or self.key or self.key_file),
+            "token": bool(self.token),
+            "tokenFile": bool(self.token_file),
+            "basic": bool(self.username or self.password),
+            "exec": self.exec is not None,
+            "authProvider": self.auth_provider is not None,
+        }
+        return tuple(kind for kind, there in present.items() if there)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A named pair of cluster and user."""
+
+    name: str
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+    extensions: tuple[Obj, ...] = ()
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def _find(entries: Iterable[N], name: str) -> N | None:
+    return next((entry for entry in entries if entry.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """A whole kubeconfig. Entries of one list have different names."""
+
+    clusters: tuple[Cluster, ...] = ()
+    users: tuple[User, ...] = ()
+    contexts: tuple[Context, ...] = ()
+    current_context: str = ""
+    preferences: Obj = field(default_factory=dict)
+    extensions: tuple[Obj, ...] = ()
+
+    def cluster(self, name: str) -> Cluster | None:
+        return _find(self.clusters, name)
+
+    def user(self, name: str) -> User | None:
+        return _find(self.users, name)
+
+    def context(self, name: str) -> Context | None:
+        return _find(self.contexts, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What one context means: the cluster, the user, the default namespace, and further addresses of the cluster."""
+
+    cluster: Cluster
+    user: User
+    namespace: str
+    others: tuple[Cluster, ...] = ()
+
+
+# ── build ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def address_of(server: str) -> str:
+    """`host:port` of an https URL, as endpoints are written; a path stays behind it."""
+    host, slash, path = server.removeprefix("https://").rstrip("/").partition("/")
+    return (host if _PORT.search(host) else f"{host}:443") + slash + path
+
+
+def for_cluster_info(
+    server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b""
+) -> Kubeconfig:
+    """What cluster-info publishes (2.7): one cluster without a name, nobody's credentials.
+
+    `others` are further URLs of the same cluster, an entry each; kubeadm reads the first entry alone. `client_ca_pem` are the CAs
+    that sign client certificates; they are published where they are not those that verify the server.
+    """
+    extensions: tuple[Obj, ...] = ()
+    if client_ca_pem and client_ca_pem != ca_pem:
+        content = {"certificate-authority-data": base64.b64encode(client_ca_pem).decode()}
+        extensions = ({"name": CLIENT_CA, "extension": content},)
+    return Kubeconfig(clusters=entries(Cluster("", server, ca_pem, extensions=extensions), others))
+
+
+def entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
+    """The entry `cluster`, and one for each further URL of the same cluster, named by its address."""
+    return (cluster, *(Cluster(address_of(server), server, cluster.ca_pem) for server in others))
+
+
+def for_user(
+    server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes", *, others: Iterable[str] = ()
+) -> Kubeconfig:
+    """One cluster, one user and the context `<user>@<cluster>` (admin.conf, and the bootstrap kubeconfig of 2.4)."""
+    context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)
+    return Kubeconfig(entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
+
+
+def for_bootstrap(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
+    """bootstrap-kubelet.conf (2.4): the bearer token that may ask for a certificate."""
+    return for_user(server, ca_pem, User("tls-bootstrap-token-user", token=Secret(token)))
+
+
+def for_kubelet(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_file: str = "") -> Kubeconfig:
+    """kubelet.conf (4.2): certificate and key are read from one file, so that rotation needs no new kubeconfig."""
+    return Kubeconfig(
+        (Cluster("default-cluster", server, ca_pem, ca_file),),
+        (User("default-auth", certificate_file=pem_file, key_file=pem_file),),
+        (Context("default-context", "default-cluster", "default-auth", "default"),),
+        "default-context",
+    )
+
+
+# ── look up ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def discovery_cluster(config: Kubeconfig) -> Cluster:
+    """The cluster a discovery document means: the one named "", else the current context's (2.2 step 4)."""
+    unnamed = config.cluster("")
+    if unnamed is not None:
+        return unnamed
+    context = config.context(config.current_context)
+    cluster = config.cluster(context.cluster) if context else None
+    if cluster is None:
+        raise KubeconfigError(
+            "the kubeconfig has neither a cluster without a name nor a current context with a cluster"
+        )
+    return cluster
+
+
+def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]:
+    """Further addresses of `cluster`: entries that are named by their own address, or any beside a cluster without a name.
+
+    An entry under another CA is another cluster. One that would not be verified is left out.
+    """
+    return tuple(
+        entry
+        for entry in config.clusters
+        if entry is not cluster
+        and (not cluster.name or entry.name == address_of(entry.server))
+        and entry.ca_pem == cluster.ca_pem
+        and not (entry.ca_file or cluster.ca_file)
+        and not entry.insecure_skip_tls_verify
+        and entry.server.startswith("https://")
+    )
+
+
+def client_cas(cluster: Cluster) -> bytes:
+    """The CAs of client certificates that a cluster-info names, as PEM; empty when it names none. Raises KubeconfigError."""
+    for extension in cluster.extensions:
+        if extension.get("name") == CLIENT_CA:
+            content = extension.get("extension")
+            text = content.get("certificate-authority-data") if isinstance(content, dict) else None
+            try:
+                return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+            except ValueError:
+                raise KubeconfigError(f"the extension {CLIENT_CA} is not base64") from None
+    return b""
+
+
+def select(config: Kubeconfig, context_name: str = "") -> Selected:
+    """The cluster and user of a context (the current one unless named), checked as a client must. Raises KubeconfigError."""
+    name = context_name or config.current_context
+    if not name:
+        raise KubeconfigError("the kubeconfig has no current context: name one with --context")
+    context = config.context(name)
+    if context is None:
+        raise KubeconfigError(f'the kubeconfig has no context "{name}"')
+    cluster = config.cluster(context.cluster)
+    user = config.user(context.user)
+    broken = _context_problems(context, config)
+    broken += _cluster_problems(cluster) if cluster else []
+    broken += _user_problems(user) if user else []
+    _refuse(broken)
+    assert cluster is not None  # its absence was a problem above
+    assert user is not None
+    return Selected(cluster, user, context.namespace, other_addresses(config, cluster))
+
+
+# ── merge, flatten ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _first_of_each(lists: Iterable[Iterable[N]]) -> tuple[N, ...]:
+    merged: dict[str, N] = {}
+    for entries in lists:
+        for entry in entries:
+            merged.setdefault(entry.name, entry)
+    return tuple(merged.values())
+
+
+def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
+    """One kubeconfig of several, as a KUBECONFIG list means: the first to say something wins."""
+    given = tuple(configs)
+    extensions: dict[str, Obj] = {}
+    for config in given:
+        for extension in config.extensions:
+            extensions.setdefault(str(extension.get("name")), extension)
+    return Kubeconfig(
+        _first_of_each(config.clusters for config in given),
+        _first_of_each(config.users for config in given),
+        _first_of_each(config.contexts for config in given),
+        next((config.current_context for config in given if config.current_context), ""),
+        next((config.preferences for config in given if config.preferences), {}),
+        tuple(extensions.values()),
+    )
+
+
+Read = Callable[[str], bytes]
+"""path → content; raises OSError."""
+
+
+def _content(read: Read, what: str, path: str) -> bytes:
+    try:
+        return read(path)
+    except OSError as error:
+        raise KubeconfigError(f'{what} "{path}" cannot be read: {error.strerror or "input or output error"}') from None
+
+
+def flatten_cluster(cluster: Cluster, read: Read) -> Cluster:
+    """The same cluster with its CA inline."""
+    if not cluster.ca_file:
+        return cluster
+    return replace(
+        cluster, ca_pem=cluster.ca_pem or _content(read, "certificate-authority", cluster.ca_file), ca_file=""
+    )
+
+
+def _token(content: bytes, path: str) -> Secret:
+    if not content.isascii():
+        raise KubeconfigError(f'tokenFile "{path}" does not hold a token: it is not ASCII text')
+    return Secret(content)
+
+
+def flatten_user(user: User, read: Read) -> User:
+    """The same user with certificate, key and token inline; an inline value overrides its file."""
+    if user.certificate_file:
+        pem = user.certificate_pem or _content(read, "client-certificate", user.certificate_file)
+        user = replace(user, certificate_pem=pem, certificate_file="")
+    if user.key_file:
+        user = replace(user, key=user.key or Secret(_content(read, "client-key", user.key_file)), key_file="")
+    if user.token_file:
+        token = user.token or _token(_content(read, "tokenFile", user.token_file).strip(), user.token_file)
+        user = replace(user, token=token, token_file="")
+    return user
+
+
+def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:
+    """The same kubeconfig with relative file names made absolute: they count from the directory of the kubeconfig."""
+
+    def absolute(path: str) -> str:
+        return path if not path or path.startswith("/") else f"{directory.rstrip('/')}/{path}"
+
+    return replace(
+        config,
+        clusters=tuple(replace(cluster, ca_file=absolute(cluster.ca_file)) for cluster in config.clusters),
+        users=tuple(
+            replace(
+                user,
+                certificate_file=absolute(user.certificate_file),
+                key_file=absolute(user.key_file),
+                token_file=absolute(user.token_file),
+            )
+            for user in config.users
+        ),
+    )
+
+
+# ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def problems(config: Kubeconfig) -> list[str]:
+    """Everything `clientcmd.Validate` would refuse that can be seen without reading files."""
+    if config == Kubeconfig():
+        return ["the kubeconfig is empty"]
+    found = []
+    if config.current_context and config.context(config.current_context) is None:
+        found.append(f'the current context "{config.current_context}" does not exist')
+    for context in config.contexts:
+        found += _context_problems(context, config)
+    for user in config.users:
+        found += _user_problems(user)
+    for cluster in config.clusters:
+        found += _cluster_problems(cluster)
+    return found
+
+
+def validate(config: Kubeconfig) -> Kubeconfig:
+    """The kubeconfig itself when nothing is wrong with it. Raises KubeconfigError that lists every problem."""
+    _refuse(problems(config))
+    return config
+
+
+def _refuse(found: list[str]) -> None:
+    if found:
+        listed = found[0] if len(found) == 1 else "[" + ", ".join(found) + "]"
+        raise KubeconfigError(f"invalid configuration: {listed}")
+
+
+def _context_problems(context: Context, config: Kubeconfig) -> list[str]:
+    found = [] if context.name else ["a context has no name"]
+    referred: Mapping[str, tuple[str, object]] = {
+        "user": (context.user, config.user(context.user)),
+        "cluster": (context.cluster, config.cluster(context.cluster)),
+    }
+    for what, (name, entry) in referred.items():
+        if not name:
+            found.append(f'context "{context.name}" names no {what}')
+        elif entry is None:
+            found.append(f'context "{context.name}" names the {what} "{name}", which does not exist')
+    if context.namespace and dns1123_label_errors(context.namespace):
+        found.append(f'context "{context.name}" has the namespace "{context.namespace}", which is not a DNS label')
+    return found
+
+
+def _cluster_problems(cluster: Cluster) -> list[str]:
+    label = f'cluster "{cluster.name}"' if cluster.name else "the cluster without a name"
+    found = [] if cluster.server else [f"{label} has no server"]
+    if cluster.proxy_url and not cluster.proxy_url.startswith(PROXY_SCHEMES):
+        found.append(f"{label} has a proxy-url that is not an http, https or socks5 URL")
+    if cluster.ca_file and cluster.ca_pem:
+        found.append(f"{label} has both certificate-authority and certificate-authority-data")
+    return found
+
+
+def _user_problems(user: User) -> list[str]:
+    label = f'user "{user.name}"'
+    found = []
+    if user.certificate_pem or user.certificate_file:
+        if user.certificate_pem and user.certificate_file:
+            found.append(f"{label} has both client-certificate and client-certificate-data")
+        if user.key and user.key_file:
+            found.append(f"{label} has both client-key and client-key-data")
+        if not user.key and not user.key_file:
+            found.append(f"{label} has a client certificate without client-key or client-key-data")
+    if user.exec is not None:
+        found += _exec_problems(label, user.exec)
+        if user.auth_provider is not None:
+            found.append(f"{label} has both auth-provider and exec")
+    if user.token and (user.username or user.password):
+        found.append(f"{label} has both a token and a username or password")
+    if (user.impersonate_uid or user.impersonate_groups or user.impersonate_extra) and not user.impersonate:
+        found.append(f"{label} has as-uid, as-groups or as-user-extra without as")
+    return found
+
+
+def _exec_problems(label: str, plugin: ExecPlugin) -> list[str]:
+    found = []
+    if not plugin.command:
+        found.append(f"{label} has an exec plugin without command")
+    if not plugin.api_version:
+        found.append(f"{label} has an exec plugin without apiVersion")
+    if any(not name for name, _ in plugin.env):
+        found.append(f"{label} has an exec plugin with an unnamed env variable")
+    if not plugin.interactive_mode:
+        if plugin.api_version not in EXEC_OPTIONAL_MODE:
+            found.append(f"{label} has an exec plugin without interactiveMode")
+    elif plugin.interactive_mode not in EXEC_MODES:
+        found.append(f"{label} has an exec plugin whose interactiveMode is none of {', '.join(EXEC_MODES)}")
+    return found

@@ -1,0 +1,370 @@
+"""Kubeconfig text: YAML or JSON in, the YAML of Go's tools out.
+
+Rules kept here:
+* Reading is capped in size, nesting and node count, and refuses what a kubeconfig has no use for: anchors and aliases
+  (exponential expansion), tags, a second document, a key given twice (two readers could see two clusters).
+* A wrong type is an error that names the field by its path; values are never repeated, since they may be credentials.
+  Unknown fields are ignored as client-go ignores them; extensions are kept.
+* Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
+  at the end; so the cluster-info text equals kubeadm's (reference/kubernetes.md 2.7; `preferences` only when there are any, as
+  client-go writes since 1.34).
+* `parse(dump(config)) == config`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import yaml
+
+from mooring.apimachinery.schema import Obj
+from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import (
+    AuthProvider,
+    Cluster,
+    Context,
+    ExecPlugin,
+    Kubeconfig,
+    KubeconfigError,
+    User,
+)
+
+MAX_BYTES = 1 << 20
+"""An admin's kubeconfig of a hundred clusters is a tenth of this; a ConfigMap can hold no more."""
+MAX_DEPTH = 64
+"""The format itself nests 6 deep; the rest is for extensions."""
+MAX_EVENTS = 100_000
+"""YAML events (about one a value): keeps hostile text of many tiny values below a second."""
+
+T = TypeVar("T")
+
+
+class _Loader(yaml.CSafeLoader):
+    """Safe loader without timestamps (a date stays text) and without double keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(keys) != len(node.value) or len(set(keys)) != len(keys):
+            raise KubeconfigError("the kubeconfig has a key twice in one place, or a key that is no text")
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load(data: str | bytes) -> Any:
+    """The value of one YAML or JSON document, within the limits above. Raises KubeconfigError."""
+    if len(data) > MAX_BYTES:
+        raise KubeconfigError(f"the kubeconfig is longer than {MAX_BYTES} bytes")
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
+        _survey(text)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with less in it
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise KubeconfigError(f"the kubeconfig is neither YAML nor JSON: it cannot be read{where}") from None
+    except (yaml.YAMLError, ValueError):
+        raise KubeconfigError("the kubeconfig is neither YAML nor JSON") from None
+
+
+def _survey(text: str) -> None:
+    """Refuse what must not reach the constructor, without building anything."""
+    depth = documents = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if depth > MAX_DEPTH:
+            raise KubeconfigError(f"the kubeconfig is nested deeper than {MAX_DEPTH}")
+        if count >= MAX_EVENTS:
+            raise KubeconfigError(f"the kubeconfig has more than {MAX_EVENTS} values")
+        if documents > 1:
+            raise KubeconfigError("the kubeconfig has more than one YAML document")
+        if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
+            raise KubeconfigError("the kubeconfig uses YAML anchors, aliases or tags, which are not allowed")
+
+
+class _Fields:
+    """A mapping read by field, each with the path that errors name."""
+
+    def __init__(self, value: Any, path: str) -> None:
+        self._value: Mapping[Any, Any] = _typed(value, dict, path, "an object") or {}
+        self._path = path
+
+    def path(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+    def raw(self, key: str) -> Any:
+        return self._value.get(key)
+
+    def text(self, key: str) -> str:
+        return _typed(self.raw(key), str, self.path(key), "text") or ""
+
+    def flag(self, key: str) -> bool:
+        return _typed(self.raw(key), bool, self.path(key), "true or false") or False
+
+    def secret(self, key: str) -> Secret | None:
+        text = self.text(key)
+        return Secret(text) if text else None
+
+    def data(self, key: str) -> bytes:
+        try:
+            return base64.b64decode(self.text(key).replace("\n", "").replace("\r", ""), validate=True)
+        except (binascii.Error, ValueError):
+            raise KubeconfigError(f"{self.path(key)} is not base64") from None
+
+    def each(self, key: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+        values = _typed(self.raw(key), list, self.path(key), "a list") or []
+        return tuple(read(value, f"{self.path(key)}[{index}]") for index, value in enumerate(values))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return self.each(key, _text)
+
+    def pairs(self, key: str, read: Callable[[Any, str], T]) -> tuple[tuple[str, T], ...]:
+        values = _typed(self.raw(key), dict, self.path(key), "an object") or {}
+        return tuple((_text(name, self.path(key)), read(value, self.path(key))) for name, value in values.items())
+
+    def extensions(self) -> tuple[Obj, ...]:
+        return self.each("extensions", _extension)
+
+
+def _typed(value: Any, kind: type[T], path: str, wanted: str) -> T | None:
+    if value is not None and not isinstance(value, kind):
+        raise KubeconfigError(f"{path or 'the kubeconfig'} must be {wanted}")
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    return _typed(value, str, path, "text") or ""
+
+
+def _secret(value: Any, path: str) -> Secret:
+    return Secret(_text(value, path))
+
+
+def _extension(value: Any, path: str) -> Obj:
+    extension = _typed(value, dict, path, "an object") or {}
+    try:
+        json.dumps(extension, allow_nan=False)
+    except (TypeError, ValueError):
+        raise KubeconfigError(f"{path} holds a value that JSON cannot express") from None
+    return extension
+
+
+def parse(data: str | bytes) -> Kubeconfig:
+    """The kubeconfig that `data` (YAML or JSON) is. Raises KubeconfigError; see `kubeconfig.validate` for its references."""
+    top = _Fields(load(data), "")
+    if top.text("kind") not in ("", "Config") or top.text("apiVersion") not in ("", "v1"):
+        raise KubeconfigError("this is not a kubeconfig: kind must be Config and apiVersion v1")
+    config = Kubeconfig(
+        top.each("clusters", _cluster),
+        top.each("users", _user),
+        top.each("contexts", _context),
+        top.text("current-context"),
+        _extension(top.raw("preferences"), "preferences"),
+        top.extensions(),
+    )
+    entries: Mapping[str, tuple[Cluster, ...] | tuple[User, ...] | tuple[Context, ...]] = {
+        "clusters": config.clusters,
+        "users": config.users,
+        "contexts": config.contexts,
+    }
+    for key, listed in entries.items():
+        if len({entry.name for entry in listed}) != len(listed):
+            raise KubeconfigError(f"{key} has two entries of the same name")
+    return config
+
+
+def _cluster(value: Any, path: str) -> Cluster:
+    named = _Fields(value, path)
+    fields = _Fields(named.raw("cluster"), named.path("cluster"))
+    return Cluster(
+        named.text("name"),
+        fields.text("server"),
+        fields.data("certificate-authority-data"),
+        fields.text("certificate-authority"),
+        fields.flag("insecure-skip-tls-verify"),
+        fields.text("tls-server-name"),
+        fields.text("proxy-url"),
+        fields.flag("disable-compression"),
+        fields.extensions(),
+    )
+
+
+def _context(value: Any, path: str) -> Context:
+    named = _Fields(value, path)
+    fields = _Fields(named.raw("context"), named.path("context"))
+    return Context(
+        named.text("name"), fields.text("cluster"), fields.text("user"), fields.text("namespace"), fields.extensions()
+    )
+
+
+def _user(value: Any, path: str) -> User:
+    named = _Fields(value, path)
+    fields = _Fields(named.raw("user"), named.path("user"))
+    key = fields.data("client-key-data")
+    return User(
+        named.text("name"),
+        certificate_pem=fields.data("client-certificate-data"),
+        certificate_file=fields.text("client-certificate"),
+        key=Secret(key) if key else None,
+        key_file=fields.text("client-key"),
+        token=fields.secret("token"),
+        token_file=fields.text("tokenFile"),
+        username=fields.text("username"),
+        password=fields.secret("password"),
+        exec=_exec(fields.raw("exec"), fields.path("exec")),
+        auth_provider=_auth_provider(fields.raw("auth-provider"), fields.path("auth-provider")),
+        impersonate=fields.text("as"),
+        impersonate_uid=fields.text("as-uid"),
+        impersonate_groups=fields.texts("as-groups"),
+        impersonate_extra=fields.pairs("as-user-extra", _texts),
+        extensions=fields.extensions(),
+    )
+
+
+def _texts(value: Any, path: str) -> tuple[str, ...]:
+    return tuple(_text(item, path) for item in _typed(value, list, path, "a list") or [])
+
+
+def _exec(value: Any, path: str) -> ExecPlugin | None:
+    if value is None:
+        return None
+    fields = _Fields(value, path)
+    return ExecPlugin(
+        fields.text("command"),
+        fields.text("apiVersion"),
+        fields.texts("args"),
+        fields.each("env", _env),
+        fields.text("installHint"),
+        fields.flag("provideClusterInfo"),
+        fields.text("interactiveMode"),
+    )
+
+
+def _env(value: Any, path: str) -> tuple[str, Secret]:
+    fields = _Fields(value, path)
+    return fields.text("name"), Secret(fields.text("value"))
+
+
+def _auth_provider(value: Any, path: str) -> AuthProvider | None:
+    if value is None:
+        return None
+    fields = _Fields(value, path)
+    return AuthProvider(fields.text("name"), fields.pairs("config", _secret))
+
+
+# ── write ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def to_object(config: Kubeconfig) -> Obj:
+    """The kubeconfig as a JSON object. It reveals every credential: it goes to a file of the owner, nowhere else."""
+    top: Obj = {
+        "kind": "Config",
+        "apiVersion": "v1",
+        "clusters": [{"name": entry.name, "cluster": _cluster_object(entry)} for entry in config.clusters] or None,
+        "contexts": [{"name": entry.name, "context": _context_object(entry)} for entry in config.contexts] or None,
+        "current-context": config.current_context,
+        "users": [{"name": entry.name, "user": _user_object(entry)} for entry in config.users] or None,
+    }
+    return top | _present({"preferences": config.preferences, "extensions": list(config.extensions)})
+
+
+def _present(fields: Obj) -> Obj:
+    return {key: value for key, value in fields.items() if value}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _revealed(secret: Secret | None) -> str:
+    return secret.reveal().decode() if secret else ""
+
+
+def _cluster_object(cluster: Cluster) -> Obj:
+    return {"server": cluster.server} | _present(
+        {
+            "certificate-authority-data": _base64(cluster.ca_pem),
+            "certificate-authority": cluster.ca_file,
+            "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+            "tls-server-name": cluster.tls_server_name,
+            "proxy-url": cluster.proxy_url,
+            "disable-compression": cluster.disable_compression,
+            "extensions": list(cluster.extensions),
+        }
+    )
+
+
+def _context_object(context: Context) -> Obj:
+    return {"cluster": context.cluster, "user": context.user} | _present(
+        {"namespace": context.namespace, "extensions": list(context.extensions)}
+    )
+
+
+def _user_object(user: User) -> Obj:
+    fields: Obj = {
+        "client-certificate-data": _base64(user.certificate_pem),
+        "client-certificate": user.certificate_file,
+        "client-key-data": _base64(user.key.reveal()) if user.key else "",
+        "client-key": user.key_file,
+        "token": _revealed(user.token),
+        "tokenFile": user.token_file,
+        "username": user.username,
+        "password": _revealed(user.password),
+        "as": user.impersonate,
+        "as-uid": user.impersonate_uid,
+        "as-groups": list(user.impersonate_groups),
+        "as-user-extra": {name: list(values) for name, values in user.impersonate_extra},
+        "extensions": list(user.extensions),
+    }
+    if user.auth_provider is not None:
+        config = {name: _revealed(value) for name, value in user.auth_provider.config}
+        fields["auth-provider"] = {"name": user.auth_provider.name, "config": config or None}
+    if user.exec is not None:
+        fields["exec"] = {
+            "command": user.exec.command,
+            "args": list(user.exec.args) or None,
+            "env": [{"name": name, "value": _revealed(value)} for name, value in user.exec.env] or None,
+            "provideClusterInfo": user.exec.provide_cluster_info,
+        } | _present(
+            {
+                "apiVersion": user.exec.api_version,
+                "installHint": user.exec.install_hint,
+                "interactiveMode": user.exec.interactive_mode,
+            }
+        )
+    return _present(fields)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every occurrence in full: no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if text == "" else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump(config: Kubeconfig) -> str:
+    """The kubeconfig as YAML, as kubectl and kubeadm lay it out."""
+    return dump_object(to_object(config))
+
+
+def dump_object(top: Obj) -> str:
+    """The same of a kubeconfig that is a JSON object already."""
+    text: str = yaml.dump(top, Dumper=_Dumper, allow_unicode=True, width=float("inf"), sort_keys=True)
+    return text

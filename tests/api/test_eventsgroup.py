@@ -1,0 +1,265 @@
+"""Events of events.k8s.io: another form of those of the core group (k8s.io/api events/v1; reference/kubernetes.md 7.8, 7.9)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.api.events.event import KIND, from_core, to_core
+from mooring.api.table import BY_PLURAL, by_resource
+from mooring.apimachinery.names import qualified_name_errors
+from tests.support.changes import NOW, created, updated
+
+Obj = dict[str, Any]
+
+CORE = BY_PLURAL["events"]
+WHEN = "2026-01-02T03:00:00.000000Z"
+OLD_WHEN = "2026-01-02T03:00:00Z"
+WHOLE: Obj = {
+    "eventTime": WHEN,
+    "reportingController": "example.com/joiner",
+    "reportingInstance": "joiner-1",
+    "action": "Joining",
+    "reason": "Joined",
+    "regarding": {"kind": "Pod", "namespace": "default", "name": "p", "fieldPath": "spec"},
+    "related": {"kind": "Node", "name": "n"},
+    "note": "it joined",
+    "type": "Normal",
+}
+"""What client-go's recorder of the newer style sends."""
+OLDER: Obj = {
+    "involvedObject": {"namespace": "default", "kind": "Pod", "name": "p"},
+    "reason": "Old",
+    "message": "as kubelets report",
+    "source": {"component": "kubelet", "host": "n"},
+    "firstTimestamp": OLD_WHEN,
+    "lastTimestamp": OLD_WHEN,
+    "count": 3,
+    "type": "Normal",
+}
+"""In stored form: what client-go's recorder of the older style leaves."""
+SERIES = {"count": 2, "lastObservedTime": WHEN}
+
+
+def test_it_is_the_same_as_the_core_group_under_other_names() -> None:
+    shown = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "eventTime": WHEN,
+        "series": SERIES,
+        "reportingController": "c",
+        "reportingInstance": "i",
+        "action": "a",
+        "reason": "r",
+        "regarding": {"name": "x"},
+        "related": {"name": "y"},
+        "note": "n",
+        "type": "Normal",
+        "deprecatedSource": {"component": "k", "host": "h"},
+        "deprecatedFirstTimestamp": OLD_WHEN,
+        "deprecatedLastTimestamp": OLD_WHEN,
+        "deprecatedCount": 4,
+    }
+    stored = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "eventTime": WHEN,
+        "series": SERIES,
+        "reportingComponent": "c",
+        "reportingInstance": "i",
+        "action": "a",
+        "reason": "r",
+        "involvedObject": {"name": "x"},
+        "related": {"name": "y"},
+        "message": "n",
+        "type": "Normal",
+        "source": {"component": "k", "host": "h"},
+        "firstTimestamp": OLD_WHEN,
+        "lastTimestamp": OLD_WHEN,
+        "count": 4,
+    }
+    assert to_core(shown) == stored
+    assert from_core(stored) == shown
+    assert set(shown) == set(KIND.resource.schema.by_name) | {"apiVersion", "kind"}
+    assert set(stored) == set(CORE.resource.schema.by_name) | {"apiVersion", "kind"}
+
+
+@given(st.sets(st.sampled_from(sorted(KIND.resource.schema.by_name))))
+def test_what_is_absent_stays_absent_and_nothing_is_changed_in_place(names: set[str]) -> None:
+    shown: Obj = {"apiVersion": "events.k8s.io/v1", "kind": "Event", **{name: {"of": name} for name in names}}
+    before = copy.deepcopy(shown)
+    assert from_core(to_core(shown)) == shown == before
+
+
+def test_both_are_found_and_the_core_group_is_what_is_stored() -> None:
+    assert by_resource("events.k8s.io", "v1", "events") is KIND
+    assert by_resource("", "v1", "events") is CORE
+    assert KIND.at_rest is CORE
+    assert KIND.key("a", "e") == CORE.key("a", "e")
+    assert CORE.inward(WHOLE) is CORE.outward(WHOLE) is WHOLE, "a kind without an alias has one form"
+
+
+def said(shown: Obj, namespace: str = "default") -> list[str]:
+    return created(KIND, to_core(shown), namespace=namespace)[1]
+
+
+def without(*names: str) -> Obj:
+    return {name: value for name, value in WHOLE.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("shown", "errors"),
+    [
+        pytest.param(WHOLE, [], id="what a recorder sends is fine"),
+        pytest.param({**WHOLE, "type": "Warning"}, [], id="a warning, too"),
+        pytest.param({**WHOLE, "series": SERIES}, [], id="a series, too"),
+        pytest.param({**WHOLE, "deprecatedSource": {"component": ""}}, [], id="an empty source is none"),
+        pytest.param(without("related", "note"), [], id="it need not say more than who, what, why and when"),
+        pytest.param(without("eventTime"), ["eventTime: Required value"], id="it says when"),
+        pytest.param(
+            without("reportingController", "reportingInstance", "action", "reason"),
+            [
+                "reportingController: Required value",
+                *(f'reportingController: Invalid value: "": {why}' for why in qualified_name_errors("")),
+                "reportingInstance: Required value",
+                "action: Required value",
+                "reason: Required value",
+            ],
+            id="who, what and why",
+        ),
+        pytest.param(
+            {**WHOLE, "reportingController": "a b"},
+            [
+                "reportingController: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or "
+                "'.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+                "regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            ],
+            id="who reports is a qualified name",
+        ),
+        pytest.param(without("type"), ['type: Invalid value: "": has invalid value: '], id="it has a type"),
+        pytest.param(
+            {**WHOLE, "type": "Odd"}, ['type: Invalid value: "": has invalid value: Odd'], id="which is one of two"
+        ),
+        pytest.param(
+            {**WHOLE, "note": "é" * 513},
+            ['message: Invalid value: "": can have at most 1024 characters'],
+            id="its note is short, counted in bytes",
+        ),
+        pytest.param(
+            {
+                **WHOLE,
+                "deprecatedSource": {"host": "n"},
+                "deprecatedFirstTimestamp": OLD_WHEN,
+                "deprecatedLastTimestamp": OLD_WHEN,
+                "deprecatedCount": 1,
+            },
+            [
+                'firstTimestamp: Invalid value: "": needs to be unset',
+                'lastTimestamp: Invalid value: "": needs to be unset',
+                'count: Invalid value: "": needs to be unset',
+                'source: Invalid value: "": needs to be unset',
+            ],
+            id="what is deprecated is unset",
+        ),
+        pytest.param(
+            {**WHOLE, "series": {"count": 1}},
+            ['series.count: Invalid value: "": should be at least 2', "series.lastObservedTime: Required value"],
+            id="a series has two members and a last time",
+        ),
+    ],
+)
+def test_what_is_created_through_the_group(shown: Obj, errors: list[str]) -> None:
+    assert sorted(said(shown)) == sorted(errors)
+
+
+def test_an_event_about_something_cluster_wide_lives_in_default_or_kube_system() -> None:
+    about_a_node = {**WHOLE, "regarding": {"kind": "Node", "name": "n"}}
+    assert said(about_a_node) == said(about_a_node, "kube-system") == []
+    assert said(about_a_node, "elsewhere") == [
+        'involvedObject.namespace: Invalid value: "": does not match event.namespace'
+    ]
+
+
+def changed(stored: Obj, **changes: Any) -> list[str]:
+    """What is wrong with changing a stored Event, in stored form, through the group."""
+    old, _ = created(CORE, stored)
+    return updated(KIND, {**old, **changes}, old)[1]
+
+
+@pytest.mark.parametrize("stored", [pytest.param(to_core(WHOLE), id="newer"), pytest.param(OLDER, id="older")])
+def test_metadata_and_the_series_may_change_of_an_event_that_is(stored: Obj) -> None:
+    assert changed(stored) == []
+    assert changed(stored, metadata={"labels": {"a": "b"}}) == []
+    assert changed(stored, series=SERIES) == []
+    assert changed({**stored, "series": SERIES}, series={**SERIES, "count": 9}) == []
+    assert changed({**stored, "series": {"count": 1}}) == [], "a bad series may stay"
+
+
+def test_a_series_that_changes_must_be_a_good_one() -> None:
+    assert changed(to_core(WHOLE), series={"count": 0, "lastObservedTime": WHEN}) == [
+        'series.count: Invalid value: "": should be at least 2'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("involvedObject", {**WHOLE["regarding"], "name": "other"}, "involvedObject"),
+        ("related", {"name": "other"}, "related"),
+        ("reason", "Other", "reason"),
+        ("message", "other", "message"),
+        ("type", "Warning", "type"),
+        ("action", "Other", "action"),
+        ("eventTime", "2026-01-02T03:00:00.000001Z", "eventTime"),
+        ("reportingComponent", "example.com/other", "reportingController"),
+        ("reportingInstance", "other", "reportingInstance"),
+        ("source", {"component": "other"}, "source"),
+        ("firstTimestamp", OLD_WHEN, "firstTimestamp"),
+        ("lastTimestamp", OLD_WHEN, "lastTimestamp"),
+        ("count", 2, "count"),
+    ],
+)
+def test_nothing_else_may_change(field: str, value: Any, told: str) -> None:
+    (error,) = changed(to_core(WHOLE), **{field: value})
+    assert error.startswith(f"{told}: Invalid value: ")
+    assert error.endswith(": field is immutable")
+
+
+def test_through_the_core_group_it_all_may() -> None:
+    old, _ = created(CORE, OLDER)
+    assert updated(CORE, {**old, "count": 4, "message": "again", "lastTimestamp": WHEN}, old)[1] == []
+
+
+def test_it_is_selected_by_the_names_of_this_group() -> None:
+    fields = KIND.fields({"metadata": {"name": "e"}, **WHOLE})
+    assert dict(fields) == {
+        "reason": "Joined",
+        "regarding.kind": "Pod",
+        "regarding.namespace": "default",
+        "regarding.name": "p",
+        "regarding.uid": "",
+        "regarding.apiVersion": "",
+        "regarding.resourceVersion": "",
+        "regarding.fieldPath": "spec",
+        "reportingController": "example.com/joiner",
+        "type": "Normal",
+    }
+
+
+@pytest.mark.parametrize("stored", [pytest.param(to_core(WHOLE), id="newer"), pytest.param(OLDER, id="older")])
+def test_it_prints_like_the_core_group(stored: Obj) -> None:
+    obj, _ = created(CORE, stored)
+    cells = [column.cell(obj, NOW) for column in CORE.resource.columns]
+    assert [column.cell(from_core(obj), NOW) for column in KIND.resource.columns] == cells
+    assert [column.name for column in KIND.resource.columns] == [column.name for column in CORE.resource.columns]
+
+
+def test_words_that_only_the_core_group_always_writes_are_left_out() -> None:
+    bare = {"kind": "Event", "apiVersion": "v1", "reportingComponent": "", "reportingInstance": ""}
+    assert KIND.outward(bare) == {"kind": "Event", "apiVersion": "events.k8s.io/v1"}

@@ -1,0 +1,87 @@
+"""The work of every kind's rules grows no faster than the object: law 13 of docs/architecture.md, for every list and map of
+every declared schema.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.objectmeta import prepare_update_meta, validate_meta, validate_meta_update
+from mooring.api.table import KINDS
+from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.schema import Obj
+from mooring.errors import ApiError
+from mooring.identity import UserInfo
+from tests.support.longlists import Place, named, places, with_long
+from tests.support.manualclock import EPOCH
+from tests.support.work import grows_linearly
+
+SIZE = 60
+CHANGE = Change(UserInfo("jane", groups=("dev",)), EPOCH)
+METADATA_ONCE = "configmaps"
+"""The kind by which metadata is tested: its rules are the same for all kinds."""
+
+
+def cases() -> Iterator[tuple[Kind, Place]]:
+    for kind in KINDS:
+        for place in places(kind.resource.schema):
+            if place[0] != "metadata" or kind.resource.plural == METADATA_ONCE:
+                yield kind, place
+
+
+def rules(kind: Kind, new: Obj, old: Obj) -> list[Callable[[], object]]:
+    """Everything that a write asks of a kind."""
+    asked: list[Callable[[], object]] = [
+        lambda: complete(new, kind.resource.schema),
+        lambda: kind.default(new),
+        lambda: kind.validate(new),
+        lambda: validate_meta(new, kind),
+        lambda: validate_meta_update(new, old, kind),
+        lambda: kind.validate_create(new),
+        lambda: kind.prepare_update(new, old, CHANGE),
+        lambda: prepare_update_meta(new, old, kind),
+        lambda: kind.validate_update(new, old),
+        lambda: tuple(kind.claims(new)),
+        lambda: kind.warnings(new, old),
+        lambda: kind.fields(new),
+        lambda: kind.prepare_create(new, CHANGE),
+    ]
+    for policy in (kind.subresources or {}).values():
+        asked += [
+            partial(policy.prepare_update, new, old, CHANGE),
+            partial(policy.validate_update, new, old),
+            partial(policy.warnings, new, old),
+        ]
+    return asked + [partial(column.cell, new, CHANGE.now) for column in kind.resource.columns]
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "equal"])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [pytest.param(kind, place, id=f"{kind.resource.plural} {'.'.join(map(str, place))}") for kind, place in cases()],
+)
+def test_the_rules_of_a_kind(kind: Kind, place: Place, change: str) -> None:
+    def make(size: int) -> Callable[[], None]:
+        def long(numbers: range) -> Obj:
+            obj = with_long(kind.resource.schema, place, numbers, is_same=change == "equal")
+            return named(obj, kind.resource.kind, kind.resource.api_version)
+
+        new, old = long(range(size)), long(range(size))
+        if change == "added":
+            new = long(range(size + size // 2)[::-1])
+        elif change == "removed":
+            new = long(range(size // 2)[::-1])
+
+        def compute() -> None:
+            for rule in rules(kind, new, old):
+                with contextlib.suppress(ApiError, KeyError, ValueError, TypeError, AttributeError):
+                    rule()
+
+        return compute
+
+    grows_linearly(make, SIZE)

@@ -1,0 +1,539 @@
+"""Pods: defaults, status, what may change, and their protobuf form (reference/kubernetes.md 7.9-7.11)."""
+
+from __future__ import annotations
+
+import copy
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from mooring.api.core.pod.defaults import is_latest
+from mooring.api.core.pod.resources import amount, qos_class
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.codec.decode import conform
+from mooring.apimachinery.codec.protobuf.envelope import decode, encode
+from mooring.apimachinery.patch.strategic import strategic_merge_patch
+from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
+from mooring.errors import InvalidError
+from tests.support.changes import created, updated
+from tests.support.shapes import objects
+
+POD = BY_PLURAL["pods"]
+
+Obj = dict[str, Any]
+
+C = {"name": "c", "image": "i:1"}
+
+
+def spec_of(given: Obj) -> Obj:
+    """The spec that a create makes; it must be free of errors."""
+    obj, errors = created(POD, {"spec": {"containers": [C], **copy.deepcopy(given)}})
+    assert errors == []
+    spec: Obj = obj["spec"]
+    return spec
+
+
+def test_a_small_pod_gets_its_defaults() -> None:
+    obj, errors = created(POD, {"spec": {"containers": [C]}})
+    assert errors == []
+    assert obj["spec"] == {
+        "containers": [
+            {
+                "name": "c",
+                "image": "i:1",
+                "imagePullPolicy": "IfNotPresent",
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File",
+            }
+        ],
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30,
+        "enableServiceLinks": True,
+        "securityContext": {},
+    }
+    assert obj["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert obj["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("container", "made"),
+    [
+        pytest.param(
+            {"ports": [{"containerPort": 80}]},
+            {"ports": [{"containerPort": 80, "protocol": "TCP"}]},
+            id="ports speak TCP",
+        ),
+        pytest.param(
+            {"ports": [{"containerPort": 53, "protocol": "UDP"}]},
+            {"ports": [{"containerPort": 53, "protocol": "UDP"}]},
+            id="unless they say otherwise",
+        ),
+        pytest.param(
+            {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}},
+            {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}},
+            id="requests are limits",
+        ),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}},
+            {"resources": {"requests": {"cpu": "1"}}},
+            id="but limits no requests",
+        ),
+        pytest.param(
+            {
+                "env": [
+                    {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    {"name": "B", "value": "b"},
+                ]
+            },
+            {
+                "env": [
+                    {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}}},
+                    {"name": "B", "value": "b"},
+                ]
+            },
+            id="fields are those of v1",
+        ),
+        pytest.param(
+            {"livenessProbe": {"httpGet": {"port": 80}}, "readinessProbe": {"grpc": {"port": 1}, "periodSeconds": 5}},
+            {
+                "livenessProbe": {
+                    "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
+                    "timeoutSeconds": 1,
+                    "periodSeconds": 10,
+                    "successThreshold": 1,
+                    "failureThreshold": 3,
+                },
+                "readinessProbe": {
+                    "grpc": {"port": 1, "service": ""},
+                    "timeoutSeconds": 1,
+                    "periodSeconds": 5,
+                    "successThreshold": 1,
+                    "failureThreshold": 3,
+                },
+            },
+            id="probes have a rhythm",
+        ),
+        pytest.param(
+            {"lifecycle": {"preStop": {"httpGet": {"port": "x"}}, "stopSignal": "SIGTERM"}},
+            {
+                "lifecycle": {
+                    "preStop": {"httpGet": {"port": "x", "path": "/", "scheme": "HTTP"}},
+                    "stopSignal": "SIGTERM",
+                }
+            },
+            id="hooks ask for the root",
+        ),
+    ],
+)
+def test_what_containers_are_when_their_author_leaves_it_out(container: Obj, made: Obj) -> None:
+    spec = spec_of({"containers": [C | container]})
+    assert {name: spec["containers"][0][name] for name in made} == made
+
+
+@pytest.mark.parametrize(
+    ("image", "latest"),
+    [
+        ("nginx", True),
+        ("nginx:latest", True),
+        ("r.example:5000/nginx", True),
+        ("r.example:5000/nginx:1", False),
+        ("nginx:1", False),
+        ("nginx@sha256:ab", False),
+        ("nginx:latest@sha256:ab", True),
+    ],
+)
+def test_images_without_a_tag_are_the_latest(image: str, latest: bool) -> None:
+    assert is_latest(image) is latest
+    container = spec_of({"containers": [{"name": "c", "image": image}]})["containers"][0]
+    assert container["imagePullPolicy"] == ("Always" if latest else "IfNotPresent")
+
+
+@pytest.mark.parametrize(
+    ("volume", "made"),
+    [
+        pytest.param({}, {"emptyDir": {}}, id="no source is an empty directory"),
+        pytest.param({"emptyDir": {"medium": "Memory"}}, {"emptyDir": {"medium": "Memory"}}, id="a source is kept"),
+        pytest.param(
+            {"hostPath": {"path": "/p"}}, {"hostPath": {"path": "/p", "type": ""}}, id="a host path checks nothing"
+        ),
+        pytest.param(
+            {"secret": {"secretName": "s"}},
+            {"secret": {"secretName": "s", "defaultMode": 420}},
+            id="files have mode 0644",
+        ),
+        pytest.param(
+            {"configMap": {"name": "s", "defaultMode": 256}},
+            {"configMap": {"name": "s", "defaultMode": 256}},
+            id="or the one they were given",
+        ),
+        pytest.param(
+            {"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "f"}}, {"path": "q"}]}},
+            {
+                "downwardAPI": {
+                    "items": [{"path": "p", "fieldRef": {"fieldPath": "f", "apiVersion": "v1"}}, {"path": "q"}],
+                    "defaultMode": 420,
+                }
+            },
+            id="facts are fields of v1",
+        ),
+        pytest.param(
+            {
+                "projected": {
+                    "sources": [{"serviceAccountToken": {"path": "t"}}, {"downwardAPI": {}}, {"secret": {"name": "s"}}]
+                }
+            },
+            {
+                "projected": {
+                    "sources": [
+                        {"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}},
+                        {"downwardAPI": {}},
+                        {"secret": {"name": "s"}},
+                    ],
+                    "defaultMode": 420,
+                }
+            },
+            id="tokens live for an hour",
+        ),
+        pytest.param(
+            {"iscsi": {"targetPortal": "t", "iqn": "q", "lun": 0}},
+            {"iscsi": {"targetPortal": "t", "iqn": "q", "lun": 0, "iscsiInterface": "default"}},
+            id="the usual interface",
+        ),
+        pytest.param(
+            {"rbd": {"monitors": ["m"], "image": "i", "pool": "p"}},
+            {"rbd": {"monitors": ["m"], "image": "i", "pool": "p", "user": "admin", "keyring": "/etc/ceph/keyring"}},
+            id="the usual pool and user",
+        ),
+        pytest.param(
+            {"azureDisk": {"diskName": "d", "diskURI": "u"}},
+            {
+                "azureDisk": {
+                    "diskName": "d",
+                    "diskURI": "u",
+                    "cachingMode": "ReadWrite",
+                    "kind": "Shared",
+                    "fsType": "ext4",
+                    "readOnly": False,
+                }
+            },
+            id="the usual disk",
+        ),
+        pytest.param(
+            {"scaleIO": {"gateway": "g", "system": "s", "volumeName": "v", "secretRef": {"name": "n"}}},
+            {
+                "scaleIO": {
+                    "gateway": "g",
+                    "system": "s",
+                    "volumeName": "v",
+                    "secretRef": {"name": "n"},
+                    "storageMode": "ThinProvisioned",
+                    "fsType": "xfs",
+                }
+            },
+            id="the usual file system",
+        ),
+    ],
+)
+def test_what_volumes_are_when_their_author_leaves_it_out(volume: Obj, made: Obj) -> None:
+    assert spec_of({"volumes": [{"name": "v", **volume}]})["volumes"] == [{"name": "v", **made}]
+
+
+@pytest.mark.parametrize(
+    "given", [{"serviceAccountName": "a"}, {"serviceAccount": "a"}, {"serviceAccountName": "a", "serviceAccount": "b"}]
+)
+def test_the_service_account_has_two_names(given: Obj) -> None:
+    spec = spec_of(given)
+    assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("a", "a")
+
+
+def test_on_the_host_s_network_ports_are_the_host_s() -> None:
+    container = C | {"ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]}
+    ports = spec_of({"hostNetwork": True, "containers": [container]})["containers"][0]["ports"]
+    assert [(port["containerPort"], port["hostPort"]) for port in ports] == [(80, 80), (81, 81)]
+
+
+def test_status_is_the_server_s_when_a_pod_is_made() -> None:
+    gated = {
+        "spec": {"containers": [C], "schedulingGates": [{"name": "g"}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
+    }
+    obj, errors = created(POD, gated)
+    assert errors == []
+    assert obj["status"]["phase"] == "Pending"
+    assert "podIP" not in obj["status"]
+    assert [(one["type"], one["status"], one["reason"]) for one in obj["status"]["conditions"]] == [
+        ("PodScheduled", "False", "SchedulingGated")
+    ]
+
+
+def test_a_pod_never_starts_with_ephemeral_containers() -> None:
+    with pytest.raises(InvalidError) as caught:
+        created(
+            POD, {"metadata": {"name": "p"}, "spec": {"containers": [C], "ephemeralContainers": [C | {"name": "e"}]}}
+        )
+    assert caught.value.message == 'Pod "p" is invalid: spec.ephemeralContainers: Forbidden: cannot be set on create'
+
+
+BOTH = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        pytest.param({"containers": [{}]}, "BestEffort", id="nothing asked"),
+        pytest.param(
+            {"containers": [{"resources": {"requests": {"cpu": "0", "ephemeral-storage": "1"}}}]},
+            "BestEffort",
+            id="or nothing that counts",
+        ),
+        pytest.param({"containers": [{"resources": {"requests": {"cpu": "1"}}}]}, "Burstable", id="something asked"),
+        pytest.param(
+            {"containers": [{"resources": {"limits": BOTH, "requests": {"cpu": "1000m", "memory": "1024Mi"}}}]},
+            "Guaranteed",
+            id="exactly the limits asked, however written",
+        ),
+        pytest.param(
+            {"containers": [{"resources": {"limits": BOTH, "requests": {"cpu": "0.5", "memory": "1Gi"}}}]},
+            "Burstable",
+            id="less than the limits asked",
+        ),
+        pytest.param(
+            {"containers": [{"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}}]},
+            "Burstable",
+            id="only one of the two limited",
+        ),
+        pytest.param(
+            {"containers": [{"resources": {"limits": BOTH, "requests": BOTH}}, {}]},
+            "Burstable",
+            id="only one of the containers limited",
+        ),
+        pytest.param(
+            {"containers": [{"resources": {"limits": BOTH, "requests": BOTH}}], "initContainers": [{}]},
+            "Burstable",
+            id="init containers count",
+        ),
+        pytest.param(
+            {"containers": [{}], "resources": {"limits": BOTH, "requests": BOTH}},
+            "Guaranteed",
+            id="the Pod's own resources come first",
+        ),
+    ],
+)
+def test_the_class_of_service_follows_from_resources(spec: Obj, wanted: str) -> None:
+    assert qos_class(spec) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "worth"),
+    [
+        ("1", 1),
+        (2, 2),
+        ("500m", "0.5"),
+        ("1Ki", 1024),
+        ("1k", 1000),
+        ("1E", 10**18),
+        ("1e3", 1000),
+        ("1E-3", "0.001"),
+        ("-1", -1),
+        ("+.5", "0.5"),
+        ("1e999999999", 10**64),
+        ("", 0),
+        (".", 0),
+        ("1i", 0),
+        ("x", 0),
+        ("1.2.3", 0),
+        ("1K", 0),
+    ],
+)
+def test_what_quantities_are_worth(text: str | int, worth: int | str) -> None:
+    assert amount(text) == Decimal(worth)
+
+
+@pytest.mark.parametrize(
+    ("status", "made"),
+    [
+        pytest.param(
+            {"podIP": "1.1.1.1", "podIPs": [{"ip": "2.2.2.2"}]},
+            {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}]},
+            id="one wins when they differ",
+        ),
+        pytest.param(
+            {"podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]},
+            {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]},
+            id="a list makes one",
+        ),
+        pytest.param(
+            {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]},
+            {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]},
+            id="equal ones stay",
+        ),
+        pytest.param(
+            {"hostIP": "1.1.1.1"}, {"hostIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.1"}]}, id="as for the host"
+        ),
+    ],
+)
+def test_addresses_have_two_spellings(status: Obj, made: Obj) -> None:
+    stored = created(POD, {"spec": {"containers": [C]}})[0]
+    assert updated(POD, {"status": status}, stored, "status")[0]["status"] == made | {"qosClass": "BestEffort"}
+
+
+def test_what_pods_are_selected_by() -> None:
+    obj = created(POD, {"spec": {"containers": [C], "nodeName": "n", "hostNetwork": True, "serviceAccountName": "a"}})[
+        0
+    ]
+    obj["status"] |= {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}], "nominatedNodeName": "m"}
+    assert POD.fields(obj) == {
+        "spec.nodeName": "n",
+        "spec.restartPolicy": "Always",
+        "spec.schedulerName": "default-scheduler",
+        "spec.serviceAccountName": "a",
+        "spec.hostNetwork": "true",
+        "status.phase": "Pending",
+        "status.podIP": "1.1.1.1",
+        "status.podIPs": "1.1.1.1,::1",
+        "status.nominatedNodeName": "m",
+    }
+
+
+def test_patches_merge_containers_by_name() -> None:
+    obj = {
+        "spec": {
+            "containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        }
+    }
+    patch = {
+        "spec": {
+            "containers": [{"name": "b", "image": "2", "env": [{"name": "E", "value": "e"}]}],
+            "volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {"secretName": "s"}}],
+        }
+    }
+    assert strategic_merge_patch(obj, patch, POD.resource.schema) == {
+        "spec": {
+            "containers": [
+                {"name": "a", "image": "1"},
+                {"name": "b", "image": "2", "env": [{"name": "E", "value": "e"}]},
+            ],
+            "volumes": [{"name": "v", "secret": {"secretName": "s"}}],
+        }
+    }
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(objects(POD.resource.schema))
+def test_every_pod_survives_json_and_protobuf(obj: Obj) -> None:
+    again = copy.deepcopy(obj)
+    assert conform(again, POD.resource.schema) == []
+    assert again == obj
+    back = decode(encode(obj, POD.resource.schema), POD.resource.schema)
+    assert without_empty_messages(back, POD.resource.schema) == without_empty_messages(obj, POD.resource.schema)
+
+
+def without_empty_messages(value: Any, kind: Type) -> Any:
+    """Messages that say nothing, left out: JSON and protobuf agree on everything else."""
+    match kind:
+        case Message():
+            shown = {
+                field.name: without_empty_messages(value[field.name], field.type)
+                for field in kind.fields
+                if field.name in value
+            }
+            return {name: part for name, part in shown.items() if part not in ({}, [])}
+        case ListOf():
+            return [without_empty_messages(item, kind.item) for item in value]
+        case MapOf():
+            return {name: without_empty_messages(item, kind.value) for name, item in value.items()}
+        case Scalar():
+            return value
+
+
+def test_a_pod_as_client_go_writes_it() -> None:
+    """Vector made by hand from the numbers of generated.proto: spec{volumes{name, volumeSource{secret{secretName}}}, nodeName}."""
+    secret = b"\x0a\x01s"
+    source = b"\x32" + bytes([len(secret)]) + secret
+    volume = b"\x0a\x01v" + b"\x12" + bytes([len(source)]) + source
+    spec = b"\x0a" + bytes([len(volume)]) + volume + b"\x52\x01n"
+    message = b"\x12" + bytes([len(spec)]) + spec
+    assert decode(message, POD.resource.schema) == {
+        "spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}], "nodeName": "n"}
+    }
+
+
+LEGACY: dict[str, Obj] = {
+    "awsElasticBlockStore": {"volumeID": "v", "partition": 1},
+    "gcePersistentDisk": {"pdName": "d", "readOnly": True},
+    "azureDisk": {
+        "diskName": "d",
+        "diskURI": "u",
+        "cachingMode": "None",
+        "kind": "Managed",
+        "fsType": "",
+        "readOnly": False,
+    },
+    "azureFile": {"secretName": "s", "shareName": "n"},
+    "cephfs": {"monitors": ["m1", "m2"], "secretRef": {"name": "s"}, "path": "/p"},
+    "cinder": {"volumeID": "v", "secretRef": {"name": "s"}},
+    "fc": {"targetWWNs": ["w"], "lun": 0, "wwids": ["i"]},
+    "flexVolume": {"driver": "a/b", "options": {"k": "v"}},
+    "flocker": {"datasetName": "d"},
+    "gitRepo": {"repository": "r", "revision": "c", "directory": "d"},
+    "glusterfs": {"endpoints": "e", "path": "p"},
+    "iscsi": {"targetPortal": "t", "iqn": "q", "lun": 0, "iscsiInterface": "i", "portals": ["p"], "initiatorName": ""},
+    "nfs": {"server": "s", "path": "/p"},
+    "photonPersistentDisk": {"pdID": "d", "fsType": "ext4"},
+    "portworxVolume": {"volumeID": "v"},
+    "quobyte": {"registry": "r", "volume": "v", "tenant": "t"},
+    "rbd": {"monitors": ["m"], "image": "i", "pool": "p", "user": "u", "keyring": "k"},
+    "scaleIO": {
+        "gateway": "g",
+        "system": "s",
+        "volumeName": "v",
+        "storageMode": "m",
+        "fsType": "f",
+        "sslEnabled": True,
+    },
+    "storageos": {"volumeName": "v", "volumeNamespace": "n"},
+    "vsphereVolume": {"volumePath": "p", "storagePolicyID": "i"},
+    "image": {"reference": "i", "pullPolicy": "Never"},
+}
+
+
+@pytest.mark.parametrize("source", LEGACY)
+def test_nothing_of_an_older_source_of_volumes_gets_lost(source: str) -> None:
+    volume = {"name": "v", source: LEGACY[source]}
+    assert spec_of({"volumes": [volume]})["volumes"] == [volume]
+    obj = {"spec": {"volumes": [volume]}}
+    assert conform(copy.deepcopy(obj), POD.resource.schema) == []
+    assert decode(encode(obj, POD.resource.schema), POD.resource.schema) == obj
+
+
+@pytest.mark.parametrize("source", sorted(LEGACY.keys() - {"fc", "flocker", "image"}))
+def test_an_older_source_says_what_it_cannot_do_without(source: str) -> None:
+    _, errors = created(POD, {"spec": {"containers": [C], "volumes": [{"name": "v", source: {}}]}})
+    assert errors
+    assert all(
+        error.startswith(f"spec.volumes[0].{source}.") and error.endswith(": Required value") for error in errors
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "bound", "asked", "seconds"),
+    [
+        pytest.param("Running", True, None, 45, id="the spec decides where the request does not"),
+        pytest.param("Running", True, 5, 5, id="the request decides"),
+        pytest.param("Running", True, 0, 0, id="the request may ask for none"),
+        pytest.param("Running", True, -1, 1, id="a negative period is one second"),
+        pytest.param("Pending", True, None, 45, id="a Pod that its node has not started"),
+        pytest.param("Pending", False, 5, 0, id="a Pod without a node goes at once"),
+        pytest.param("Succeeded", True, 5, 0, id="a Pod that succeeded goes at once"),
+        pytest.param("Failed", True, None, 0, id="a Pod that failed goes at once"),
+    ],
+)
+def test_grace_period_of_a_delete(phase: str, bound: bool, asked: int | None, seconds: int) -> None:
+    spec = {"terminationGracePeriodSeconds": 45} | ({"nodeName": "n1"} if bound else {})
+    assert POD.graceful
+    assert POD.grace_seconds({"spec": spec, "status": {"phase": phase}}, asked) == seconds

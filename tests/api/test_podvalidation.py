@@ -1,0 +1,298 @@
+"""What is wrong with Pods (wording as kube-apiserver's; Kubernetes API reference, core/v1 Pod)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mooring.api.table import BY_PLURAL
+from mooring.apimachinery.names import dns1123_label_errors
+from tests.support.changes import created
+
+POD = BY_PLURAL["pods"]
+
+Obj = dict[str, Any]
+
+C = {"name": "c", "image": "i:1"}
+D = {"name": "d", "image": "i:1"}
+(NO_LABEL,) = dns1123_label_errors("A")
+NO_SYSCTL = (
+    "must have at most 253 characters and match regex "
+    r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "errors"),
+    [
+        ({"containers": []}, ["spec.containers: Required value"]),
+        (
+            {"containers": [{}]},
+            ["spec.containers[0].name: Required value", "spec.containers[0].image: Required value"],
+        ),
+        ({"containers": [C | {"name": "A"}]}, [f'spec.containers[0].name: Invalid value: "A": {NO_LABEL}']),
+        ({"initContainers": [C]}, ['spec.containers[0].name: Duplicate value: "c"']),
+        (
+            {"containers": [C | {"image": " i"}]},
+            ['spec.containers[0].image: Invalid value: " i": must not have leading or trailing whitespace'],
+        ),
+        (
+            {"containers": [C | {"imagePullPolicy": "Sometimes"}]},
+            [
+                'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", '
+                '"IfNotPresent", "Never"'
+            ],
+        ),
+        (
+            {"containers": [C | {"env": [{"value": "x"}, {"name": "E", "value": "x", "valueFrom": {"fieldRef": {}}}]}]},
+            [
+                "spec.containers[0].env[0].name: Required value",
+                'spec.containers[0].env[1].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
+            ],
+        ),
+        (
+            {"containers": [C | {"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2", "memory": "-1"}}}]},
+            [
+                'spec.containers[0].resources.requests[memory]: Invalid value: "-1": must be greater than or equal to 0',
+                'spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+            ],
+        ),
+        (
+            {"containers": [C | {"ports": [{}, {"containerPort": 70000, "protocol": "X"}]}]},
+            [
+                "spec.containers[0].ports[0].containerPort: Required value",
+                "spec.containers[0].ports[1].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                'spec.containers[0].ports[1].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP"',
+            ],
+        ),
+        (
+            {
+                "containers": [
+                    C
+                    | {"ports": [{"name": "n", "containerPort": 1, "hostPort": 9}, {"name": "n", "containerPort": 2}]},
+                    D
+                    | {
+                        "ports": [
+                            {"containerPort": 2, "hostPort": 9},
+                            {"containerPort": 2, "hostPort": 9, "protocol": "UDP"},
+                        ]
+                    },
+                ]
+            },
+            [
+                'spec.containers[0].ports[1].name: Duplicate value: "n"',
+                'spec.containers[1].ports[0].hostPort: Duplicate value: "TCP//9"',
+            ],
+        ),
+        (
+            {"hostNetwork": True, "containers": [C | {"ports": [{"containerPort": 1, "hostPort": 2}]}]},
+            [
+                "spec.containers[0].ports[0].containerPort: Invalid value: 1: must match `hostPort` when `hostNetwork` is true"
+            ],
+        ),
+        (
+            {
+                "volumes": [{"name": "v"}],
+                "containers": [
+                    C
+                    | {
+                        "volumeMounts": [
+                            {"name": "v", "mountPath": "/v", "subPath": "a", "subPathExpr": "b"},
+                            {"name": "w", "mountPath": "/v"},
+                            {},
+                        ]
+                    }
+                ],
+            },
+            [
+                "spec.containers[0].volumeMounts[0].subPathExpr: Forbidden: subPathExpr and subPath are mutually exclusive",
+                'spec.containers[0].volumeMounts[1].name: Not found: "w"',
+                'spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/v": must be unique',
+                "spec.containers[0].volumeMounts[2].name: Required value",
+                "spec.containers[0].volumeMounts[2].mountPath: Required value",
+            ],
+        ),
+    ],
+    ids=[
+        "a pod has a container",
+        "a container has a name and an image",
+        "names are labels",
+        "names are unique over all lists",
+        "images have no spaces around",
+        "choices are known",
+        "a variable has a name and one value",
+        "requests are not above limits, and nothing is negative",
+        "ports are in range",
+        "ports are not taken twice",
+        "the host's network has no other ports",
+        "mounts name volumes and paths of their own",
+    ],
+)
+def test_container_validation(spec: Obj, errors: list[str]) -> None:
+    assert created(POD, {"spec": copy.deepcopy({"containers": [C], **spec})})[1] == errors
+
+
+@pytest.mark.parametrize(
+    ("volumes", "errors"),
+    [
+        (
+            [{"emptyDir": {}}, {"name": "v"}, {"name": "v"}, {"name": "A"}],
+            [
+                "spec.volumes[0].name: Required value",
+                'spec.volumes[2].name: Duplicate value: "v"',
+                f'spec.volumes[3].name: Invalid value: "A": {NO_LABEL}',
+            ],
+        ),
+        (
+            [{"name": "v", "emptyDir": {}, "secret": {"secretName": "s"}}],
+            ["spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type"],
+        ),
+        (
+            [{"name": "v", "secret": {}}, {"name": "w", "nfs": {"server": "s"}}],
+            ["spec.volumes[0].secret.secretName: Required value", "spec.volumes[1].nfs.path: Required value"],
+        ),
+        (
+            [{"name": "v", "projected": {"sources": [{"secret": {}, "configMap": {"name": "c"}}]}}],
+            [
+                "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type per source",
+                "spec.volumes[0].projected.sources[0].secret.name: Required value",
+            ],
+        ),
+        (
+            [
+                {
+                    "name": "v",
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"path": "t", "expirationSeconds": seconds}}
+                            for seconds in (599, 600, 2**32, 2**32 + 1)
+                        ]
+                    },
+                }
+            ],
+            [
+                "spec.volumes[0].projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 599: may not "
+                "specify a duration less than 10 minutes",
+                "spec.volumes[0].projected.sources[3].serviceAccountToken.expirationSeconds: Invalid value: 4294967297: may "
+                "not specify a duration larger than 2^32 seconds",
+            ],
+        ),
+    ],
+    ids=["names", "a volume has one source", "sources say what they need", "so do projected ones", "tokens' lives"],
+)
+def test_volume_validation(volumes: list[Obj], errors: list[str]) -> None:
+    assert created(POD, {"spec": {"containers": [C], "volumes": copy.deepcopy(volumes)}})[1] == errors
+
+
+@pytest.mark.parametrize(
+    ("spec", "errors"),
+    [
+        (
+            {"restartPolicy": "Maybe"},
+            ['spec.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"'],
+        ),
+        (
+            {"dnsPolicy": "Maybe"},
+            [
+                'spec.dnsPolicy: Unsupported value: "Maybe": supported values: "ClusterFirstWithHostNet", "ClusterFirst", '
+                '"Default", "None"'
+            ],
+        ),
+        ({"dnsPolicy": "None"}, ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
+        ({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.1"]}}, []),
+        (
+            {"activeDeadlineSeconds": 0},
+            ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
+        ),
+        ({"hostname": "A"}, [f'spec.hostname: Invalid value: "A": {NO_LABEL}']),
+        (
+            {"nodeName": "n", "schedulingGates": [{"name": "g"}]},
+            ["spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"],
+        ),
+        (
+            {"schedulingGates": [{"name": "g"}, {"name": "g"}, {"name": "/g"}]},
+            [
+                'spec.schedulingGates[1]: Duplicate value: "g"',
+                'spec.schedulingGates[2]: Invalid value: "/g": prefix part must be non-empty',
+            ],
+        ),
+        (
+            {
+                "securityContext": {
+                    "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}, {"name": "net/ipv4/x-y"}]
+                }
+            },
+            [],
+        ),
+        (
+            {
+                "securityContext": {
+                    "sysctls": [{}, {"name": "foo-"}, {"name": "a.b"}, {"name": "bar.."}, {"name": "a.b"}]
+                }
+            },
+            [
+                "spec.securityContext.sysctls[0].name: Required value",
+                f'spec.securityContext.sysctls[1].name: Invalid value: "foo-": {NO_SYSCTL}',
+                f'spec.securityContext.sysctls[3].name: Invalid value: "bar..": {NO_SYSCTL}',
+                'spec.securityContext.sysctls[4].name: Duplicate value: "a.b"',
+            ],
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "a" * 253}, {"name": "a" * 254}]}},
+            [f'spec.securityContext.sysctls[1].name: Invalid value: "{"a" * 254}": {NO_SYSCTL}'],
+        ),
+        ({"nodeSelector": {"/k": "v"}}, ['spec.nodeSelector: Invalid value: "/k": prefix part must be non-empty']),
+        (
+            {"tolerations": [{}, {"key": "/k"}, {"operator": "Exists", "value": "v"}]},
+            [
+                'spec.tolerations[0].operator: Invalid value: "": operator must be Exists when `key` is empty, which means '
+                '"match all values and all keys"',
+                'spec.tolerations[1].key: Invalid value: "/k": prefix part must be non-empty',
+                "spec.tolerations[2].operator: Invalid value: \"v\": value must be empty when `operator` is 'Exists'",
+            ],
+        ),
+        (
+            {
+                "tolerations": [
+                    {"key": "k", "tolerationSeconds": 1},
+                    {"key": "k", "operator": "Is", "effect": "Nothing"},
+                ]
+            },
+            [
+                "spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set",
+                'spec.tolerations[1].operator: Unsupported value: "Is": supported values: "Equal", "Exists"',
+                'spec.tolerations[1].effect: Unsupported value: "Nothing": supported values: "NoSchedule", '
+                '"PreferNoSchedule", "NoExecute"',
+            ],
+        ),
+    ],
+    ids=[
+        "a known restart policy",
+        "a known DNS policy",
+        "no DNS policy without servers",
+        "or with them",
+        "deadlines are positive",
+        "host names are labels",
+        "no node before the gates are open",
+        "gates are unique qualified names",
+        "kernel parameters have names with dots or slashes",
+        "each its own, and only such names",
+        "of 253 characters at most",
+        "selectors are labels",
+        "tolerations name what they tolerate",
+        "in known words",
+    ],
+)
+def test_spec_validation(spec: Obj, errors: list[str]) -> None:
+    assert created(POD, {"spec": copy.deepcopy({"containers": [C], **spec})})[1] == errors
+
+
+def test_a_mirror_names_its_node() -> None:
+    metadata = {"name": "p", "annotations": {"kubernetes.io/config.mirror": "h"}}
+    assert created(POD, {"metadata": metadata, "spec": {"containers": [C]}})[1] == [
+        'metadata.annotations[kubernetes.io/config.mirror]: Invalid value: "h": must set spec.nodeName if mirror pod '
+        "annotation is set"
+    ]
+    assert created(POD, {"metadata": metadata, "spec": {"containers": [C], "nodeName": "n"}})[1] == []

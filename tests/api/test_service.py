@@ -1,0 +1,294 @@
+"""Services: defaults, what an update keeps and gives back, and how they print (Kubernetes documentation "Service")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.api.core.service.types import fill_families
+from mooring.api.table import BY_PLURAL
+from tests.support.changes import LATER, created, updated
+
+SERVICE = BY_PLURAL["services"]
+Obj = dict[str, Any]
+PORTS = [{"port": 80}]
+
+
+def made(**spec: Any) -> Obj:
+    """The spec of a new Service with these members."""
+    obj, errors = created(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **spec}})
+    assert errors == []
+    found: Obj = obj["spec"]
+    return found
+
+
+def given(obj: Obj, *names: str) -> Obj:
+    """The named members that are there."""
+    return {name: obj[name] for name in names if name in obj}
+
+
+def test_what_a_plain_service_becomes() -> None:
+    obj, errors = created(
+        SERVICE, {"spec": {"ports": [dict(PORTS[0])], "selector": {"app": "web"}}, "status": {"conditions": [{}]}}
+    )
+    assert errors == []
+    assert obj["status"] == {"loadBalancer": {}}
+    assert obj["spec"] == {
+        "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
+        "selector": {"app": "web"},
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+    }
+    assert SERVICE.fields(obj) == {"spec.clusterIP": "", "spec.type": "ClusterIP"}
+
+
+def test_a_service_without_a_spec_is_told_what_is_missing() -> None:
+    assert created(SERVICE, {})[1] == ["spec.ports: Required value"]
+
+
+POLICIES = ("internalTrafficPolicy", "externalTrafficPolicy", "allocateLoadBalancerNodePorts")
+
+
+@pytest.mark.parametrize(
+    ("spec", "policies"),
+    [
+        pytest.param({"type": "NodePort"}, ["Cluster", "Cluster"], id="NodePort"),
+        pytest.param({"type": "LoadBalancer"}, ["Cluster", "Cluster", True], id="LoadBalancer"),
+        pytest.param({"externalIPs": ["192.0.2.1"]}, ["Cluster", "Cluster"], id="ClusterIP with further addresses"),
+        pytest.param({"type": "ExternalName", "externalName": "a.example"}, [], id="ExternalName"),
+        pytest.param(
+            {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False, "externalTrafficPolicy": "Local"},
+            ["Cluster", "Local", False],
+            id="what is said counts",
+        ),
+    ],
+)
+def test_policies_by_type(spec: Obj, policies: list[Any]) -> None:
+    assert list(given(made(**spec), *POLICIES).values()) == policies
+
+
+@pytest.mark.parametrize(
+    ("spec", "families"),
+    [
+        pytest.param({"clusterIP": "10.96.0.9"}, ["SingleStack", ["IPv4"], ["10.96.0.9"]], id="an address asked for"),
+        pytest.param({"type": "ExternalName", "externalName": "a.example"}, [], id="a name has no address"),
+        pytest.param(
+            {"clusterIP": "None", "selector": {"a": "b"}}, ["SingleStack", ["IPv4"], ["None"]], id="headless, selecting"
+        ),
+        pytest.param(
+            {"clusterIP": "None"}, ["RequireDualStack", ["IPv4", "IPv6"], ["None"]], id="headless, not selecting"
+        ),
+        pytest.param(
+            {"clusterIP": "None", "ipFamilies": ["IPv6"]},
+            ["RequireDualStack", ["IPv6", "IPv4"], ["None"]],
+            id="the family given comes first",
+        ),
+        pytest.param(
+            {"clusterIP": "None", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]},
+            ["SingleStack", ["IPv6"], ["None"]],
+            id="one family, if that is wanted",
+        ),
+        pytest.param(
+            {"ipFamilyPolicy": "PreferDualStack"}, ["PreferDualStack", ["IPv4"]], id="a preference that cannot be met"
+        ),
+    ],
+)
+def test_families_and_addresses(spec: Obj, families: list[Any]) -> None:
+    obj = made(**spec)
+    fill_families(obj, "IPv4")
+    assert list(given(obj, "ipFamilyPolicy", "ipFamilies", "clusterIPs").values()) == families
+
+
+@pytest.mark.parametrize(
+    ("spec", "config"),
+    [
+        pytest.param({"sessionAffinity": "ClientIP"}, {"clientIP": {"timeoutSeconds": 10800}}, id="three hours"),
+        pytest.param(
+            {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}}},
+            {"clientIP": {"timeoutSeconds": 1}},
+            id="unless said otherwise",
+        ),
+        pytest.param({"sessionAffinityConfig": {"clientIP": {}}}, None, id="nothing to configure without affinity"),
+    ],
+)
+def test_affinity(spec: Obj, config: Obj | None) -> None:
+    assert made(**spec).get("sessionAffinityConfig") == config
+
+
+def test_a_named_target_port_stays() -> None:
+    assert made(ports=[{"port": 80, "targetPort": "web"}])["ports"][0]["targetPort"] == "web"
+
+
+ADDRESS = {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"]}
+NODE_PORT = {"type": "NodePort", **ADDRESS, "ports": [{"port": 80, "nodePort": 30001}]}
+BALANCER = {**NODE_PORT, "type": "LoadBalancer"}
+LOCAL = {**BALANCER, "externalTrafficPolicy": "Local", "healthCheckNodePort": 30002, "loadBalancerClass": "a.example/b"}
+NAME = {"type": "ExternalName", "externalName": "a.example"}
+
+
+def stored(**spec: Any) -> Obj:
+    obj = created(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **spec}})[0]
+    fill_families(obj["spec"], "IPv4")
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        pytest.param(ADDRESS, {}, ADDRESS, id="nothing said: the address stays"),
+        pytest.param(ADDRESS, {"clusterIP": "10.96.0.9"}, ADDRESS, id="the address alone said: the list stays"),
+        pytest.param(ADDRESS, ADDRESS, ADDRESS, id="both said"),
+        pytest.param(ADDRESS, {"type": "NodePort"}, ADDRESS, id="another type that has an address"),
+        pytest.param(ADDRESS, {"type": "ExternalName", **ADDRESS}, {}, id="a mere name gives it back"),
+        pytest.param(NAME, {"clusterIP": "10.96.0.9"}, ADDRESS, id="a name that gets an address"),
+        pytest.param(NAME, {}, {}, id="a name that will get one"),
+    ],
+)
+def test_who_keeps_an_address(before: Obj, after: Obj, kept: Obj) -> None:
+    spec: Obj = {"ports": [dict(PORTS[0])], "externalName": "a.example", **after}
+    new, errors = updated(SERVICE, {"spec": spec}, stored(**before))
+    assert errors == []
+    assert given(new["spec"], "clusterIP", "clusterIPs") == kept
+    fill_families(new["spec"], "IPv4")
+    assert ("ipFamilies" in new["spec"]) is (after.get("type") != "ExternalName")
+
+
+@pytest.mark.parametrize(
+    ("after", "now"),
+    [
+        pytest.param({"clusterIP": "10.96.0.8", "clusterIPs": ["10.96.0.9"]}, ["10.96.0.8"], id="another one"),
+        pytest.param({"clusterIP": "10.96.0.8"}, ["10.96.0.8"], id="another one, in one spelling"),
+        pytest.param({"clusterIP": "", "clusterIPs": ["10.96.0.9"]}, [], id="none any more"),
+        pytest.param({"clusterIPs": ["10.96.0.8"]}, ["10.96.0.8"], id="another list"),
+    ],
+)
+def test_an_address_never_changes(after: Obj, now: list[str]) -> None:
+    new, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **after}}, stored(**ADDRESS))
+    printed = "[" + ", ".join(f'"{address}"' for address in now) + "]"
+    assert f"spec.clusterIPs[0]: Invalid value: {printed}: may not change once set" in errors
+    assert new["spec"]["clusterIPs"] == now
+
+
+def test_families_never_change() -> None:
+    _, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])], "ipFamilies": ["IPv6"]}}, stored(**ADDRESS))
+    assert 'spec.ipFamilies[0]: Invalid value: ["IPv6"]: may not change once set' in errors
+
+
+def test_what_a_service_had_without_families_is_no_reason_to_refuse_it() -> None:
+    old = stored(**ADDRESS)
+    del old["spec"]["ipFamilies"], old["spec"]["ipFamilyPolicy"]
+    new, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])]}}, old)
+    assert (new["spec"].get("ipFamilies"), errors) == (None, []), "admission fills them in"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ports"),
+    [
+        pytest.param(NODE_PORT, {"type": "NodePort"}, [30001], id="nothing said: it stays"),
+        pytest.param(NODE_PORT, {"type": "LoadBalancer"}, [30001], id="also for a load balancer"),
+        pytest.param(NODE_PORT, {"type": "NodePort", "ports": [{"port": 81}]}, [None], id="another port gets another"),
+        pytest.param(
+            NODE_PORT,
+            {"type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81, "nodePort": 30001}]},
+            [None, 30001],
+            id="one that another port asks for is its",
+        ),
+        pytest.param(
+            NODE_PORT,
+            {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30009}]},
+            [30009],
+            id="one asked for counts",
+        ),
+        pytest.param(
+            NODE_PORT, {"ports": [{"port": 80, "nodePort": 30001}]}, [None], id="a type without gives it back"
+        ),
+        pytest.param({}, {"type": "NodePort"}, [None], id="there was none"),
+        pytest.param({**NODE_PORT, "ports": [{"port": 80}]}, {"type": "NodePort"}, [None], id="nor was one given"),
+    ],
+)
+def test_who_keeps_a_node_port(before: Obj, after: Obj, ports: list[int | None]) -> None:
+    new, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **after}}, stored(**before))
+    assert errors == []
+    assert [port.get("nodePort") for port in new["spec"]["ports"]] == ports
+
+
+def test_a_node_port_asked_for_where_there_is_none_is_refused() -> None:
+    after = {"ports": [{"port": 80, "nodePort": 30009}]}
+    assert updated(SERVICE, {"spec": after}, stored(**NODE_PORT))[1] == [
+        "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
+    ]
+
+
+OF_BALANCERS = ("healthCheckNodePort", "externalTrafficPolicy", "allocateLoadBalancerNodePorts", "loadBalancerClass")
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"),
+    [
+        pytest.param(
+            {k: v for k, v in LOCAL.items() if k != "healthCheckNodePort"}, [30002, "Local", True], id="stays"
+        ),
+        pytest.param(
+            {**LOCAL, "externalTrafficPolicy": "Cluster"}, ["Cluster", True], id="health is not asked any more"
+        ),
+        pytest.param({**LOCAL, "allocateLoadBalancerNodePorts": True, "type": "NodePort"}, ["Local"], id="no balancer"),
+        pytest.param({**LOCAL, "allocateLoadBalancerNodePorts": True, "type": "ClusterIP"}, [], id="nothing outside"),
+    ],
+)
+def test_what_belongs_to_a_load_balancer_goes_with_it(after: Obj, kept: list[Any]) -> None:
+    new, errors = updated(SERVICE, {"spec": after}, stored(**LOCAL))
+    assert errors == []
+    found = given(new["spec"], *OF_BALANCERS)
+    assert found.pop("loadBalancerClass", None) == ("a.example/b" if after["type"] == "LoadBalancer" else None)
+    assert list(found.values()) == kept
+
+
+def test_the_class_of_a_load_balancer_never_changes() -> None:
+    assert updated(SERVICE, {"spec": {**LOCAL, "loadBalancerClass": "a.example/c"}}, stored(**LOCAL))[1] == [
+        'spec.loadBalancerClass: Invalid value: "a.example/c": may not change once set'
+    ]
+
+
+def test_who_changes_spec_and_who_status() -> None:
+    old = stored(**BALANCER)
+    asked = {
+        "spec": {**BALANCER, "selector": {"a": "b"}},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+    }
+    new, _ = updated(SERVICE, asked, old)
+    assert (new["spec"]["selector"], new["status"]) == ({"a": "b"}, {"loadBalancer": {}})
+    told, errors = updated(SERVICE, asked, old, "status")
+    assert (told["spec"], errors) == (old["spec"], [])
+    assert told["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
+    named = {"spec": BALANCER, "status": {"loadBalancer": {"ingress": [{"hostname": "a.example"}]}}}
+    assert updated(SERVICE, named, old, "status")[0]["status"] == named["status"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "printed"),
+    [
+        pytest.param({**ADDRESS, "selector": {"b": "2", "a": "1"}}, {}, "10.96.0.9 <none> 80/TCP a=1,b=2", id="plain"),
+        pytest.param(
+            {"externalIPs": ["192.0.2.1", "192.0.2.2"]}, {}, "<none> 192.0.2.1,192.0.2.2 80/TCP <none>", id="more"
+        ),
+        pytest.param(NODE_PORT, {}, "10.96.0.9 <none> 80:30001/TCP <none>", id="NodePort"),
+        pytest.param(BALANCER, {}, "10.96.0.9 <pending> 80:30001/TCP <none>", id="a balancer that is not there yet"),
+        pytest.param(
+            {**BALANCER, "externalIPs": ["192.0.2.9"]},
+            {"ingress": [{"ip": "192.0.2.2"}, {"hostname": "a.example"}, {"ip": "192.0.2.1"}, {}]},
+            "10.96.0.9 192.0.2.1,192.0.2.2,a.example,192.0.2.9 80:30001/TCP <none>",
+            id="one that is",
+        ),
+        pytest.param({**NAME, "ports": []}, {}, "<none> a.example <none> <none>", id="a name"),
+        pytest.param({"type": "X"}, {}, "<none> <unknown> 80/TCP <none>", id="what nobody knows"),
+    ],
+)
+def test_how_a_service_prints(spec: Obj, status: Obj, printed: str) -> None:
+    obj = stored(**spec)
+    obj["status"] = {"loadBalancer": status}
+    cells = [str(column.cell(obj, LATER)) for column in SERVICE.resource.columns]
+    assert cells[:2] == ["x", obj["spec"]["type"]]
+    assert " ".join([*cells[2:5], cells[6]]) == printed
+    assert cells[5] == "55m"

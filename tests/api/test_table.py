@@ -1,0 +1,409 @@
+"""The table of kinds is complete, and what each row declares is sound (law 4, law 10)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+import mooring.api
+from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
+from mooring.api.kind import Kind
+from mooring.api.table import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Type
+from tests.support.podnumbers import POD_NUMBERS
+from tests.support.servicenumbers import SERVICE_NUMBERS
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STORAGE = {
+    "certificatesigningrequests": "/registry/certificatesigningrequests",
+    "clusterrolebindings": "/registry/clusterrolebindings",
+    "clusterroles": "/registry/clusterroles",
+    "configmaps": "/registry/configmaps",
+    "csidrivers": "/registry/csidrivers",
+    "csinodes": "/registry/csinodes",
+    "customresourcedefinitions": "/registry/apiextensions.k8s.io/customresourcedefinitions",
+    "daemonsets": "/registry/daemonsets",
+    "cronjobs": "/registry/cronjobs",
+    "ingresses": "/registry/ingress",
+    "jobs": "/registry/jobs",
+    "persistentvolumeclaims": "/registry/persistentvolumeclaims",
+    "persistentvolumes": "/registry/persistentvolumes",
+    "deployments": "/registry/deployments",
+    "endpoints": "/registry/services/endpoints",
+    "endpointslices": "/registry/endpointslices",
+    "events": "/registry/events",
+    "leases": "/registry/leases",
+    "namespaces": "/registry/namespaces",
+    "nodes": "/registry/minions",
+    "pods": "/registry/pods",
+    "podtemplates": "/registry/podtemplates",
+    "replicasets": "/registry/replicasets",
+    "replicationcontrollers": "/registry/controllers",
+    "rolebindings": "/registry/rolebindings",
+    "roles": "/registry/roles",
+    "runtimeclasses": "/registry/runtimeclasses",
+    "secrets": "/registry/secrets",
+    "serviceaccounts": "/registry/serviceaccounts",
+    "services": "/registry/services/specs",
+    "statefulsets": "/registry/statefulsets",
+}
+"""kube-apiserver's layout, so that an etcd can change hands."""
+
+ids = [kind.resource.plural for kind in KINDS]
+
+
+def messages(kind: Type) -> Iterator[Message]:
+    match kind:
+        case Message():
+            yield kind
+            for field in kind.fields:
+                yield from messages(field.type)
+        case ListOf():
+            yield from messages(kind.item)
+        case MapOf():
+            yield from messages(kind.value)
+        case _:
+            return
+
+
+ALL_MESSAGES = {m.name: m for schema in (*(r.schema for r in RESOURCES), TOKEN_REQUEST) for m in messages(schema)}
+
+
+def test_every_kind_defined_in_the_room_is_in_the_table() -> None:
+    found = set()
+    for module_info in pkgutil.walk_packages(mooring.api.__path__, "mooring.api."):
+        module = importlib.import_module(module_info.name)
+        rows = [row for value in vars(module).values() for row in (value if isinstance(value, tuple) else (value,))]
+        found |= {id(row) for row in rows if isinstance(row, Kind)}
+    assert found == {id(kind) for kind in KINDS}
+
+
+def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
+    names = Counter((r.group, r.version, r.plural) for r in RESOURCES)
+    prefixes = Counter(kind.storage for kind in KINDS if kind.kept)
+    assert set(names.values()) == set(prefixes.values()) == {1}
+
+
+def test_an_alias_lies_where_the_kind_is_stored_that_it_shows() -> None:
+    aliases = [kind for kind in KINDS if kind.alias]
+    assert [kind.resource.group for kind in aliases] == ["events.k8s.io"]
+    for kind in aliases:
+        shown = kind.at_rest
+        assert shown.kept
+        assert not kind.kept
+        assert not kind.virtual
+        assert kind.storage == shown.storage
+        assert kind.resource.plural == shown.resource.plural, "caches and views are found by plural"
+        assert kind.resource.kind == shown.resource.kind
+        stored_as = (shown.resource.group, shown.resource.version, shown.resource.kind)
+        assert kind.resource.stored_as == stored_as
+
+
+def test_stored_kinds_lie_where_kube_apiserver_keeps_them() -> None:
+    assert {plural: kind.storage for plural, kind in BY_PLURAL.items()} == STORAGE
+
+
+def test_a_key_has_the_namespace_only_where_the_kind_has_one() -> None:
+    assert BY_PLURAL["secrets"].key("kube-system", "s") == "/registry/secrets/kube-system/s"
+    assert BY_PLURAL["nodes"].key("", "n1") == "/registry/minions/n1"
+    assert BY_PLURAL["secrets"].key_prefix("kube-system") == "/registry/secrets/kube-system/"
+    assert BY_PLURAL["secrets"].key_prefix() == "/registry/secrets/"
+
+
+def test_reviews_are_answered_and_not_stored() -> None:
+    virtual = {kind.resource.plural for kind in KINDS if kind.virtual}
+    assert virtual == {
+        "tokenreviews",
+        "selfsubjectreviews",
+        "subjectaccessreviews",
+        "localsubjectaccessreviews",
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+    }
+    assert all(kind.resource.verbs == ("create",) for kind in KINDS if kind.virtual)
+    assert all(kind.name_errors("anything/at all") == [] for kind in KINDS if kind.virtual)
+
+
+def test_a_kind_is_found_by_its_resource() -> None:
+    assert by_resource("", "v1", "secrets") is BY_PLURAL["secrets"]
+    tokenreviews = by_resource("authentication.k8s.io", "v1", "tokenreviews")
+    assert tokenreviews is not None
+    assert tokenreviews.resource.kind == "TokenReview"
+    older = by_resource("authentication.k8s.io", "v1beta1", "tokenreviews")
+    assert older is not None
+    assert older.resource.schema.name == "io.k8s.api.authentication.v1beta1.TokenReview"
+    assert by_resource("", "v1", "tokenreviews") is None
+
+
+def test_short_names_are_those_of_kubernetes() -> None:
+    assert {r.plural: r.short_names for r in RESOURCES if r.short_names} == {
+        "certificatesigningrequests": ("csr",),
+        "configmaps": ("cm",),
+        "customresourcedefinitions": ("crd", "crds"),
+        "daemonsets": ("ds",),
+        "cronjobs": ("cj",),
+        "ingresses": ("ing",),
+        "persistentvolumeclaims": ("pvc",),
+        "persistentvolumes": ("pv",),
+        "deployments": ("deploy",),
+        "endpoints": ("ep",),
+        "events": ("ev",),
+        "namespaces": ("ns",),
+        "nodes": ("no",),
+        "pods": ("po",),
+        "replicasets": ("rs",),
+        "replicationcontrollers": ("rc",),
+        "serviceaccounts": ("sa",),
+        "services": ("svc",),
+        "statefulsets": ("sts",),
+    }
+
+
+def test_get_all_asks_for_what_it_asks_for_elsewhere() -> None:
+    """HorizontalPodAutoscalers, which are not served, complete the list."""
+    assert {r.plural for r in RESOURCES if "all" in r.categories} == {
+        "pods", "replicationcontrollers", "services", "daemonsets", "deployments", "replicasets", "statefulsets",
+        "cronjobs", "jobs",
+    }  # fmt: skip
+
+
+def test_subresources_are_those_of_kubernetes() -> None:
+    shown = {f"{r.plural}/{s.name}": " ".join(s.verbs) for r in RESOURCES for s in r.subresources}
+    assert shown == {
+        "certificatesigningrequests/approval": "get patch update",
+        "certificatesigningrequests/status": "get patch update",
+        "namespaces/finalize": "update",
+        "namespaces/status": "get patch update",
+        "nodes/status": "get patch update",
+        "pods/status": "get patch update",
+        "serviceaccounts/token": "create",
+        "services/status": "get patch update",
+    }
+
+
+def test_every_subresource_that_updates_has_a_policy() -> None:
+    for kind in KINDS:
+        updatable = {s.name for s in kind.resource.subresources if "update" in s.verbs}
+        assert set(kind.subresources or {}) == updatable
+
+
+def test_what_kubernetes_allows_put_to_do() -> None:
+    assert {plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update} == {"leases", "csinodes"}
+    assert {plural for plural, kind in BY_PLURAL.items() if kind.create_on_update} == {
+        "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
+    }  # fmt: skip
+
+
+def test_what_kubernetes_answers_a_delete_with() -> None:
+    assert {plural for plural, kind in BY_PLURAL.items() if kind.resource.returns_deleted} == {
+        "csinodes", "pods", "podtemplates", "serviceaccounts", "services",
+    }  # fmt: skip
+
+
+READ_ONLY = {
+    "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs",
+    "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers",
+    "runtimeclasses", "statefulsets",
+}  # fmt: skip
+
+
+def test_namespaces_and_what_can_only_be_read_have_no_deletecollection() -> None:
+    without = [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs]
+    assert sorted(without) == sorted(["namespaces", *READ_ONLY])
+
+
+def test_what_can_only_be_read() -> None:
+    read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}}
+    assert read_only == READ_ONLY, "docs/adr/0015"
+
+
+COLUMNS = {
+    "secrets": "Name Type Data Age",
+    "configmaps": "Name Data Age",
+    "serviceaccounts": "Name Age",
+    "services": "Name Type Cluster-IP External-IP Port(s) Age | Selector",
+    "endpoints": "Name Endpoints Age",
+    "endpointslices": "Name AddressType Ports Endpoints Age",
+    "namespaces": "Name Status Age",
+    "pods": "Name Ready Status Restarts Age | IP Node Nominated·Node Readiness·Gates",
+    "podtemplates": "Name Containers Images Pod·Labels",
+    "nodes": "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime",
+    "certificatesigningrequests": "Name Age SignerName Requestor RequestedDuration Condition",
+    "roles": "Name Created·At",
+    "clusterroles": "Name Created·At",
+    "rolebindings": "Name Role Age | Users Groups ServiceAccounts",
+    "clusterrolebindings": "Name Role Age | Users Groups ServiceAccounts",
+    "leases": "Name Holder Age",
+    "csinodes": "Name Drivers Age",
+    "customresourcedefinitions": "Name Created·At",
+    **dict.fromkeys(("csidrivers", "runtimeclasses", "replicationcontrollers", "replicasets"), "Name Age"),
+    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "Name Age"),
+    "events": "Last·Seen Type Reason Object Message | Subobject Source First·Seen Count Name",
+}
+
+
+@pytest.mark.parametrize("plural", COLUMNS)
+def test_columns_are_those_of_kubernetes(plural: str) -> None:
+    columns = BY_PLURAL[plural].resource.columns
+    narrow = [c.name.replace(" ", "·") for c in columns if not c.priority]
+    wide = [c.name.replace(" ", "·") for c in columns if c.priority]
+    assert " ".join(narrow) + (" | " + " ".join(wide) if wide else "") == COLUMNS[plural]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=ids)
+def test_an_empty_object_prints_and_validates_without_failing(kind: Kind) -> None:
+    obj = {"metadata": {"name": "x"}, "spec": {}}
+    for column in kind.resource.columns:
+        column.cell(obj, NOW)
+        assert column.description
+    kind.validate(obj)
+    kind.validate_create(obj)
+    assert tuple(kind.fields(obj)) == kind.selectable
+
+
+SELECTABLE = {
+    "secrets": "type",
+    "namespaces": "name status.phase",
+    "nodes": "spec.unschedulable",
+    "services": "spec.clusterIP spec.type",
+    "pods": "spec.hostNetwork spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName "
+    "status.nominatedNodeName status.phase status.podIP status.podIPs",
+    "certificatesigningrequests": "spec.signerName",
+    "events": "involvedObject.apiVersion involvedObject.fieldPath involvedObject.kind involvedObject.name "
+    "involvedObject.namespace involvedObject.resourceVersion involvedObject.uid reason reportingComponent source type",
+}
+
+
+@pytest.mark.parametrize("plural", BY_PLURAL)
+def test_selectable_fields_are_those_of_kubernetes(plural: str) -> None:
+    assert " ".join(sorted(BY_PLURAL[plural].selectable)) == SELECTABLE.get(plural, "")
+
+
+@pytest.mark.parametrize("message", ALL_MESSAGES.values(), ids=ALL_MESSAGES)
+def test_every_message_is_documented_and_numbered(message: Message) -> None:
+    assert message.doc.endswith(".")
+    assert len({(field.within, field.number) for field in message.fields}) == len(message.fields)
+    assert not message.embedded.keys() & {field.number for field in message.fields if not field.within}
+    assert len(message.fields) == len(message.by_name)
+    for field in message.fields:
+        assert field.number > 0, field.name
+        assert field.doc.endswith("."), f"{message.name}.{field.name} has no sentence"
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=ids)
+def test_every_kind_has_its_metadata_first(resource: Resource) -> None:
+    field: Field = resource.schema.by_name["metadata"]
+    assert field.number == 1
+    assert resource.schema.name.endswith(f".{resource.version}.{resource.kind}")
+
+
+NUMBERS = {
+    "core.v1.Secret": "metadata1 data2 type3 stringData4 immutable5",
+    "core.v1.ConfigMap": "metadata1 data2 binaryData3 immutable4",
+    "core.v1.ServiceAccount": "metadata1 secrets2 imagePullSecrets3 automountServiceAccountToken4",
+    "core.v1.Namespace": "metadata1 spec2 status3",
+    "core.v1.NamespaceStatus": "phase1 conditions2",
+    "core.v1.NamespaceCondition": "type1 status2 lastTransitionTime4 reason5 message6",
+    "core.v1.ObjectReference": "kind1 namespace2 name3 uid4 apiVersion5 resourceVersion6 fieldPath7",
+    "events.v1.Event": "metadata1 eventTime2 series3 reportingController4 reportingInstance5 action6 reason7 regarding8 "
+    "related9 note10 type11 deprecatedSource12 deprecatedFirstTimestamp13 deprecatedLastTimestamp14 deprecatedCount15",
+    "events.v1.EventSeries": "count1 lastObservedTime2",
+    "core.v1.Event": "metadata1 involvedObject2 reason3 message4 source5 firstTimestamp6 lastTimestamp7 count8 type9 "
+    "eventTime10 series11 action12 related13 reportingComponent14 reportingInstance15",
+    **POD_NUMBERS,
+    "core.v1.Node": "metadata1 spec2 status3",
+    "core.v1.NodeSpec": "podCIDR1 externalID2 providerID3 unschedulable4 taints5 configSource6 podCIDRs7",
+    "core.v1.NodeStatus": "capacity1 allocatable2 phase3 conditions4 addresses5 daemonEndpoints6 nodeInfo7 images8 "
+    "volumesInUse9 volumesAttached10 config11 runtimeHandlers12 features13 declaredFeatures14",
+    "core.v1.NodeCondition": "type1 status2 lastHeartbeatTime3 lastTransitionTime4 reason5 message6",
+    "core.v1.NodeSystemInfo": "machineID1 systemUUID2 bootID3 kernelVersion4 osImage5 containerRuntimeVersion6 "
+    "kubeletVersion7 kubeProxyVersion8 operatingSystem9 architecture10 swap11",
+    "core.v1.DaemonEndpoint": "Port1",
+    "core.v1.Taint": "key1 value2 effect3 timeAdded4",
+    **SERVICE_NUMBERS,
+    "storage.v1.CSINode": "metadata1 spec2",
+    "storage.v1.CSINodeSpec": "drivers1",
+    "storage.v1.CSINodeDriver": "name1 nodeID2 topologyKeys3 allocatable4",
+    "storage.v1.VolumeNodeResources": "count1",
+    "coordination.v1.LeaseSpec": "holderIdentity1 leaseDurationSeconds2 acquireTime3 renewTime4 leaseTransitions5 "
+    "strategy6 preferredHolder7",
+    "certificates.v1.CertificateSigningRequest": "metadata1 spec2 status3",
+    "certificates.v1.CertificateSigningRequestSpec": "request1 username2 uid3 groups4 usages5 extra6 signerName7 "
+    "expirationSeconds8",
+    "certificates.v1.CertificateSigningRequestStatus": "conditions1 certificate2",
+    "certificates.v1.CertificateSigningRequestCondition": "type1 reason2 message3 lastUpdateTime4 lastTransitionTime5 status6",
+    "rbac.v1.PolicyRule": "verbs1 apiGroups2 resources3 resourceNames4 nonResourceURLs5",
+    "rbac.v1.Subject": "kind1 apiGroup2 name3 namespace4",
+    "rbac.v1.RoleRef": "apiGroup1 kind2 name3",
+    "rbac.v1.ClusterRole": "metadata1 rules2 aggregationRule3",
+    "rbac.v1.ClusterRoleBinding": "metadata1 subjects2 roleRef3",
+    "authentication.v1.TokenRequestSpec": "audiences1 boundObjectRef3 expirationSeconds4 attestations5",
+    "authentication.v1.TokenRequestStatus": "token1 expirationTimestamp2",
+    "authentication.v1.BoundObjectReference": "kind1 apiVersion2 name3 uid4",
+    "authentication.v1.TokenReviewSpec": "token1 audiences2",
+    "authentication.v1.TokenReviewStatus": "authenticated1 user2 error3 audiences4",
+    "authentication.v1.UserInfo": "username1 uid2 groups3 extra4",
+    "authorization.v1.SubjectAccessReviewSpec": "resourceAttributes1 nonResourceAttributes2 user3 groups4 extra5 uid6",
+    "authorization.v1.SubjectAccessReviewStatus": "allowed1 reason2 evaluationError3 denied4",
+    "authorization.v1.ResourceAttributes": "namespace1 verb2 group3 version4 resource5 subresource6 name7 "
+    "fieldSelector8 labelSelector9",
+    "authorization.v1.SubjectRulesReviewStatus": "resourceRules1 nonResourceRules2 incomplete3 evaluationError4",
+}
+"""Vectors: generated.proto of k8s.io/api (reference/kubernetes.md 7.10)."""
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_field_numbers_are_those_of_kubernetes(name: str) -> None:
+    fields = sorted(ALL_MESSAGES[f"io.k8s.api.{name}"].fields, key=lambda field: (field.within, field.number))
+    within = [f"{field.within}." if field.within else "" for field in fields]
+    shown = [f"{field.name}{outer}{field.number}" for field, outer in zip(fields, within, strict=True)]
+    assert " ".join(shown) == NUMBERS[name]
+
+
+PATCH_KEYS = {
+    "core.v1.ServiceAccount": {"secrets": "name"},
+    "core.v1.NodeStatus": {"conditions": "type", "addresses": "type"},
+    "core.v1.NodeSpec": {"podCIDRs": ""},
+    "core.v1.NamespaceStatus": {"conditions": "type"},
+    "core.v1.PodSpec": {
+        "containers": "name",
+        "ephemeralContainers": "name",
+        "hostAliases": "ip",
+        "imagePullSecrets": "name",
+        "initContainers": "name",
+        "resourceClaims": "name",
+        "schedulingGates": "name",
+        "topologySpreadConstraints": "topologyKey",
+        "volumes": "name",
+    },
+    **{
+        f"core.v1.{container}": {
+            "env": "name",
+            "ports": "containerPort",
+            "volumeDevices": "devicePath",
+            "volumeMounts": "mountPath",
+        }
+        for container in ("Container", "EphemeralContainer")
+    },
+    "core.v1.ServiceSpec": {"ports": "port"},
+    "core.v1.ServiceStatus": {"conditions": "type"},
+    "core.v1.ContainerStatus": {"allocatedResourcesStatus": "name", "volumeMounts": "mountPath"},
+    "core.v1.PodStatus": {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"},
+    "storage.v1.CSINodeSpec": {"drivers": "name"},
+}
+"""Lists that strategic merge patches merge (7.11); every other list here is replaced."""
+
+
+def test_patch_keys_are_those_of_kubernetes() -> None:
+    merged = {
+        name.removeprefix("io.k8s.api."): {f.name: f.patch_key for f in message.fields if f.patch == "merge"}
+        for name, message in ALL_MESSAGES.items()
+        if name.startswith("io.k8s.api.")
+    }
+    assert {name: keys for name, keys in merged.items() if keys} == PATCH_KEYS

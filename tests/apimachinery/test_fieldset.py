@@ -1,0 +1,164 @@
+"""Sets of fields: what FieldsV1 says, what it may not say, and the algebra of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.apimachinery.apply import fieldset
+from mooring.apimachinery.apply.fieldset import (
+    FieldSet,
+    Path,
+    difference,
+    has,
+    intersection,
+    of_paths,
+    parse,
+    paths,
+    union,
+    without,
+)
+from tests.support.work import work
+
+ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"x"', "i:0"])
+PATHS = st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple)
+PATH_SETS = st.sets(PATHS, max_size=8)
+
+
+def members(fields: FieldSet) -> set[Path]:
+    return set(paths(fields))
+
+
+@given(PATH_SETS)
+def test_a_set_has_the_paths_it_was_made_of(chosen: set[Path]) -> None:
+    fields = of_paths(*chosen)
+    assert members(fields) == chosen
+    assert all(has(fields, path) for path in chosen)
+
+
+@given(PATH_SETS, PATHS)
+def test_has_asks_for_exactly_one_path(chosen: set[Path], path: Path) -> None:
+    assert has(of_paths(*chosen), path) == (path in chosen)
+
+
+def test_the_root_is_in_no_set() -> None:
+    assert not has(of_paths(("f:a",)), ())
+
+
+def test_what_is_taken_away_goes_with_everything_below_it() -> None:
+    have = of_paths(("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:c", "f:e"), ("f:g",))
+    gone = of_paths(("f:a",), ("f:c", "f:d"), ("f:g", "f:h"))
+    assert members(without(have, gone)) == {("f:c", "f:e"), ("f:g",)}
+    assert without({".": {}, "f:a": {}}, {}) == {"f:a": {}}
+
+
+@given(PATH_SETS, PATH_SETS)
+def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> None:
+    left, right = of_paths(*a), of_paths(*b)
+    assert members(union(left, right)) == a | b
+    assert members(intersection(left, right)) == a & b
+    assert members(difference(left, right)) == a - b
+    assert members(without(left, right)) == {path for path in a if not any(path[: len(other)] == other for other in b)}
+    assert (left, right) == (of_paths(*a), of_paths(*b)), "nothing given is changed"
+
+
+def test_what_lies_outside_is_neither_above_what_is_known_nor_part_of_an_item_that_is() -> None:
+    item = 'k:{"name":"c"}'
+    have = of_paths(("f:a",), ("f:a", "f:b"), ("f:a", "f:c"), ("f:l", item, "f:x"), ("f:l", "k:{}", "f:x"), ("f:m",))
+    known = of_paths(("f:a", "f:b"), ("f:l", item, "f:y"))
+    assert members(fieldset.outside(have, known)) == {("f:a", "f:c"), ("f:l", "k:{}", "f:x"), ("f:m",)}
+    assert fieldset.outside({".": {}, "f:a": {}}, {}) == {"f:a": {}}
+
+
+@given(st.lists(PATH_SETS, max_size=5))
+def test_many_sets_unite_as_two_do(sets: list[set[Path]]) -> None:
+    assert members(fieldset.union_all(of_paths(*one) for one in sets)) == set().union(*sets)
+
+
+@given(PATH_SETS)
+def test_what_is_printed_is_parsed_again(chosen: set[Path]) -> None:
+    fields = of_paths(*chosen)
+    assert parse(fieldset.printed(fields)) == fields
+    assert list(fieldset.printed(fields)) == sorted(fields)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        pytest.param({"f:data": {"f:a": {}}}, ("f:data", "f:a"), id="a member of a member"),
+        pytest.param({"f:data": {".": {}, "f:a": {}}}, ("f:data",), id="a member that has members"),
+        pytest.param({'k:{"b": 1,"a":"x"}': {}}, ('k:{"a":"x","b":1}',), id="keys, sorted and compact"),
+        pytest.param({'v:{"a": [1, true]}': {}}, ('v:{"a":[1,true]}',), id="a value, compact"),
+        pytest.param({'v:"é"': {}}, ('v:"é"',), id="a value that is not ASCII"),
+        pytest.param({"i:12": {}}, ("i:12",), id="a position"),
+        pytest.param({".": {}, "f:a": {}}, ("f:a",), id="a root that calls itself a member"),
+    ],
+)
+def test_fields_v1_is_read(said: dict[str, Any], path: Path) -> None:
+    assert has(parse(said), path)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param([], id="a list"),
+        pytest.param({"f:a": None}, id="a child that is no object"),
+        pytest.param({"a": {}}, id="a key without its kind"),
+        pytest.param({"x:a": {}}, id="a kind that does not exist"),
+        pytest.param({"k:[]": {}}, id="keys that are no object"),
+        pytest.param({"k:{": {}}, id="keys that are no JSON"),
+        pytest.param({"v:": {}}, id="a value that is not there"),
+        pytest.param({"v:" + "[" * 100_000: {}}, id="a value without end"),
+        pytest.param({'v:"\\ud800"': {}}, id="half a character"),
+        pytest.param({"i:": {}}, id="no position"),
+        pytest.param({"i:-1": {}}, id="a position before the first"),
+        pytest.param({"i:²": {}}, id="a position in other digits"),
+    ],
+)
+def test_what_is_not_fields_v1_is_refused(said: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(said)
+
+
+JUNK_KEYS = st.sampled_from([".", "f:", "f:a", "k:", "k:{", "v:", "v:]", "i:x"]) | st.text(max_size=4)
+
+
+@given(
+    st.recursive(
+        st.sampled_from([{}, None, 1]), lambda below: st.dictionaries(JUNK_KEYS, below, max_size=3), max_leaves=8
+    )
+)
+def test_junk_never_crashes(junk: Any) -> None:
+    try:
+        parse(junk)
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        pytest.param(("f:data", "f:a.b/c"), ".data.a.b/c", id="members"),
+        pytest.param(
+            ("f:spec", "f:containers", 'k:{"name":"web"}', "f:image"), '.spec.containers[name="web"].image', id="a key"
+        ),
+        pytest.param(
+            ("f:ports", 'k:{"containerPort":80,"protocol":"TCP"}'),
+            '.ports[containerPort=80,protocol="TCP"]',
+            id="two keys",
+        ),
+        pytest.param(("f:finalizers", 'v:"x/y"'), '.finalizers[="x/y"]', id="a value"),
+        pytest.param(("f:args", "i:3"), ".args[3]", id="a position"),
+    ],
+)
+def test_a_path_prints_as_people_read_it(path: Path, text: str) -> None:
+    assert fieldset.path_text(path) == text
+
+
+def test_a_long_element_is_cut_unread() -> None:
+    path = ("f:a", fieldset.keyed({"name": "x" * 100_000}), "f:b")
+    assert fieldset.path_text(path) == '.a.{"name":"' + "x" * 501 + "....b"
+    assert work(lambda: fieldset.path_text(path)) < 60

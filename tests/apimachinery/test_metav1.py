@@ -1,0 +1,68 @@
+"""The shared messages: their numbers are unique and those of Kubernetes (reference/kubernetes.md 7.10, 7.11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.apimachinery import metav1
+from mooring.apimachinery.schema import Message
+
+MESSAGES = [value for value in vars(metav1).values() if isinstance(value, Message)]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_names_and_numbers_are_unique_and_everything_is_documented(message: Message) -> None:
+    assert len(message.by_name) == len({field.number for field in message.fields}) == len(message.fields)
+    assert message.doc.endswith(".")
+    assert all(field.doc.endswith(".") for field in message.fields)
+
+
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        (
+            metav1.OBJECT_META,
+            "name1 generateName2 namespace3 selfLink4 uid5 resourceVersion6 generation7 creationTimestamp8 "
+            "deletionTimestamp9 deletionGracePeriodSeconds10 labels11 annotations12 ownerReferences13 finalizers14 "
+            "managedFields17",
+        ),
+        (metav1.LIST_META, "selfLink1 resourceVersion2 continue3 remainingItemCount4 shardInfo5"),
+        (metav1.OWNER_REFERENCE, "kind1 name3 uid4 apiVersion5 controller6 blockOwnerDeletion7"),
+        (
+            metav1.MANAGED_FIELDS_ENTRY,
+            "manager1 operation2 apiVersion3 time4 fieldsType6 fieldsV17 subresource8",
+        ),
+        (
+            metav1.DELETE_OPTIONS,
+            "gracePeriodSeconds1 preconditions2 orphanDependents3 propagationPolicy4 dryRun5 "
+            "ignoreStoreReadErrorWithClusterBreakingPotential6",
+        ),
+        (metav1.PRECONDITIONS, "uid1 resourceVersion2"),
+        (metav1.STATUS, "metadata1 status2 message3 reason4 details5 code6"),
+        (metav1.STATUS_DETAILS, "name1 group2 kind3 causes4 retryAfterSeconds5 uid6"),
+        (metav1.STATUS_CAUSE, "reason1 message2 field3"),
+        (metav1.WATCH_EVENT, "type1 object2"),
+        (metav1.LABEL_SELECTOR, "matchLabels1 matchExpressions2"),
+        (metav1.LABEL_SELECTOR_REQUIREMENT, "key1 operator2 values3"),
+        (metav1.FIELD_SELECTOR_REQUIREMENT, "key1 operator2 values3"),
+        (metav1.CONDITION, "type1 status2 observedGeneration3 lastTransitionTime4 reason5 message6"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Message) else "",
+)
+def test_field_numbers(message: Message, numbers: str) -> None:
+    """Source: k8s.io/apimachinery pkg/apis/meta/v1/generated.proto."""
+    found = sorted(message.fields, key=lambda field: field.number)
+    assert " ".join(f"{field.name}{field.number}" for field in found) == numbers
+
+
+def test_owner_references_merge_by_uid_and_finalizers_as_a_set() -> None:
+    owners, finalizers = metav1.OBJECT_META.by_name["ownerReferences"], metav1.OBJECT_META.by_name["finalizers"]
+    assert (owners.patch, owners.patch_key) == ("merge", "uid")
+    assert (finalizers.patch, finalizers.patch_key, finalizers.list_set) == ("merge", "", True)
+    assert metav1.OBJECT_META.by_name["managedFields"].patch == "atomic"
+
+
+def test_lists_of_a_kind() -> None:
+    listed = metav1.list_of(metav1.CONDITION)
+    assert listed.name == metav1.CONDITION.name + "List"
+    assert [(field.name, field.number) for field in listed.fields] == [("metadata", 1), ("items", 2)]
