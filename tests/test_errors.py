@@ -1,4 +1,7 @@
-"""Errors speak Kubernetes' sentences (reference/kubernetes.md 7.5)."""
+"""Errors speak Kubernetes' sentences.
+
+Source: docs/protocol/errors.md.
+"""
 
 from __future__ import annotations
 

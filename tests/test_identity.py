@@ -1,4 +1,7 @@
-"""Identities: values and names (reference/kubernetes.md 1.1, 5)."""
+"""Identities: values and names.
+
+Source: docs/protocol/bootstrap-tokens.md#authentication, docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

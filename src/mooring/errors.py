@@ -6,7 +6,7 @@ Rules kept here:
 * No message ever contains a token, key or password: errors name the field or the public id, never the value of a secret.
 * How an `ApiError` meets HTTP (code, Status body) is decided in one place only: `mooring.apimachinery.status`.
 
-Reasons and causes: k8s.io/apimachinery `metav1.StatusReason`, `metav1.CauseType` (reference/kubernetes.md 7.5).
+Reasons and causes: k8s.io/apimachinery `metav1.StatusReason`, `metav1.CauseType` (docs/protocol/errors.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Who somebody is: `UserInfo`, and every `system:` name as a constant.
 
-Names: k8s.io/apiserver/pkg/authentication/user (reference/kubernetes.md 1.1, 5, 6.5). Nothing here decides anything.
+Names: k8s.io/apiserver/pkg/authentication/user (docs/protocol/bootstrap-tokens.md#authentication, docs/protocol/authentication.md,
+docs/protocol/rbac.md#default-roles). Nothing here decides anything.
 """
 
 from __future__ import annotations

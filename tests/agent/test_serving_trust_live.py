@@ -183,7 +183,8 @@ def test_everything_that_verifies_the_server_names_its_ca(company: Company) -> N
 
 
 def test_kubeadm_finds_one_ca_whichever_entry_it_looks_at(company: Company) -> None:
-    """kubeadm takes the server of the entry without a name, and the CA of any entry (reference/kubernetes.md 2.2)."""
+    """kubeadm takes the server of the entry without a name, and the CA of any entry
+    (docs/protocol/discovery-and-join.md#discovery-by-token)."""
 
     async def read() -> bytes:
         reply = await fetch(Fetch(cluster_info_url(company.server.url), COMPANY.certificate_pem), SystemClock())

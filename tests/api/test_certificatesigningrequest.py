@@ -1,4 +1,7 @@
-"""CertificateSigningRequests (reference/kubernetes.md 3.1-3.3, 7.8)."""
+"""CertificateSigningRequests.
+
+Source: docs/protocol/certificate-signing-requests.md, docs/protocol/tables.md.
+"""
 
 from __future__ import annotations
 

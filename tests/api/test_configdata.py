@@ -1,4 +1,7 @@
-"""Secrets and ConfigMaps (reference/kubernetes.md 1.1, 7.16)."""
+"""Secrets and ConfigMaps.
+
+Source: docs/protocol/bootstrap-tokens.md#the-secret-of-a-token, docs/protocol/secrets-and-configmaps.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Namespaces, service accounts, leases and events (reference/kubernetes.md 5.7, 7.8, 7.9, 7.13, 7.14)."""
+"""Namespaces, service accounts, leases and events.
+
+Source: docs/protocol/service-account-tokens.md, docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md,
+docs/protocol/namespaces.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Events of events.k8s.io: another form of those of the core group (k8s.io/api events/v1; reference/kubernetes.md 7.8, 7.9)."""
+"""Events of events.k8s.io: another form of those of the core group (k8s.io/api events/v1).
+
+Source: docs/protocol/tables.md, docs/protocol/selectors.md.
+"""
 
 from __future__ import annotations
 

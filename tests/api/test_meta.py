@@ -1,4 +1,7 @@
-"""Object metadata on create and update (reference/kubernetes.md 7.13)."""
+"""Object metadata on create and update.
+
+Source: docs/protocol/objects.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Nodes (reference/kubernetes.md 7.8, 7.9, 7.11)."""
+"""Nodes.
+
+Source: docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge.
+"""
 
 from __future__ import annotations
 

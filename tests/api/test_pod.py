@@ -1,4 +1,7 @@
-"""Pods: defaults, status, what may change, and their protobuf form (reference/kubernetes.md 7.9-7.11)."""
+"""Pods: defaults, status, what may change, and their protobuf form.
+
+Source: docs/protocol/selectors.md, docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md.
+"""
 
 from __future__ import annotations
 

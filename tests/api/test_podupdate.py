@@ -1,4 +1,7 @@
-"""What of a Pod may change, and who changes what (Kubernetes API reference, core/v1 Pod; reference/kubernetes.md 6.7)."""
+"""What of a Pod may change, and who changes what (Kubernetes API reference, core/v1 Pod).
+
+Source: docs/protocol/node-authorization.md#noderestriction.
+"""
 
 from __future__ import annotations
 

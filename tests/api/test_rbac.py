@@ -1,4 +1,7 @@
-"""Roles and bindings (reference/kubernetes.md 6.2-6.4, 7.8)."""
+"""Roles and bindings.
+
+Source: docs/protocol/rbac.md, docs/protocol/tables.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reviews: answered at once and never stored (reference/kubernetes.md 5.15, 6.8)."""
+"""Reviews: answered at once and never stored.
+
+Source: docs/protocol/authentication-reviews.md, docs/protocol/authorization.md#access-reviews.
+"""
 
 from __future__ import annotations
 

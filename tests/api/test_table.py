@@ -355,7 +355,7 @@ NUMBERS = {
     "fieldSelector8 labelSelector9",
     "authorization.v1.SubjectRulesReviewStatus": "resourceRules1 nonResourceRules2 incomplete3 evaluationError4",
 }
-"""Vectors: generated.proto of k8s.io/api (reference/kubernetes.md 7.10)."""
+"""Vectors: generated.proto of k8s.io/api (docs/protocol/negotiation.md#field-numbers)."""
 
 
 @pytest.mark.parametrize("name", NUMBERS)

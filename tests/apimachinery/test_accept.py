@@ -1,4 +1,7 @@
-"""Accept negotiation: what each real client gets (reference/kubernetes.md 7.1, 7.8, 7.10)."""
+"""Accept negotiation: what each real client gets.
+
+Source: docs/protocol/discovery.md, docs/protocol/tables.md, docs/protocol/negotiation.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Audit policies: strict reading, and the first rule that matches (reference/kubernetes.md 5.16)."""
+"""Audit policies: strict reading, and the first rule that matches.
+
+Source: docs/protocol/audit.md.
+"""
 
 from __future__ import annotations
 

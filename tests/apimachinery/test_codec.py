@@ -1,4 +1,7 @@
-"""Bodies: decoding by Content-Type, wrong spelling, canonical encoding (reference/kubernetes.md 7.10, 7.12, 7.17)."""
+"""Bodies: decoding by Content-Type, wrong spelling, canonical encoding.
+
+Source: docs/protocol/negotiation.md, docs/protocol/requests.md.
+"""
 
 from __future__ import annotations
 

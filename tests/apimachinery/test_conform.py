@@ -1,4 +1,7 @@
-"""Fitting a JSON object to its schema, as decoding into a Go struct would (reference/kubernetes.md 7.12)."""
+"""Fitting a JSON object to its schema, as decoding into a Go struct would.
+
+Source: docs/protocol/requests.md#options.
+"""
 
 from __future__ import annotations
 

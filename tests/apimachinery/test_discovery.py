@@ -1,4 +1,7 @@
-"""Discovery documents, legacy and aggregated (reference/kubernetes.md 7.1)."""
+"""Discovery documents, legacy and aggregated.
+
+Source: docs/protocol/discovery.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The shared messages: their numbers are unique and those of Kubernetes (reference/kubernetes.md 7.10, 7.11)."""
+"""The shared messages: their numbers are unique and those of Kubernetes.
+
+Source: docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names: what is allowed, and the exact clause for what is not (reference/kubernetes.md 7.13, 7.16)."""
+"""Names: what is allowed, and the exact clause for what is not.
+
+Source: docs/protocol/objects.md#names, docs/protocol/secrets-and-configmaps.md.
+"""
 
 from __future__ import annotations
 

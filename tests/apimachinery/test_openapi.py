@@ -1,4 +1,7 @@
-"""OpenAPI v3 documents: what kubectl's validation and explain read in them (reference/kubernetes.md 7.3)."""
+"""OpenAPI v3 documents: what kubectl's validation and explain read in them.
+
+Source: docs/protocol/openapi.md.
+"""
 
 from __future__ import annotations
 

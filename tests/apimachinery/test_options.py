@@ -1,4 +1,7 @@
-"""Request options (reference/kubernetes.md 7.6, 7.7, 7.11, 7.12)."""
+"""Request options.
+
+Source: docs/protocol/lists.md, docs/protocol/watch.md, docs/protocol/patches.md, docs/protocol/requests.md#options.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The protobuf codec against hand-made bytes (protobuf.dev, "Encoding"), against itself, and against junk.
 
-Field numbers are those of k8s.io/apimachinery `generated.proto` (reference/kubernetes.md 7.10).
+Field numbers are those of k8s.io/apimachinery `generated.proto` (docs/protocol/negotiation.md#field-numbers).
 """
 
 from __future__ import annotations

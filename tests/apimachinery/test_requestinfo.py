@@ -1,4 +1,7 @@
-"""What a request is about (reference/kubernetes.md 6.1)."""
+"""What a request is about.
+
+Source: docs/protocol/requests.md#attributes.
+"""
 
 from __future__ import annotations
 

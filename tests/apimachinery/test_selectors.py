@@ -1,4 +1,7 @@
-"""Label and field selectors (reference/kubernetes.md 7.9)."""
+"""Label and field selectors.
+
+Source: docs/protocol/selectors.md.
+"""
 
 from __future__ import annotations
 

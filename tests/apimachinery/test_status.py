@@ -1,4 +1,7 @@
-"""Errors as Status (reference/kubernetes.md 5.2, 7.5)."""
+"""Errors as Status.
+
+Source: docs/protocol/authentication.md#unauthorized-and-forbidden, docs/protocol/errors.md.
+"""
 
 from __future__ import annotations
 

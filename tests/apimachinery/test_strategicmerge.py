@@ -1,4 +1,5 @@
-"""Strategic merge patch (reference/kubernetes.md 7.11). Expected orders were worked out from the documented weaving rule."""
+"""Strategic merge patch (docs/protocol/patches.md#strategic-merge). Expected orders were worked out from the documented weaving
+rule."""
 
 from __future__ import annotations
 

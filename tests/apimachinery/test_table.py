@@ -1,4 +1,7 @@
-"""Tables and ages (reference/kubernetes.md 7.8)."""
+"""Tables and ages.
+
+Source: docs/protocol/tables.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Watch frames (reference/kubernetes.md 7.7)."""
+"""Watch frames.
+
+Source: docs/protocol/watch.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What an HTTP request says when it wants to become a WebSocket (RFC 6455 section 4; reference/kubernetes.md 5.5)."""
+"""What an HTTP request says when it wants to become a WebSocket (RFC 6455 section 4).
+
+Source: docs/protocol/authentication.md#bearer-tokens-over-websocket.
+"""
 
 from __future__ import annotations
 

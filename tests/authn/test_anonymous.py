@@ -1,4 +1,7 @@
-"""Who sent a request that offered nothing (reference/kubernetes.md 5.9, 5.12)."""
+"""Who sent a request that offered nothing.
+
+Source: docs/protocol/openid-connect.md#anonymous-access, docs/protocol/authentication.md#anonymous-requests.
+"""
 
 from __future__ import annotations
 

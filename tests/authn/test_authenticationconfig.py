@@ -1,4 +1,7 @@
-"""The AuthenticationConfiguration file and the flags that it replaces (reference/kubernetes.md 5.8, 5.9)."""
+"""The AuthenticationConfiguration file and the flags that it replaces.
+
+Source: docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

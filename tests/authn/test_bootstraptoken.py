@@ -1,4 +1,7 @@
-"""Bootstrap tokens as bearers (reference/kubernetes.md 1.3)."""
+"""Bootstrap tokens as bearers.
+
+Source: docs/protocol/bootstrap-tokens.md#authentication.
+"""
 
 from __future__ import annotations
 

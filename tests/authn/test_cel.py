@@ -1,4 +1,7 @@
-"""Expressions over claims and users (reference/kubernetes.md 5.9; cel-spec)."""
+"""Expressions over claims and users.
+
+Source: docs/protocol/openid-connect.md#authenticationconfiguration; cel-spec.
+"""
 
 from __future__ import annotations
 

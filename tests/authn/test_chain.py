@@ -1,4 +1,7 @@
-"""The chain of authenticators (reference/kubernetes.md 0, 5.1)."""
+"""The chain of authenticators.
+
+Source: docs/protocol/authentication.md#chain.
+"""
 
 from __future__ import annotations
 

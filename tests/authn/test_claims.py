@@ -1,4 +1,7 @@
-"""From claims to a user (reference/kubernetes.md 5.8, 5.9)."""
+"""From claims to a user.
+
+Source: docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

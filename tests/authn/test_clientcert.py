@@ -1,4 +1,7 @@
-"""Client certificates (reference/kubernetes.md 5.1, 5.3)."""
+"""Client certificates.
+
+Source: docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

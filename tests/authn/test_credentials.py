@@ -1,4 +1,7 @@
-"""What counts as an offered credential (reference/kubernetes.md 5.1, 5.5)."""
+"""What counts as an offered credential.
+
+Source: docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

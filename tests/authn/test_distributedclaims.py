@@ -1,4 +1,7 @@
-"""Groups that a token says where to get (OpenID Connect Core 1.0 section 5.6.2; reference/kubernetes.md 5.8)."""
+"""Groups that a token says where to get (OpenID Connect Core 1.0 section 5.6.2).
+
+Source: docs/protocol/openid-connect.md#verification.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is wrong with an ID token before its signature is looked at (reference/kubernetes.md 5.8)."""
+"""What is wrong with an ID token before its signature is looked at.
+
+Source: docs/protocol/openid-connect.md#verification.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Impersonation headers: every way to be allowed, in order (reference/kubernetes.md 5.13)."""
+"""Impersonation headers: every way to be allowed, in order.
+
+Source: docs/protocol/impersonation.md.
+"""
 
 from __future__ import annotations
 

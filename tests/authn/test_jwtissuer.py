@@ -1,4 +1,7 @@
-"""What is known of an issuer, and when it may be asked again (reference/kubernetes.md 5.8)."""
+"""What is known of an issuer, and when it may be asked again.
+
+Source: docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords that a Keystone judges (seed 004; OpenStack Identity API v3)."""
+"""Passwords that a Keystone judges (docs/protocol/authentication.md#removed-authenticators; OpenStack Identity API v3)."""
 
 from __future__ import annotations
 

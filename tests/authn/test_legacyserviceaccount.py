@@ -1,4 +1,4 @@
-"""Tokens that Secrets hold (reference/kubernetes.md 5.7, "Legacy (secret) tokens")."""
+"""Tokens that Secrets hold (docs/protocol/service-account-tokens.md#legacy-tokens, "Legacy (secret) tokens")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ID tokens judged (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11)."""
+"""ID tokens judged.
+
+Source: docs/protocol/authentication.md, docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Asking a provider for its keys (OpenID Connect Discovery 1.0 section 4; reference/kubernetes.md 5.8, 5.9)."""
+"""Asking a provider for its keys (OpenID Connect Discovery 1.0 section 4).
+
+Source: docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Passwords from a file, plain or hashed (reference/kubernetes.md 5.14)."""
+"""Passwords from a file, plain or hashed.
+
+Source: docs/protocol/authentication.md#removed-authenticators.
+"""
 
 from __future__ import annotations
 

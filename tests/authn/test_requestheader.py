@@ -1,4 +1,7 @@
-"""An authenticating proxy (reference/kubernetes.md 5.4)."""
+"""An authenticating proxy.
+
+Source: docs/protocol/authentication.md#authenticating-proxy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TokenReview and SelfSubjectReview (reference/kubernetes.md 5.15)."""
+"""TokenReview and SelfSubjectReview.
+
+Source: docs/protocol/authentication-reviews.md.
+"""
 
 from __future__ import annotations
 

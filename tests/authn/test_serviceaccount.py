@@ -1,4 +1,7 @@
-"""Bound service account tokens (reference/kubernetes.md 5.7)."""
+"""Bound service account tokens.
+
+Source: docs/protocol/service-account-tokens.md#bound-tokens.
+"""
 
 from __future__ import annotations
 

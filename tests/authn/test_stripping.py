@@ -1,4 +1,7 @@
-"""Whoever serves a request sees nothing that proves who sent it (reference/kubernetes.md 5.1)."""
+"""Whoever serves a request sees nothing that proves who sent it.
+
+Source: docs/protocol/authentication.md#connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bearer tokens from a file (reference/kubernetes.md 5.6)."""
+"""Bearer tokens from a file.
+
+Source: docs/protocol/authentication.md#token-file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TokenRequest (reference/kubernetes.md 5.7)."""
+"""TokenRequest.
+
+Source: docs/protocol/service-account-tokens.md#tokenrequest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""CSV files of users (reference/kubernetes.md 5.6, 5.14; Go's encoding/csv with its settings of kube-apiserver)."""
+"""CSV files of users.
+
+Source: docs/protocol/authentication.md; Go's encoding/csv with its settings of kube-apiserver.
+"""
 
 from __future__ import annotations
 

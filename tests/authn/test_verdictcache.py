@@ -1,4 +1,7 @@
-"""Remembered verdicts (reference/kubernetes.md 5.11)."""
+"""Remembered verdicts.
+
+Source: docs/protocol/authentication.md#caching.
+"""
 
 from __future__ import annotations
 

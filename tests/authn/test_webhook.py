@@ -1,4 +1,7 @@
-"""The webhook: what it is asked, how often, what its answers mean, and what is remembered (reference/kubernetes.md 5.10, 5.11)."""
+"""The webhook: what it is asked, how often, what its answers mean, and what is remembered.
+
+Source: docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

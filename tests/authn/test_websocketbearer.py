@@ -1,4 +1,7 @@
-"""A bearer token among WebSocket subprotocols (reference/kubernetes.md 5.5)."""
+"""A bearer token among WebSocket subprotocols.
+
+Source: docs/protocol/authentication.md#bearer-tokens-over-websocket.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where a token among WebSocket subprotocols stands among the other credentials (reference/kubernetes.md 5.1, 5.5)."""
+"""Where a token among WebSocket subprotocols stands among the other credentials.
+
+Source: docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Chain, table, and the authorizers that do not look (reference/kubernetes.md 6.1, 6.2, 6.9)."""
+"""Chain, table, and the authorizers that do not look.
+
+Source: docs/protocol/authorization.md, docs/protocol/rbac.md#evaluation.
+"""
 
 from __future__ import annotations
 

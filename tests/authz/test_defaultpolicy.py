@@ -1,4 +1,7 @@
-"""The default policy and kubeadm's objects: who may do what, and how they are reconciled (reference/kubernetes.md 2.7, 6.5)."""
+"""The default policy and kubeadm's objects: who may do what, and how they are reconciled.
+
+Source: docs/protocol/kubeadm-init.md, docs/protocol/rbac.md#default-roles.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Nobody grants what they do not hold (reference/kubernetes.md 6.3)."""
+"""Nobody grants what they do not hold.
+
+Source: docs/protocol/rbac.md#escalation.
+"""
 
 from __future__ import annotations
 
@@ -317,7 +320,7 @@ _rules = st.lists(
 
 
 def _compared_one_by_one(held: Rule, atom: Rule) -> bool:
-    """Coverage as reference/kubernetes.md 6.3 has it, of one rule and one combination."""
+    """Coverage as docs/protocol/rbac.md#escalation has it, of one rule and one combination."""
     if not (held.any_verb or atom.verbs <= held.verbs):
         return False
     if atom.paths:

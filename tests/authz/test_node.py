@@ -1,4 +1,4 @@
-"""The Node authorizer (reference/kubernetes.md 6.6); reasons as kube-apiserver words them."""
+"""The Node authorizer (docs/protocol/node-authorization.md); reasons as kube-apiserver words them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Edges from what Pods refer to, to the nodes they are bound to (reference/kubernetes.md 6.6)."""
+"""Edges from what Pods refer to, to the nodes they are bound to.
+
+Source: docs/protocol/node-authorization.md#graph.
+"""
 
 from __future__ import annotations
 

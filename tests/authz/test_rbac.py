@@ -1,4 +1,7 @@
-"""RBAC over views (reference/kubernetes.md 6.2)."""
+"""RBAC over views.
+
+Source: docs/protocol/rbac.md#evaluation.
+"""
 
 from __future__ import annotations
 

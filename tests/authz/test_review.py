@@ -1,4 +1,7 @@
-"""Access reviews (reference/kubernetes.md 6.8)."""
+"""Access reviews.
+
+Source: docs/protocol/authorization.md#access-reviews.
+"""
 
 from __future__ import annotations
 

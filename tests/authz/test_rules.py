@@ -1,4 +1,7 @@
-"""One RBAC rule against one request (reference/kubernetes.md 6.2)."""
+"""One RBAC rule against one request.
+
+Source: docs/protocol/rbac.md#evaluation.
+"""
 
 from __future__ import annotations
 

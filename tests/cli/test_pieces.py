@@ -58,7 +58,10 @@ KUBEADM_TABLE = (
     "ghijkl.0123456789abcdef   <forever>   <never>   <none>                   "
     "for the lab                                                <none>",
 )
-"""What Go's tabwriter prints with minwidth 10, padding 3, header and first row flushed together (reference/kubernetes.md 1.7)."""
+"""What Go's tabwriter prints with minwidth 10, padding 3, header and first row flushed together.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
+"""
 
 
 def test_the_table_is_kubeadms_to_the_byte() -> None:

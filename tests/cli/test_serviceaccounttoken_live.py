@@ -1,4 +1,7 @@
-"""`mooring serviceaccount token` against a real server (reference/kubernetes.md 5.7)."""
+"""`mooring serviceaccount token` against a real server.
+
+Source: docs/protocol/service-account-tokens.md#tokenrequest.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 #
 #   openssl_join.sh https://HOST:PORT TOKEN PIN NODE DIRECTORY
 #
-# Rules kept here (reference/kubernetes.md 1.6, 2.2, 2.4): the token's secret is sent to nobody before the CA is trusted, and the CA
-# is trusted only when the HMAC under that secret and the pin are right and a second, verified fetch brings the same bytes.
+# Rules kept here (docs/protocol/cluster-info.md#signature, docs/protocol/discovery-and-join.md): the token's secret is sent to
+# nobody before the CA is trusted, and the CA is trusted only when the HMAC under that secret and the pin are right and a second,
+# verified fetch brings the same bytes.
 set -euo pipefail
 
 server=$1 token=$2 pin=$3 node=$4 directory=$5

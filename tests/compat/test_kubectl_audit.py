@@ -1,4 +1,7 @@
-"""A real server with an audit policy, and a real kubectl that acts as somebody else (reference/kubernetes.md 5.13, 5.16)."""
+"""A real server with an audit policy, and a real kubectl that acts as somebody else.
+
+Source: docs/protocol/impersonation.md, docs/protocol/audit.md.
+"""
 
 from __future__ import annotations
 

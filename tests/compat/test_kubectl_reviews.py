@@ -1,5 +1,5 @@
 """Unmodified kubectl asks questions by creating reviews: objects without a name, answered at once and never stored
-(reference/kubernetes.md 5.15, 6.8)."""
+(docs/protocol/authentication-reviews.md, docs/protocol/authorization.md#access-reviews)."""
 
 from __future__ import annotations
 

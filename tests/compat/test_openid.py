@@ -1,4 +1,6 @@
-"""ID tokens of a real provider at a real server: who comes in, and every way of not coming in (reference/kubernetes.md 5.8, 5.9).
+"""ID tokens of a real provider at a real server: who comes in, and every way of not coming in.
+
+Source: docs/protocol/openid-connect.md.
 
 Tokens come out of the provider's own login. The attacks change them, or sign them with keys that are not the provider's.
 """

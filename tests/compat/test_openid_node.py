@@ -1,4 +1,7 @@
-"""ID tokens of a certified provider, with every algorithm and with keys that have names (reference/kubernetes.md 5.8)."""
+"""ID tokens of a certified provider, with every algorithm and with keys that have names.
+
+Source: docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

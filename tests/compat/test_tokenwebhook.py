@@ -1,4 +1,7 @@
-"""Token webhooks with real programs: kubectl's `--token`, and a server that asks another one (reference/kubernetes.md 5.10)."""
+"""Token webhooks with real programs: kubectl's `--token`, and a server that asks another one.
+
+Source: docs/protocol/authentication.md#webhook.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What flags about authentication mean, and the errors of what contradicts itself (reference/kubernetes.md 5.4, 5.8, 5.10)."""
+"""What flags about authentication mean, and the errors of what contradicts itself.
+
+Source: docs/protocol/authentication.md, docs/protocol/openid-connect.md#flags.
+"""
 
 from __future__ import annotations
 

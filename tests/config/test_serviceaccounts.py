@@ -1,4 +1,7 @@
-"""What an operator may say about tokens of service accounts (reference/kubernetes.md 5.1, 5.7)."""
+"""What an operator may say about tokens of service accounts.
+
+Source: docs/protocol/authentication.md#chain, docs/protocol/service-account-tokens.md#keys-and-flags.
+"""
 
 from __future__ import annotations
 

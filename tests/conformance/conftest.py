@@ -1,4 +1,6 @@
-"""What every upstream e2e test gets before it starts (test/e2e/framework; reference/kubernetes.md 8.1, 8.2).
+"""What every upstream e2e test gets before it starts (test/e2e/framework).
+
+Source: docs/protocol/e2e-tests.md.
 
 Rules kept here: the client of a test comes in each wire form in which client-go may speak; the test's namespace is made,
 awaited and deleted as the framework does it.

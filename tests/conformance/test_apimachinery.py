@@ -1,5 +1,5 @@
 """[sig-api-machinery]: protocol.go, server_version.go, request_timeout.go, discovery.go, openapiv3.go and table_conversion.go of
-test/e2e/apimachinery, as far as they need no more than the kinds served here (reference/kubernetes.md 8.5 A).
+test/e2e/apimachinery, as far as they need no more than the kinds served here (docs/protocol/e2e-tests.md#teste2eapimachinery).
 """
 
 from __future__ import annotations

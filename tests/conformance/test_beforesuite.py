@@ -1,4 +1,6 @@
-"""What the e2e binary does before any test: BeforeSuite of test/e2e/e2e.go, its eight steps in order (reference/kubernetes.md 8.1).
+"""What the e2e binary does before any test: BeforeSuite of test/e2e/e2e.go, its eight steps in order.
+
+Source: docs/protocol/e2e-tests.md#before-the-suite.
 
 Rules kept here: flags have upstream's defaults, so that nobody who runs the binary needs to know better ones; only the Node is made
 first (step 4), by whoever prepares the run. The server is one of its own: the steps judge every Node there is.

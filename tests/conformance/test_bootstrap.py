@@ -1,4 +1,6 @@
-"""[sig-cluster-lifecycle] [Feature:BootstrapTokens]: test/e2e/lifecycle/bootstrap (reference/kubernetes.md 8.4).
+"""[sig-cluster-lifecycle] [Feature:BootstrapTokens]: test/e2e/lifecycle/bootstrap.
+
+Source: docs/protocol/e2e-tests.md#teste2elifecyclebootstrap.
 
 Upstream's tokens have ids of six hexadecimal digits and only the signing usage; those of the signer tests have a secret that is
 no token secret, and the kubeconfig is overwritten with text that is none.

@@ -1,4 +1,7 @@
-"""[sig-auth] Certificates API [Privileged:ClusterAdmin]: test/e2e/auth/certificates.go (reference/kubernetes.md 8.3)."""
+"""[sig-auth] Certificates API [Privileged:ClusterAdmin]: test/e2e/auth/certificates.go.
+
+Source: docs/protocol/e2e-tests.md#teste2eauth.
+"""
 
 from __future__ import annotations
 

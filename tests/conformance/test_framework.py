@@ -1,4 +1,7 @@
-"""What the e2e binary does before each test: BeforeEach of test/e2e/framework (reference/kubernetes.md 8.2)."""
+"""What the e2e binary does before each test: BeforeEach of test/e2e/framework.
+
+Source: docs/protocol/e2e-tests.md#before-each-test.
+"""
 
 from __future__ import annotations
 

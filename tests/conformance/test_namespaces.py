@@ -1,4 +1,7 @@
-"""[sig-api-machinery] Namespaces [Serial]: test/e2e/apimachinery/namespace.go (reference/kubernetes.md 8.5 A)."""
+"""[sig-api-machinery] Namespaces [Serial]: test/e2e/apimachinery/namespace.go.
+
+Source: docs/protocol/e2e-tests.md#teste2eapimachinery.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""[sig-auth] [Feature:NodeAuthorizer]: test/e2e/auth/node_authz.go (reference/kubernetes.md 8.3)."""
+"""[sig-auth] [Feature:NodeAuthorizer]: test/e2e/auth/node_authz.go.
+
+Source: docs/protocol/e2e-tests.md#teste2eauth.
+"""
 
 from __future__ import annotations
 

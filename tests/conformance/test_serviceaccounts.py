@@ -1,4 +1,7 @@
-"""[sig-auth] ServiceAccounts: those of test/e2e/auth/service_accounts.go that run no pods (reference/kubernetes.md 8.3)."""
+"""[sig-auth] ServiceAccounts: those of test/e2e/auth/service_accounts.go that run no pods.
+
+Source: docs/protocol/e2e-tests.md#teste2eauth.
+"""
 
 from __future__ import annotations
 

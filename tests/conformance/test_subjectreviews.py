@@ -1,4 +1,7 @@
-"""[sig-auth] SelfSubjectReview and SubjectReview: test/e2e/auth (reference/kubernetes.md 8.3)."""
+"""[sig-auth] SelfSubjectReview and SubjectReview: test/e2e/auth.
+
+Source: docs/protocol/e2e-tests.md#teste2eauth.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""[sig-api-machinery] Watchers: the five tests of test/e2e/apimachinery/watch.go (reference/kubernetes.md 8.5).
+"""[sig-api-machinery] Watchers: the five tests of test/e2e/apimachinery/watch.go.
+
+Source: docs/protocol/e2e-tests.md#teste2eapimachinery.
 
 Where upstream waits ten seconds to see that nothing comes, the whole history of each watch is compared at the end.
 """

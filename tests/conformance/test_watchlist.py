@@ -1,4 +1,6 @@
-"""[sig-api-machinery] API Streaming (aka. WatchList): test/e2e/apimachinery/watchlist.go (reference/kubernetes.md 8.5).
+"""[sig-api-machinery] API Streaming (aka. WatchList): test/e2e/apimachinery/watchlist.go.
+
+Source: docs/protocol/e2e-tests.md#teste2eapimachinery.
 
 What upstream's informers and reflectors do inside is done here with the requests they send.
 """

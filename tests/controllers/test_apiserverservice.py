@@ -1,4 +1,7 @@
-"""default/kubernetes is there and leads to the API servers (reference/kubernetes.md 7.15)."""
+"""default/kubernetes is there and leads to the API servers.
+
+Source: docs/protocol/namespaces.md#the-service-defaultkubernetes.
+"""
 
 from __future__ import annotations
 

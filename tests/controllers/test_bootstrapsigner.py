@@ -1,4 +1,5 @@
-"""bootstrap-signer-controller (reference/kubernetes.md 1.5): what wakes it, what it signs, when it looks again."""
+"""bootstrap-signer-controller (docs/protocol/cluster-info.md#bootstrap-signer): what wakes it, what it signs, when it looks
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controllers of CertificateSigningRequests (reference/kubernetes.md 3.5-3.8): approve, sign, clean."""
+"""The controllers of CertificateSigningRequests (docs/protocol/certificate-signing-requests.md): approve, sign, clean."""
 
 from __future__ import annotations
 

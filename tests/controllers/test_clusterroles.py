@@ -1,4 +1,7 @@
-"""clusterrole-aggregation-controller (reference/kubernetes.md 6.4)."""
+"""clusterrole-aggregation-controller.
+
+Source: docs/protocol/rbac.md#aggregation.
+"""
 
 from __future__ import annotations
 

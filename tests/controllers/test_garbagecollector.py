@@ -1,4 +1,4 @@
-"""garbage-collector-controller (reference/kubernetes.md 7.13): owners, dependents, propagation."""
+"""garbage-collector-controller (docs/protocol/objects.md#owner-references): owners, dependents, propagation."""
 
 from __future__ import annotations
 

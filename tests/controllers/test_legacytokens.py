@@ -1,4 +1,7 @@
-"""Generated tokens that nobody uses, and since when that is known (reference/kubernetes.md 5.7; KEP-2799)."""
+"""Generated tokens that nobody uses, and since when that is known.
+
+Source: docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens; KEP-2799.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""namespace-controller (reference/kubernetes.md 7.14): emptying a namespace, in stages, and letting it go."""
+"""namespace-controller (docs/protocol/namespaces.md#life-of-a-namespace): emptying a namespace, in stages, and letting it go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every namespace has (reference/kubernetes.md 7.15): kube-root-ca.crt and the ServiceAccount default."""
+"""What every namespace has (docs/protocol/namespaces.md#objects-of-every-namespace): kube-root-ca.crt and the ServiceAccount
+default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Secrets that hold service account tokens (reference/kubernetes.md 5.7)."""
+"""Secrets that hold service account tokens.
+
+Source: docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""token-cleaner-controller (reference/kubernetes.md 1.4)."""
+"""token-cleaner-controller.
+
+Source: docs/protocol/bootstrap-tokens.md#token-cleaner.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whoever speaks to the server when a machine joins: kubeadm and the kubelet, byte for byte (reference/kubernetes.md 2, 4, 7.10).
+"""Whoever speaks to the server when a machine joins: kubeadm and the kubelet, byte for byte.
+
+Source: docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.md, docs/protocol/negotiation.md.
 
 Rules kept here:
 * Both use typed clients: bodies are protobuf, answers may be protobuf or JSON, and what is refused is not sent again as JSON.

@@ -1,4 +1,6 @@
-"""`kubeadm init phase bootstrap-token|upload-config|upload-certs` on the wire (reference/kubernetes.md 2.7, 2.8).
+"""`kubeadm init phase bootstrap-token|upload-config|upload-certs` on the wire.
+
+Source: docs/protocol/kubeadm-init.md.
 
 Everything is brought about by POST, and by PUT without a resourceVersion when it is there: on Mooring most of it is.
 """

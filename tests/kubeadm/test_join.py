@@ -1,4 +1,7 @@
-"""`kubeadm join`: discovery without trust, and what a token may read and may not (reference/kubernetes.md 2.2, 2.5)."""
+"""`kubeadm join`: discovery without trust, and what a token may read and may not.
+
+Source: docs/protocol/discovery-and-join.md.
+"""
 
 from __future__ import annotations
 

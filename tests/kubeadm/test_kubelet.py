@@ -1,4 +1,6 @@
-"""The kubelet once it has a certificate: its Node, Lease, Events, Pods and what Pods use (reference/kubernetes.md 4, 6.6, 6.7).
+"""The kubelet once it has a certificate: its Node, Lease, Events, Pods and what Pods use.
+
+Source: docs/protocol/kubelet-certificates.md, docs/protocol/node-authorization.md.
 
 Requests are those of the kubelet's typed client: protobuf bodies, protobuf accepted; patches are JSON.
 """

@@ -1,4 +1,7 @@
-"""The kubelet gets its certificate: in one shot, or by the certificate manager (reference/kubernetes.md 4.3, 4.4)."""
+"""The kubelet gets its certificate: in one shot, or by the certificate manager.
+
+Source: docs/protocol/kubelet-certificates.md.
+"""
 
 from __future__ import annotations
 

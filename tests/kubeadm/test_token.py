@@ -1,4 +1,7 @@
-"""`kubeadm token create|list|delete` on the wire (reference/kubernetes.md 1.7)."""
+"""`kubeadm token create|list|delete` on the wire.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
+"""
 
 from __future__ import annotations
 

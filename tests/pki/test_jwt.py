@@ -1,4 +1,7 @@
-"""Service account tokens: signed, peeked at, verified, refused (reference/kubernetes.md 5.7)."""
+"""Service account tokens: signed, peeked at, verified, refused.
+
+Source: docs/protocol/service-account-tokens.md#bound-tokens.
+"""
 
 from __future__ import annotations
 

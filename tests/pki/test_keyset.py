@@ -1,4 +1,6 @@
-"""Key sets of other issuers, and what they verify (RFC 7517, RFC 7518 section 3; reference/kubernetes.md 5.8, 5.9).
+"""Key sets of other issuers, and what they verify (RFC 7517, RFC 7518 section 3).
+
+Source: docs/protocol/openid-connect.md.
 
 Vectors: RFC 7515 appendix A.2 (RS256) and A.3 (ES256); the rest is signed by joserfc.
 """

@@ -1,4 +1,4 @@
-"""The built-in signers: each rule of reference/kubernetes.md 3.5 as a row."""
+"""The built-in signers: each rule of docs/protocol/certificate-signing-requests.md#built-in-signers as a row."""
 
 from __future__ import annotations
 

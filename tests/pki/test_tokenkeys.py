@@ -1,4 +1,7 @@
-"""Keys that sign and verify service account tokens, and the claims of Secrets' tokens (reference/kubernetes.md 5.7)."""
+"""Keys that sign and verify service account tokens, and the claims of Secrets' tokens.
+
+Source: docs/protocol/service-account-tokens.md#keys-and-flags.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who a presented chain is: accepted and refused chains, one sentence each (reference/kubernetes.md 5.3)."""
+"""Who a presented chain is: accepted and refused chains, one sentence each.
+
+Source: docs/protocol/authentication.md#client-certificates.
+"""
 
 from __future__ import annotations
 

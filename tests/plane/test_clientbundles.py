@@ -1,4 +1,7 @@
-"""Bundles of CAs that change while the server runs, through the whole server (reference/kubernetes.md 5.3, 5.4)."""
+"""Bundles of CAs that change while the server runs, through the whole server.
+
+Source: docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

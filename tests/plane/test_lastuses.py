@@ -1,4 +1,7 @@
-"""The label that says when a Secret's token was used last, written behind the requests (reference/kubernetes.md 5.7)."""
+"""The label that says when a Secret's token was used last, written behind the requests.
+
+Source: docs/protocol/service-account-tokens.md#legacy-tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Keys and certificates on disk: made once, never lost by our own hand (reference/kubernetes.md 2.6, 2.7, 3.7)."""
+"""Keys and certificates on disk: made once, never lost by our own hand.
+
+Source: docs/protocol/discovery-and-join.md#files-and-waits, docs/protocol/kubeadm-init.md,
+docs/protocol/certificate-signing-requests.md#signing.
+"""
 
 from __future__ import annotations
 

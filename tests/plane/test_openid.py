@@ -1,4 +1,7 @@
-"""Issuers at work: when providers are asked, and when a changed configuration takes over (reference/kubernetes.md 5.8, 5.9)."""
+"""Issuers at work: when providers are asked, and when a changed configuration takes over.
+
+Source: docs/protocol/openid-connect.md.
+"""
 
 from __future__ import annotations
 

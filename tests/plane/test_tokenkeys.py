@@ -1,4 +1,7 @@
-"""Files of token keys that change while the server runs (reference/kubernetes.md 5.7)."""
+"""Files of token keys that change while the server runs.
+
+Source: docs/protocol/service-account-tokens.md#keys-and-flags.
+"""
 
 from __future__ import annotations
 

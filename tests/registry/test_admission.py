@@ -1,4 +1,8 @@
-"""Admission through the registry (reference/kubernetes.md 3.4, 6.3, 6.7, 7.14)."""
+"""Admission through the registry.
+
+Source: docs/protocol/certificate-signing-requests.md#admission, docs/protocol/rbac.md#escalation,
+docs/protocol/node-authorization.md#noderestriction, docs/protocol/namespaces.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Creating objects through the registry (reference/kubernetes.md 7.5, 7.12, 7.13)."""
+"""Creating objects through the registry.
+
+Source: docs/protocol/errors.md, docs/protocol/requests.md#options, docs/protocol/objects.md.
+"""
 
 from __future__ import annotations
 

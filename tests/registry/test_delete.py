@@ -1,4 +1,7 @@
-"""Deleting: finalizers, propagation, preconditions, namespaces, collections (reference/kubernetes.md 7.12-7.14)."""
+"""Deleting: finalizers, propagation, preconditions, namespaces, collections.
+
+Source: docs/protocol/requests.md#delete-options, docs/protocol/objects.md, docs/protocol/namespaces.md.
+"""
 
 from __future__ import annotations
 

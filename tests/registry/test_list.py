@@ -1,4 +1,7 @@
-"""Getting and listing: freshness, exact revisions, pages, selectors (reference/kubernetes.md 7.6, 7.9)."""
+"""Getting and listing: freshness, exact revisions, pages, selectors.
+
+Source: docs/protocol/lists.md, docs/protocol/selectors.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What of Pods a node may change (reference/kubernetes.md 6.7)."""
+"""What of Pods a node may change.
+
+Source: docs/protocol/node-authorization.md#noderestriction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Services get addresses and node ports, and no two the same (reference/kubernetes.md 7.15)."""
+"""Services get addresses and node ports, and no two the same.
+
+Source: docs/protocol/namespaces.md#the-service-defaultkubernetes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Replacing and patching objects (reference/kubernetes.md 7.5, 7.11-7.14)."""
+"""Replacing and patching objects.
+
+Source: docs/protocol/errors.md, docs/protocol/patches.md, docs/protocol/requests.md#options, docs/protocol/objects.md,
+docs/protocol/namespaces.md.
+"""
 
 from __future__ import annotations
 

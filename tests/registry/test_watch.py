@@ -1,4 +1,7 @@
-"""Watches through the registry (reference/kubernetes.md 7.7)."""
+"""Watches through the registry.
+
+Source: docs/protocol/watch.md.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whatever is sent to change an object, of whichever kind: refused as the caller's mistake, or done and readable in every form.
 
-Rules kept here (reference/kubernetes.md 7.11, 7.12):
+Rules kept here (docs/protocol/patches.md, docs/protocol/requests.md#options):
 * No body of a JSON patch, merge patch, strategic merge patch, apply or update is answered with a code of 500 or more.
 * What came of it is what a client can send back: strictly, and changing nothing, in JSON; and readable in protobuf.
 * What was applied, applied again, changes nothing.

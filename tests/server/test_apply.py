@@ -1,4 +1,7 @@
-"""`PATCH` with `application/apply-patch+yaml`: who is asked what, and what is answered (reference/kubernetes.md 7.11, 7.12)."""
+"""`PATCH` with `application/apply-patch+yaml`: who is asked what, and what is answered.
+
+Source: docs/protocol/server-side-apply.md, docs/protocol/requests.md#options.
+"""
 
 from __future__ import annotations
 

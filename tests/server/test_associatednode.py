@@ -1,4 +1,7 @@
-"""A Pod that acts as the node it runs on, through the whole server (reference/kubernetes.md 5.13; KEP-5284)."""
+"""A Pod that acts as the node it runs on, through the whole server.
+
+Source: docs/protocol/impersonation.md; KEP-5284.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One record a request, on a disk that may misbehave (reference/kubernetes.md 5.16)."""
+"""One record a request, on a disk that may misbehave.
+
+Source: docs/protocol/audit.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What one audit record may take, and what refused requests may take of the log (reference/kubernetes.md 5.16)."""
+"""What one audit record may take, and what refused requests may take of the log.
+
+Source: docs/protocol/audit.md.
+"""
 
 from __future__ import annotations
 

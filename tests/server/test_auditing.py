@@ -1,4 +1,7 @@
-"""What a policy makes of requests: stages, bodies, and the bodies that no policy gets (reference/kubernetes.md 5.16)."""
+"""What a policy makes of requests: stages, bodies, and the bodies that no policy gets.
+
+Source: docs/protocol/audit.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who gets 401, who gets 403, who is anonymous: the first half of the pipeline (reference/kubernetes.md 5.1, 5.2, 5.12)."""
+"""Who gets 401, who gets 403, who is anonymous: the first half of the pipeline.
+
+Source: docs/protocol/authentication.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Large replies as gzip: for whom, of what, and what it may cost (reference/kubernetes.md 7.17, docs/adr/0014)."""
+"""Large replies as gzip: for whom, of what, and what it may cost.
+
+Source: docs/protocol/requests.md#limits; docs/adr/0014.
+"""
 
 from __future__ import annotations
 

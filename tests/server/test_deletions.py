@@ -1,4 +1,7 @@
-"""What a DELETE answers when the object is gone at once (reference/kubernetes.md 7.5)."""
+"""What a DELETE answers when the object is gone at once.
+
+Source: docs/protocol/errors.md#successful-deletions.
+"""
 
 from __future__ import annotations
 

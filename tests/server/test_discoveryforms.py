@@ -1,4 +1,7 @@
-"""In which form the legacy discovery documents come (reference/kubernetes.md 7.1, 7.10)."""
+"""In which form the legacy discovery documents come.
+
+Source: docs/protocol/discovery.md, docs/protocol/negotiation.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who runs and who waits: laws of the queues (reference/kubernetes.md 7.17, 7.18)."""
+"""Who runs and who waits: laws of the queues.
+
+Source: docs/protocol/flow-control.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`/openapi/v3/<group version>`: which form is answered to whom (reference/kubernetes.md 7.3)."""
+"""`/openapi/v3/<group version>`: which form is answered to whom.
+
+Source: docs/protocol/openapi.md.
+"""
 
 from __future__ import annotations
 

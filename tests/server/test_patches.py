@@ -1,4 +1,7 @@
-"""What is said about the body of a patch: keys that it repeats, and types that do not fit (reference/kubernetes.md 7.11, 7.12)."""
+"""What is said about the body of a patch: keys that it repeats, and types that do not fit.
+
+Source: docs/protocol/patches.md, docs/protocol/requests.md#options.
+"""
 
 from __future__ import annotations
 

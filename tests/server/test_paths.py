@@ -1,4 +1,7 @@
-"""Paths that are not written the usual way: authorization and routing read them alike (reference/kubernetes.md 6.1)."""
+"""Paths that are not written the usual way: authorization and routing read them alike.
+
+Source: docs/protocol/requests.md#attributes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What people see with curl, and paths that only old clients and people still use (reference/kubernetes.md 7.2, 7.7, 7.10)."""
+"""What people see with curl, and paths that only old clients and people still use.
+
+Source: docs/protocol/discovery.md#version, docs/protocol/watch.md, docs/protocol/negotiation.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What goes in and what comes out: bodies, media types, options, headers, documents (reference/kubernetes.md 7)."""
+"""What goes in and what comes out: bodies, media types, options, headers, documents.
+
+Source: docs/protocol/index.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Questions are validated by their kinds before they are answered (reference/kubernetes.md 5.7, 5.15, 6.8)."""
+"""Questions are validated by their kinds before they are answered.
+
+Source: docs/protocol/service-account-tokens.md, docs/protocol/authentication-reviews.md,
+docs/protocol/authorization.md#access-reviews.
+"""
 
 from __future__ import annotations
 

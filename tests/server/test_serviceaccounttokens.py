@@ -1,4 +1,8 @@
-"""Tokens of service accounts through the whole server (reference/kubernetes.md 5.7, 5.15, 6.7)."""
+"""Tokens of service accounts through the whole server.
+
+Source: docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens, docs/protocol/authentication-reviews.md,
+docs/protocol/node-authorization.md#noderestriction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a kind has to say about an object that it takes all the same: Warning headers (reference/kubernetes.md 7.5, 7.16)."""
+"""What a kind has to say about an object that it takes all the same: Warning headers.
+
+Source: docs/protocol/errors.md, docs/protocol/secrets-and-configmaps.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Watches as replies that go on (reference/kubernetes.md 7.7, 7.8)."""
+"""Watches as replies that go on.
+
+Source: docs/protocol/watch.md, docs/protocol/tables.md.
+"""
 
 from __future__ import annotations
 

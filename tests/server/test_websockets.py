@@ -1,4 +1,6 @@
-"""Watches over WebSocket with real clients over TLS (reference/kubernetes.md 5.5, 7.7; RFC 6455).
+"""Watches over WebSocket with real clients over TLS.
+
+Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/protocol/watch.md#form; RFC 6455.
 
 Rules kept here: the server is the plane's own assembly behind Mooring's own listener; the clients are libraries that people use:
 websockets, websocket-client (the official Python client's own), aiohttp. What no library would send is sent by hand.

@@ -1,8 +1,8 @@
 """A blocking client with the wire forms of client-go, for tests that follow upstream's e2e tests step by step.
 
 Rules kept here:
-* A typed client sends protobuf (reference/kubernetes.md 7.10) and names protobuf first, or alone, in Accept; a dynamic client
-  speaks JSON. Answers are decoded by their Content-Type, so a test sees the same object whatever the wire.
+* A typed client sends protobuf (docs/protocol/negotiation.md#default-formats-of-clients) and names protobuf first, or alone, in
+  Accept; a dynamic client speaks JSON. Answers are decoded by their Content-Type, so a test sees the same object whatever the wire.
 * What the server refuses is raised as `RefusedError` with its Status. Waiting is bounded by socket timeouts.
 """
 

@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.discovery.clusterinfo (reference/kubernetes.md 1.5, 2.7)."""
+"""Rules of mooring.trust.discovery.clusterinfo.
+
+Source: docs/protocol/cluster-info.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Discovery by file and by HTTPS URL (reference/kubernetes.md 2.3; seed 000)."""
+"""Discovery by file and by HTTPS URL.
+
+Source: docs/protocol/discovery-and-join.md#discovery-by-file-or-url; docs/differences.md#super-simple-discovery-api.
+"""
 
 from __future__ import annotations
 

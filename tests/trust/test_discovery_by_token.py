@@ -1,4 +1,7 @@
-"""Discovery by token (reference/kubernetes.md 2.2; issue: what bad input says)."""
+"""Discovery by token.
+
+Source: docs/protocol/discovery-and-join.md#discovery-by-token.
+"""
 
 from __future__ import annotations
 

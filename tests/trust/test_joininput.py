@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.joininput (reference/kubernetes.md 2.1; seed 000)."""
+"""Rules of mooring.trust.joininput.
+
+Source: docs/protocol/discovery-and-join.md#inputs; docs/differences.md#super-simple-discovery-api.
+"""
 
 from __future__ import annotations
 

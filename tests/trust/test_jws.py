@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.discovery.jws (reference/kubernetes.md 1.6)."""
+"""Rules of mooring.trust.discovery.jws.
+
+Source: docs/protocol/cluster-info.md#signature.
+"""
 
 from __future__ import annotations
 

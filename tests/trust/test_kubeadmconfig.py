@@ -1,4 +1,7 @@
-"""What `kubeadm join` reads before it asks for a certificate (reference/kubernetes.md 2.5)."""
+"""What `kubeadm join` reads before it asks for a certificate.
+
+Source: docs/protocol/discovery-and-join.md#objects-that-join-reads.
+"""
 
 from __future__ import annotations
 

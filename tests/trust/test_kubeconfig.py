@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.kubeconfig.model (reference/kubernetes.md 2.2-2.4, 2.7, 4.2)."""
+"""Rules of mooring.trust.kubeconfig.model.
+
+Source: docs/protocol/discovery-and-join.md, docs/protocol/kubeadm-init.md, docs/protocol/kubelet-certificates.md#kubeconfig.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.discovery.pins (reference/kubernetes.md 2.2)."""
+"""Rules of mooring.trust.discovery.pins.
+
+Source: docs/protocol/discovery-and-join.md#discovery-by-token.
+"""
 
 from __future__ import annotations
 

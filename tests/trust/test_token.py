@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.bootstraptoken.token (reference/kubernetes.md 1.1, 1.2, 1.7)."""
+"""Rules of mooring.trust.bootstraptoken.token.
+
+Source: docs/protocol/bootstrap-tokens.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of mooring.trust.bootstraptoken.record (reference/kubernetes.md 1.1-1.3, 1.7)."""
+"""Rules of mooring.trust.bootstraptoken.record.
+
+Source: docs/protocol/bootstrap-tokens.md.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Joining: from an address, a token and a pin to a member with its own certificate.
 
-Rules kept here (reference/kubernetes.md 2.2-2.6, 4.2-4.5; the steps in prose and in `steps.STEPS`):
+Rules kept here (docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.md; the steps in prose and in
+`steps.STEPS`):
 1. existing: a valid certificate of the pinned cluster makes this a member already. Its addresses and CAs are refreshed, and its
    Node; the token is not needed.
 2. discovery: find the cluster and trust it (`mooring.trust.discovery.token`), else nothing else happens.

@@ -1,6 +1,6 @@
 """The certificate request of a joining node: its deterministic name, making it, taking up a former one, and waiting.
 
-Rules kept here (reference/kubernetes.md 4.3, 4.4):
+Rules kept here (docs/protocol/kubelet-certificates.md):
 * CN `system:node:<name>`, O `system:nodes`, no alternative names; signer kube-apiserver-client-kubelet; usages digital
   signature and client auth, key encipherment with RSA only; no expirationSeconds.
 * The name is a digest of key, subject and usages: the same key asks once, however often it runs.

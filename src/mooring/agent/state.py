@@ -7,7 +7,7 @@
     var/lib/kubelet/pki/kubelet-client-<time>.pem      certificate blocks, then the key
     var/lib/kubelet/pki/kubelet-client-current.pem     absolute symlink to the newest of them
 
-Rules kept here (reference/kubernetes.md 2.6, 4.2, 4.3, 4.5):
+Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/protocol/kubelet-certificates.md):
 * Every file but ca.crt is 0600. All are written whole or not at all, and are durable before the next step relies on them.
 * The link is swapped by renaming `kubelet-client-updated.pem` over it: there is always a current certificate. A link that a crash
   left behind is renamed when it leads to a usable pair, and removed otherwise.

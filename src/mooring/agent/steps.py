@@ -38,7 +38,7 @@ STEPS = (EXISTING, DISCOVERY, NAME, BOOTSTRAP, KEY, REQUEST, WAIT, CERTIFICATE, 
 
 API_CALL_SECONDS = 60.0
 API_CALL_PAUSE = 0.5
-"""kubeadm's `timeouts.kubernetesAPICall` and its interval (reference/kubernetes.md 2.5)."""
+"""kubeadm's `timeouts.kubernetesAPICall` and its interval (docs/protocol/discovery-and-join.md#objects-that-join-reads)."""
 LONGEST_PAUSE = 5.0
 """Seconds. The interval doubles up to this, so that a minute of refusals stays below the 20 failed authentications that a
 server may count against one address."""

@@ -1,8 +1,9 @@
 """Kinds of which there are none here: they can be read, and nothing can be created (docs/adr/0015).
 
 Rules kept here: get, list and watch answer in every form that other kinds have; any other verb is 405.
-* CustomResourceDefinitions (reference/kubernetes.md 7.3; kubectl's crd_finder): a kind that has no PATCH with `fieldValidation`, as
-  reviews, is looked up among them before kubectl validates it. An empty list lets kubectl go on; a 404 makes it fail.
+* CustomResourceDefinitions (docs/protocol/openapi.md#clients; kubectl's crd_finder): a kind that has no PATCH with
+  `fieldValidation`, as reviews, is looked up among them before kubectl validates it. An empty list lets kubectl go on; a 404 makes
+  it fail.
 * ReplicationControllers, ReplicaSets and DaemonSets (8.1 steps 5 and 6): the e2e binary lists them before any test. Deployments and
   StatefulSets complete what clients expect of the group apps.
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` goes through a list of kinds built into it, and stops

@@ -1,4 +1,6 @@
-"""What of each request the audit log keeps: `--audit-policy-file`, audit.k8s.io/v1 Policy (reference/kubernetes.md 5.16).
+"""What of each request the audit log keeps: `--audit-policy-file`, audit.k8s.io/v1 Policy.
+
+Source: docs/protocol/audit.md.
 
 Rules kept here:
 * The first rule that matches a request says its level; a request that none matches is not recorded. Every condition that a rule

@@ -8,7 +8,8 @@ Rules kept here:
   dropped.
 * Writing gives what Go's `Duration.String` gives, so reading what was written returns the same duration.
 
-Source: the Go standard library's documentation of package time; reference/kubernetes.md 7.12 (`?timeout=`), 1.7 (`--ttl`).
+Source: the Go standard library's documentation of package time; docs/protocol/requests.md#timeout (`?timeout=`),
+docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands (`--ttl`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Rules kept here:
 * Data only, declared once; field numbers are those of k8s.io/apimachinery `pkg/apis/meta/v1/generated.proto`
-  (reference/kubernetes.md 7.10), patch keys those of 7.11: ownerReferences merge by uid, finalizers merge as a set.
+  (docs/protocol/negotiation.md#field-numbers), patch keys those of docs/protocol/patches.md#strategic-merge: ownerReferences merge
+  by uid, finalizers merge as a set.
 * `kind` and `apiVersion` of a top-level object are not fields of its `Message`: in protobuf they travel in the envelope, and
   the codec and OpenAPI add them to JSON.
 * `pointer` marks what Go declares as a pointer or without omitempty: there a zero is a statement and not an absence.

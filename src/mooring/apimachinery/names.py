@@ -7,8 +7,8 @@ Rules kept here:
 * A generated name is at most 58 bytes of the base and five characters drawn uniformly from an alphabet without vowels
   and look-alikes, so that no word appears by chance.
 
-Sources: RFC 1035 section 2.3.1; RFC 1123 section 2.1; reference/kubernetes.md 7.13, 7.16; k8s.io/apimachinery util/validation and
-k8s.io/apiserver storage/names for the clauses and constants.
+Sources: RFC 1035 section 2.3.1; RFC 1123 section 2.1; docs/protocol/objects.md#names, docs/protocol/secrets-and-configmaps.md;
+k8s.io/apimachinery util/validation and k8s.io/apiserver storage/names for the clauses and constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What representation a caller gets: Accept negotiation with parameters and q-values (reference/kubernetes.md 7.10, 7.8, 7.1).
+"""What representation a caller gets: Accept negotiation with parameters and q-values.
+
+Source: docs/protocol/negotiation.md, docs/protocol/tables.md, docs/protocol/discovery.md.
 
 Rules kept here:
 * No Accept header, and `*/*`, mean JSON. Clauses are tried by q-value, then named types before wildcards, then as written.

@@ -13,7 +13,8 @@ Rules kept here:
 * A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Tokens are the caller's words:
   they are checked, never trusted.
 
-Source: reference/kubernetes.md 7.6, 7.7, 7.11, 7.12; k8s.io/apimachinery metav1 validation.
+Source: docs/protocol/lists.md, docs/protocol/watch.md, docs/protocol/patches.md, docs/protocol/requests.md#options;
+k8s.io/apimachinery metav1 validation.
 """
 
 from __future__ import annotations

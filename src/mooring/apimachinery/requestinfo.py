@@ -18,7 +18,7 @@ Rules kept here:
 
 The path comes percent-decoded, once, by the caller; the query comes parsed with blank values kept (`?watch` is a request to watch).
 
-Source: reference/kubernetes.md 6.1; k8s.io/apiserver pkg/endpoints/request.
+Source: docs/protocol/requests.md#attributes; k8s.io/apiserver pkg/endpoints/request.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One Table column. `cell` computes it from the object and the time of printing (reference/kubernetes.md 7.8)."""
+    """One Table column. `cell` computes it from the object and the time of printing (docs/protocol/tables.md)."""
 
     name: str
     cell: Callable[[Obj, datetime], Cell]

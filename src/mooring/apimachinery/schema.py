@@ -4,7 +4,8 @@ Rules kept here: a `Message` is data, no behaviour. The JSON codec, the protobuf
 read the same `Message`. Objects themselves are plain JSON dicts (`Obj`): camelCase keys, bytes as base64 text, times as
 RFC 3339 text, absent rather than empty.
 
-Source of field numbers: the generated.proto files of k8s.io/api and k8s.io/apimachinery (reference/kubernetes.md 7.10).
+Source of field numbers: the generated.proto files of k8s.io/api and k8s.io/apimachinery
+(docs/protocol/negotiation.md#field-numbers).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Rules kept here:
 * A selector has a bounded length and number of requirements: each requirement is compared with each object of a list. The number of
   values in a set is bounded by the length alone, because a set is searched at once.
 
-Source: reference/kubernetes.md 7.9; k8s.io/apimachinery pkg/labels and pkg/fields.
+Source: docs/protocol/selectors.md; k8s.io/apimachinery pkg/labels and pkg/fields.
 """
 
 from __future__ import annotations

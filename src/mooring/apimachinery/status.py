@@ -10,7 +10,7 @@ Rules kept here:
   left alone.
 * A Status from a server becomes the `ApiError` of its reason, else of its code; no input makes it fail.
 
-Source: reference/kubernetes.md 5.2, 7.5; k8s.io/apimachinery pkg/api/errors.
+Source: docs/protocol/authentication.md#unauthorized-and-forbidden, docs/protocol/errors.md; k8s.io/apimachinery pkg/api/errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Server-side printing: Table documents, ages, and objects reduced to their metadata (reference/kubernetes.md 7.8).
+"""Server-side printing: Table documents, ages, and objects reduced to their metadata.
+
+Source: docs/protocol/tables.md.
 
 Rules kept here:
 * Columns come from the resource; a resource without any prints Name and Age.

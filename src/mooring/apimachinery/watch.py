@@ -9,7 +9,7 @@ Rules kept here:
 * The reader takes bytes in any split and gives each event once, when its line is complete. What is not an event is a
   PeerError; what is left at the end of a stream is half an event and is dropped, as the stream broke there.
 
-Source: reference/kubernetes.md 7.7.
+Source: docs/protocol/watch.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Rules kept here:
    missing, `null`, or neither a URI nor an absolute path is refused. What protects a user from a foreign page is that the page
    has no credential: browsers send none of ours by themselves.
 
-Source: reference/kubernetes.md 5.5 and 7.7; RFC 6455 4.2 and 10.2; RFC 3986 3.1 for the scheme.
+Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/protocol/watch.md#form; RFC 6455 4.2 and 10.2; RFC 3986
+3.1 for the scheme.
 """
 
 from __future__ import annotations

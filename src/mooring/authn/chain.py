@@ -1,6 +1,6 @@
 """The chain of authenticators: from what was offered to one outcome.
 
-Rules kept here (reference/kubernetes.md 0 and 5.1):
+Rules kept here (docs/protocol/authentication.md#chain):
 1. Authenticators are asked in order, in two stages. First each says what it knows at once; the first that accepts wins.
    Refusals are collected and the others still asked: a good bearer token rescues an unverifiable certificate.
 2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by

@@ -1,6 +1,6 @@
 """What a request offered to prove who sends it, before anybody judges it.
 
-Rules kept here (reference/kubernetes.md 5.1, 5.5; RFC 6750 section 2.1; RFC 7617 for Basic):
+Rules kept here (docs/protocol/authentication.md; RFC 6750 section 2.1; RFC 7617 for Basic):
 1. Only the first `Authorization` header counts, as in Go's `Header.Get`; a second one is never a second guess.
 2. It is trimmed and split on single spaces; the scheme is compared without regard to case; the token is the second part
    and whatever follows a second space is ignored.

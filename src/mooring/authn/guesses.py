@@ -1,6 +1,6 @@
 """Failed authentications are limited per source, so that guessing tokens costs the guesser and nobody else.
 
-Rules kept here (the wish of the bootstrap-token seed; reference/kubernetes.md has no such limit):
+Rules kept here (kube-apiserver has no such limit):
 1. Only failures count, and only of who offered something. A request that proves who sends it is never slowed, whatever its
    neighbours behind the same address do: ask `failed` after the chain has refused, never before.
 2. A source is a name that the caller gives; the server names one IPv4 address or one IPv6 /64 (`mooring.server.transport.sources`).

@@ -1,6 +1,6 @@
 """Acting as somebody else (`kubectl --as`): from headers to what must be allowed, then to who it becomes.
 
-Rules kept here (reference/kubernetes.md 5.13; KEP-5284):
+Rules kept here (docs/protocol/impersonation.md; KEP-5284):
 1. Without an Impersonate header nothing happens. Group, uid or extra without a user is 400.
 2. There are ways to be allowed, tried in this order, and the first whose every grant is given wins; when all fail, the error
    of the first is the answer:

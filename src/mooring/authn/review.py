@@ -1,6 +1,6 @@
 """TokenReview and SelfSubjectReview: "who is this?", asked over the API.
 
-Rules kept here (reference/kubernetes.md 5.15):
+Rules kept here (docs/protocol/authentication-reviews.md):
 1. TokenReview runs the same chain as a request, with the token as the only credential and nobody as fallback: a token
    nobody knows is unauthenticated, never anonymous.
 2. The kind has validated the review: there is a token. It is read as from a Bearer header: blanks around it are trimmed, and what

@@ -1,6 +1,6 @@
 """The JWTs that the cluster signed itself: the part of judging one that is the same whatever the token says.
 
-Rules kept here (reference/kubernetes.md 5.7):
+Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens):
 1. A bearer that names no issuer of ours is not mine. The issuer is read unverified for that only, and once: most JWTs are of
    somebody else, because each of them passes every authenticator of this kind. A bearer that names an issuer of ours is judged here
    whatever its form, so that none of them reaches the webhook: without a signature, with `none` as its algorithm, with an

@@ -1,8 +1,8 @@
 """Reading a part of a configuration file strictly: every mistake is told with the path of its field, and all of them at once.
 
-Rules kept here (reference/kubernetes.md 5.9): a field that is not known is a mistake, told with the known one that it resembles;
-so is a value of the wrong type. Null means that nothing was said. Values are quoted in what is told: no field here holds a
-secret.
+Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration): a field that is not known is a mistake, told with the
+known one that it resembles; so is a value of the wrong type. Null means that nothing was said. Values are quoted in what is told:
+no field here holds a secret.
 """
 
 from __future__ import annotations

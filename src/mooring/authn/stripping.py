@@ -1,6 +1,6 @@
 """What is left of a request's headers once it is known who sent it.
 
-Rules kept here (reference/kubernetes.md 5.1):
+Rules kept here (docs/protocol/authentication.md#connections):
 1. Whoever serves a request is told who sent it, never how that was proved: `Authorization` is gone, and so is every header in
    which an authenticating proxy speaks, those that are configured and those that everybody uses.
 2. They go whoever was accepted and by whatever: a header that was not believed must not be believed further on.

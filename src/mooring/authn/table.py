@@ -1,4 +1,6 @@
-"""Every authenticator, in the order they are asked (law 10; reference/kubernetes.md 5.1).
+"""Every authenticator, in the order they are asked (law 10).
+
+Source: docs/protocol/authentication.md#chain.
 
 A row is a name and what builds the authenticator from `Settings`; None means that the settings do not want it. Only `own` may be
 several: those of the operator's own have names of their own.

@@ -1,6 +1,6 @@
 """Rows of the CSV files that name users: a secret, a user name, a uid, and perhaps groups.
 
-Rules kept here (reference/kubernetes.md 5.6, 5.14; RFC 4180 as Go's encoding/csv reads it, so that files of kube-apiserver mean
+Rules kept here (docs/protocol/authentication.md; RFC 4180 as Go's encoding/csv reads it, so that files of kube-apiserver mean
 the same here):
 1. Fields are separated by commas and not trimmed; records end with a line feed, with or without a carriage return before it.
    Empty lines are skipped. There are no comments, and records may differ in their number of columns.

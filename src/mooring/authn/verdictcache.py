@@ -1,6 +1,6 @@
 """Verdicts that cost something to find out, remembered for a while.
 
-Rules kept here (reference/kubernetes.md 5.11):
+Rules kept here (docs/protocol/authentication.md#caching):
 * Verdicts are kept under an HMAC-SHA256 of the credential and the audiences, with a key of this process: who reads the
   memory of the table learns no credential, and nobody can choose one that meets another's.
 * An acceptance is kept for one time, a refusal (and a "not mine") for another; zero keeps nothing. A failure to find out is

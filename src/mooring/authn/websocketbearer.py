@@ -1,6 +1,6 @@
 """A bearer token in the list of WebSocket subprotocols, for browsers: they cannot set `Authorization` on a WebSocket.
 
-Rules kept here (reference/kubernetes.md 5.5):
+Rules kept here (docs/protocol/authentication.md#bearer-tokens-over-websocket):
 1. `base64url.bearer.authorization.k8s.io.<token as base64url without padding>` is looked for only in requests for a WebSocket;
    anywhere else it is an unknown header and offers nothing.
 2. There is at most one. The token is UTF-8. At least one other subprotocol stands beside it, because the server echoes one of

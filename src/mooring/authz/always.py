@@ -1,4 +1,4 @@
-"""The two authorizers that do not look (reference/kubernetes.md 6.9), for tests and for clusters behind something else."""
+"""The two authorizers that do not look (docs/protocol/authorization.md#modes), for tests and for clusters behind something else."""
 
 from __future__ import annotations
 

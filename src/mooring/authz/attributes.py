@@ -1,4 +1,7 @@
-"""What an authorizer is asked: one request by one user (reference/kubernetes.md 6.1)."""
+"""What an authorizer is asked: one request by one user.
+
+Source: docs/protocol/requests.md#attributes.
+"""
 
 from __future__ import annotations
 

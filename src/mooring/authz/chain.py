@@ -1,7 +1,7 @@
 """The chain of authorizers.
 
-Rules kept here (reference/kubernetes.md 6.1): the first that allows or denies decides. When all have no opinion, the answer is
-`NO_OPINION`, which is not `allowed`: empty means deny. Their reasons and errors are joined for the refusal.
+Rules kept here (docs/protocol/authorization.md#decision): the first that allows or denies decides. When all have no opinion, the
+answer is `NO_OPINION`, which is not `allowed`: empty means deny. Their reasons and errors are joined for the refusal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`system:masters` may do everything, always.
 
-Rules kept here (reference/kubernetes.md 6.2): this authorizer stands first and reads nothing, so no edit of RBAC objects can
-lock the holders of the break-glass certificate out.
+Rules kept here (docs/protocol/authorization.md#decision): this authorizer stands first and reads nothing, so no edit of RBAC
+objects can lock the holders of the break-glass certificate out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The access reviews: "may this user do that?", asked over the API.
 
-Rules kept here (reference/kubernetes.md 6.8):
+Rules kept here (docs/protocol/authorization.md#access-reviews):
 1. A review was validated by its kind (`mooring.api.authorization.accessreview`): it asks one thing, and about somebody. Here it
 is answered.
 2. The user is judged exactly as written: no group is added, so a review asks what a request with those groups would get.

@@ -1,4 +1,7 @@
-"""Every authorizer, by the name `--authorization-mode` gives it (law 10; reference/kubernetes.md 6.9)."""
+"""Every authorizer, by the name `--authorization-mode` gives it (law 10).
+
+Source: docs/protocol/authorization.md#modes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How commands talk to a cluster: one client for one run, and the patience of kubeadm (reference/kubernetes.md 1.7, 2.5).
+"""How commands talk to a cluster: one client for one run, and the patience of kubeadm.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/discovery-and-join.md#objects-that-join-reads.
 
 Rules kept here: while a server cannot be reached or is not ready it is asked again every 500 ms, up to
 `--timeout` (1 m); a refusal is final at once. The first failure is told, so that nobody waits without knowing why.

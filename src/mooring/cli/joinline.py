@@ -1,4 +1,6 @@
-"""The lines that make a machine a member, as `init`, `up` and `token create` print them (reference/kubernetes.md 1.7).
+"""The lines that make a machine a member, as `init`, `up` and `token create` print them.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
 
 Rules kept here: one hash flag for each CA; a withheld token prints `<value withheld>`; the line fits a shell as it stands.
 """

@@ -43,7 +43,7 @@ from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_c
 from mooring.trust.kubeconfig.text import dump
 
 MIN_EXPIRATION = timedelta(minutes=10)
-"""The least that signers grant (reference/kubernetes.md 3.3)."""
+"""The least that signers grant (docs/protocol/certificate-signing-requests.md#validation)."""
 POLL_EVERY = 0.2
 """Seconds between looks for the certificate; a signer needs a tenth of that."""
 _NOT_NAME = re.compile(r"[^a-z0-9-]+")

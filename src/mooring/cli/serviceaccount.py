@@ -1,4 +1,6 @@
-"""`mooring serviceaccount token NAME`, as `kubectl create token` (reference/kubernetes.md 5.7).
+"""`mooring serviceaccount token NAME`, as `kubectl create token`.
+
+Source: docs/protocol/service-account-tokens.md#tokenrequest.
 
 Rules kept here: everything typed is checked before the server is asked, with kubectl's rules; the output is the token alone, or the
 whole TokenRequest. A life that the server shortened is told on stderr.

@@ -448,7 +448,7 @@ def _path(target: Target, namespace: str, name: str | None = None, subresource: 
 
 
 def _segment(name: str, who: str) -> str:
-    """A name as one segment of a path (reference/kubernetes.md 7.13)."""
+    """A name as one segment of a path (docs/protocol/objects.md#names)."""
     if name in ("", ".", "..") or "/" in name or "%" in name:
         raise ArgumentError(f'{who} can be called "{name}"')
     return quote(name, safe="")

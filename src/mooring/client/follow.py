@@ -1,6 +1,6 @@
 """A watch that does not end: list, watch, and again whenever the watch cannot go on.
 
-Rules kept here (reference/kubernetes.md 7.7; client-go's reflector):
+Rules kept here (docs/protocol/watch.md; client-go's reflector):
 * The first thing that comes is `Listed`, the whole state; then events in order. Another `Listed` replaces everything: it comes
   after 410, when events may have been missed.
 * A watch that ends is resumed after the last version seen, bookmarks included, so nothing is missed and nothing comes twice.

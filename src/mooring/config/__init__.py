@@ -221,7 +221,7 @@ def server_config(
         raise ConfigError(f"tls-{missing}-file: it is needed with tls-{given}-file")
     modes = tuple(mode.strip() for mode in authorization_mode.split(",") if mode.strip())
     if "AlwaysAllow" in modes and anonymous_auth:
-        anonymous_auth = False  # reference/kubernetes.md 5.12: forced off, or everybody would be allowed everything
+        anonymous_auth = False  # otherwise anonymous requests would be allowed everything
     services = parse_service_range(service_cluster_ip_range)
     bound = ipaddress.ip_address(bind_address)
     if advertise_address:

@@ -1,8 +1,8 @@
 """What an operator can say about authentication, as frozen values; every error names the flag and says what to give.
 
-Rules kept here (reference/kubernetes.md 5.4, 5.8, 5.9, 5.10, 5.14): flags carry kube-apiserver's names, those that it has removed
-included; what contradicts itself is refused here, before a file is read. What is inside files is checked by whoever reads
-them.
+Rules kept here (docs/protocol/authentication.md, docs/protocol/openid-connect.md): flags carry kube-apiserver's names, those that
+it has removed included; what contradicts itself is refused here, before a file is read. What is inside files is checked by whoever
+reads them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What an operator can say about the tokens of service accounts, as frozen values; every error names the flag.
 
-Rules kept here (reference/kubernetes.md 5.1, 5.7): flags carry kube-apiserver's names. The first issuer signs and all are accepted;
-the audiences of the API are the issuers unless they are said. What is in key files is checked by whoever reads them.
+Rules kept here (docs/protocol/authentication.md#chain, docs/protocol/service-account-tokens.md#keys-and-flags): flags carry
+kube-apiserver's names. The first issuer signs and all are accepted; the audiences of the API are the issuers unless they are said.
+What is in key files is checked by whoever reads them.
 """
 
 from __future__ import annotations

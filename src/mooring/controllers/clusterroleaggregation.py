@@ -1,6 +1,6 @@
 """clusterrole-aggregation-controller: ClusterRoles with an aggregationRule get the rules of those they select.
 
-Rules kept here (reference/kubernetes.md 6.4):
+Rules kept here (docs/protocol/rbac.md#aggregation):
 * The rules are the union over all selectors, of each the selected roles by name, none twice, the role itself excluded. Whatever
   else stood there goes.
 * Any change of any ClusterRole plans every aggregating one; those are few.

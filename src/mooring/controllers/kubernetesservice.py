@@ -1,6 +1,7 @@
 """kubernetes-service-controller: the Service `kubernetes` in `default`, behind which the API servers are.
 
-Rules kept here (reference/kubernetes.md 7.15; kube-apiserver's bootstrap controller, whose work this is):
+Rules kept here (docs/protocol/namespaces.md#the-service-defaultkubernetes; kube-apiserver's bootstrap controller, whose work this
+is):
 * The Service has the first address of the range (`service_address`) and the port https, 443, that leads to the server's own
   port. A deleted one comes back; ports, selector and type are put right. Labels, annotations and the rest are whoever's they are.
 * Its Endpoints and its EndpointSlice say where the servers are, and nothing else; the label on the Endpoints keeps others from

@@ -1,7 +1,8 @@
 """Private and public keys: which are allowed, how they are read, written and named.
 
 Rules kept here:
-* New keys are made by name: kubeadm's `encryptionAlgorithm` names (reference/kubernetes.md 2.6) and Ed25519 (RFC 8410).
+* New keys are made by name: kubeadm's `encryptionAlgorithm` names (docs/protocol/discovery-and-join.md#files-and-waits) and Ed25519
+  (RFC 8410).
 * Keys that are presented may be NIST P-256, P-384 or P-521, RSA of 2048 to 8192 bits, or Ed25519. Everything else (DSA,
   secp256k1, Brainpool, Ed448, short RSA) is refused: Go's TLS and X.509 would refuse or ignore it as well.
 * Private keys are written as unencrypted PKCS#8; PKCS#1 (`RSA PRIVATE KEY`) and SEC 1 (`EC PRIVATE KEY`), which kubeadm and
@@ -132,7 +133,8 @@ def load_private_key(data: bytes) -> PrivateKey:
 
 def load_public_keys(data: bytes) -> tuple[PublicKey, ...]:
     """The public keys of a PEM text: `PUBLIC KEY`, `RSA PUBLIC KEY`, certificates, and the public halves of private keys,
-    as `--service-account-key-file` accepts them (reference/kubernetes.md 5.7). Raises PemError, KeyRefusedError."""
+    as `--service-account-key-file` accepts them (docs/protocol/service-account-tokens.md#keys-and-flags). Raises PemError,
+    KeyRefusedError."""
     found: list[PublicKey] = []
     for block in pem.blocks(data):
         try:

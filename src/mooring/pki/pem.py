@@ -1,4 +1,6 @@
-"""Strict PEM in and out (RFC 7468; reference/kubernetes.md 3.3).
+"""Strict PEM in and out (RFC 7468).
+
+Source: docs/protocol/certificate-signing-requests.md#validation.
 
 Rules kept here:
 * A block is `-----BEGIN LABEL-----`, base64 lines, `-----END LABEL-----` with the same label, each boundary on its own

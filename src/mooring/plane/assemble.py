@@ -70,7 +70,7 @@ from mooring.trust.discovery import clusterinfo
 log = logging.getLogger("mooring.plane")
 
 DRAIN_SECONDS = 60.0
-"""kube-apiserver drains in-flight requests for up to its request timeout (reference/kubernetes.md 7.19)."""
+"""kube-apiserver drains in-flight requests for up to its request timeout (docs/protocol/health.md#shutdown)."""
 FLUSH_SECONDS = 5.0
 """How long clients may then take to read what was answered: 60 MB over a network of 100 Mbit/s."""
 

@@ -1,6 +1,6 @@
 """The CAs that clients and authenticating proxies are verified under, followed while the server runs.
 
-Rules kept here (reference/kubernetes.md 5.3, 5.4):
+Rules kept here (docs/protocol/authentication.md):
 * When a file changes, authenticators judge under the new CAs from the next request on, on open connections too; new connections
   are told their names; the ConfigMap says so to extension API servers.
 * Without allowed names for proxies, the bundles of clients and of proxies may not overlap: every client could speak for everybody.

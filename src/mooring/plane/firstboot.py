@@ -3,8 +3,8 @@
 Rules kept here:
 * Every step looks first and changes only what is missing or out of date, so that any number of starts, and several servers
   starting at once, end in the same state.
-* The RBAC default policy is reconciled at each start, additively (reference/kubernetes.md 6.5); kubeadm's objects (2.7) are
-  created when missing and left alone afterwards, because administrators edit them.
+* The RBAC default policy is reconciled at each start, additively (docs/protocol/rbac.md#default-roles); kubeadm's objects
+  (docs/protocol/kubeadm-init.md) are created when missing and left alone afterwards, because administrators edit them.
 * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
   (`mooring.plane.serving.publishing`).
 """

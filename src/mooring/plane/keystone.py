@@ -1,7 +1,8 @@
 """Keystone at work: whom to ask, under which trust, and what is remembered of it.
 
-Rules kept here (seed 004; reference/kubernetes.md 5.14): TLS is verified always, under `--keystone-ca-file` or the machine's roots;
-the file is followed. A new CA forgets who was accepted under the one before, and who still waits for an answer gets it.
+Rules kept here (docs/protocol/authentication.md#removed-authenticators): TLS is verified always, under `--keystone-ca-file` or the
+machine's roots; the file is followed. A new CA forgets who was accepted under the one before, and who still waits for an answer
+gets it.
 """
 
 from __future__ import annotations

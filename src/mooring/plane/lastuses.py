@@ -1,7 +1,8 @@
 """Writes down, once a day, that a Secret's token was used: the label `kubernetes.io/legacy-token-last-used`.
 
-Rules kept here (reference/kubernetes.md 5.7): requests never wait for this. The label is a merge patch through the registry, of the
-very Secret that was used (by uid); what fails is noted again at the next use. Writes come one after the other.
+Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): requests never wait for this. The label is a merge patch
+through the registry, of the very Secret that was used (by uid); what fails is noted again at the next use. Writes come one after
+the other.
 """
 
 from __future__ import annotations

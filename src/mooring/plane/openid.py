@@ -1,6 +1,6 @@
 """Issuers of tokens at work: their keys are fetched and kept fresh, and a new configuration takes over when it works.
 
-Rules kept here (reference/kubernetes.md 5.8, 5.9):
+Rules kept here (docs/protocol/openid-connect.md):
 * At start the configuration is in force at once; each provider is asked every RETRY_SECONDS until it gives its keys, and then
   again when what it gave has lived its time.
 * A configuration that comes later takes over when every one of its issuers has given its keys; until then the old one judges,

@@ -1,6 +1,6 @@
 """The files of keys that service account tokens are signed and verified with, followed while the server runs.
 
-Rules kept here (reference/kubernetes.md 5.7):
+Rules kept here (docs/protocol/service-account-tokens.md#keys-and-flags):
 * A key is taken out of service by its files alone: as soon as a file that held it holds it no more, and no other does, its tokens
   are refused, on open connections too. A key that was added verifies from the next request on.
 * When the signing file changes, the next token is signed with the new key. The old one verifies only as long as a file of keys

@@ -1,6 +1,6 @@
 """The files of bearer tokens and of passwords at work: followed while the server runs.
 
-Rules kept here (reference/kubernetes.md 5.6, 5.14; better than kube-apiserver, which reads them once):
+Rules kept here (docs/protocol/authentication.md; better than kube-apiserver, which reads them once):
 * A file that is wrong stops the start, and is not used when it becomes wrong later: the error names the flag, the file and the
   line, never what is in it.
 * What its owner should know is said each time the file is read: lines that do not count, and secrets that other users of this

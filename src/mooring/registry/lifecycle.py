@@ -1,6 +1,7 @@
 """How objects go away: finalizers, deletionTimestamp, propagation, preconditions. Pure.
 
-Rules kept here (reference/kubernetes.md 7.5, 7.12-7.14):
+Rules kept here (docs/protocol/errors.md, docs/protocol/requests.md#delete-options, docs/protocol/objects.md,
+docs/protocol/namespaces.md):
 * An object with finalizers is only marked: deletionTimestamp, deletionGracePeriodSeconds 0. It goes with the last finalizer.
 * A kind may grant a time of grace: deletionTimestamp is then when that is over, deletionGracePeriodSeconds how long it is, and the
   object stays until a delete leaves none. Later deletes shorten the time and never prolong it. Nothing here waits for its

@@ -5,7 +5,7 @@ Rules kept here:
   from its first apply on (docs/adr/0013): every other write costs two look-ups.
 * Entries are computed from what is about to be stored, after strategy and admission: whoever caused a change owns it.
 * Entries tell fields in the form in which the object is stored, and name its version, also when it came in another form.
-* A write that would change nothing but times changes nothing (reference/kubernetes.md 7.11).
+* A write that would change nothing but times changes nothing (docs/protocol/server-side-apply.md).
 """
 
 from __future__ import annotations

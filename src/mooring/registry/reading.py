@@ -1,6 +1,6 @@
 """Reading: get, list and watch, from memory, as fresh as the caller asks.
 
-Rules kept here (reference/kubernetes.md 7.6, 7.7):
+Rules kept here (docs/protocol/lists.md, docs/protocol/watch.md):
 * resourceVersion "" means the newest: the store is asked for its revision (microseconds) and the cache waits until it is there.
   "0" means anything cached. N means not older than N; a future N is waited for and then answered 504.
 * Which combinations of parameters have a meaning is decided by `mooring.apimachinery.options`, before anything comes here.

@@ -1,4 +1,7 @@
-"""What writing an object may be refused with, whatever its kind (reference/kubernetes.md 7.5, 7.11, 7.17)."""
+"""What writing an object may be refused with, whatever its kind.
+
+Source: docs/protocol/errors.md, docs/protocol/patches.md, docs/protocol/requests.md#limits.
+"""
 
 from __future__ import annotations
 

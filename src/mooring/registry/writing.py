@@ -3,8 +3,8 @@
 Rules kept here:
 * default → strategy → admission → validation → one encoding → compare-and-swap → the own cache has seen it. Whoever gets an
   answer reads its own write, also through another request to the same process.
-* Optimistic concurrency (reference/kubernetes.md 7.11, 7.13): a resourceVersion that is not the stored one is 409. Without one the
-  write is tried again on the newest state, a bounded number of times; a patch likewise.
+* Optimistic concurrency (docs/protocol/patches.md, docs/protocol/objects.md#updates): a resourceVersion that is not the stored one
+  is 409. Without one the write is tried again on the newest state, a bounded number of times; a patch likewise.
 * A write that would change nothing is not written: the revision stays, no event is sent.
 * Server-side apply creates or merges; `mooring.registry.ownership` says what it and every other write leave in managedFields.
 * generateName is tried eight times; after that 409 with a hint to try again.

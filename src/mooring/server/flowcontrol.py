@@ -9,7 +9,7 @@ Rules kept here:
 * Anonymous requests hold the lowest share: they are served when nobody else waits, a few in each turn of the event loop, so
   they slow nobody down and are not slowed themselves while the server has nothing better to do (the public cluster-info is
   what every joining machine reads first). A fixed rate may be configured on top; beyond it the answer is 429.
-* Queues are bounded; a full queue answers 429 with Retry-After, which client-go honours (reference/kubernetes.md 7.17, 7.18).
+* Queues are bounded; a full queue answers 429 with Retry-After, which client-go honours (docs/protocol/flow-control.md).
 """
 
 from __future__ import annotations

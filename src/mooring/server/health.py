@@ -1,4 +1,6 @@
-"""Health checks by name (reference/kubernetes.md 7.4).
+"""Health checks by name.
+
+Source: docs/protocol/health.md#health-checks.
 
 Rules kept here:
 * A check is a synchronous function that says whether all is well; why it is not is for the operator's log, never for the caller.

@@ -1,4 +1,6 @@
-"""Counters and histograms under kube-apiserver's names, in Prometheus text (reference/kubernetes.md 6.5: /metrics).
+"""Counters and histograms under kube-apiserver's names, in Prometheus text.
+
+Source: docs/protocol/rbac.md#default-roles.
 
 Rules kept here: labels come from closed sets (verbs, resources, codes, reason codes), never from what a caller typed; so
 the number of series is bounded and no secret can become a label.

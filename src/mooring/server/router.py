@@ -2,7 +2,7 @@
 
 Rules kept here: it runs after authorization, so that a caller who may do nothing learns nothing about what exists; an unknown
 resource below an API group is a 404 with a Status, and any other unknown path the plain `404 page not found` that client-go
-expects (reference/kubernetes.md 7.1). A namespace in the path of
+expects (docs/protocol/discovery.md). A namespace in the path of
 a kind that lives in none is such an unknown path: authorizers decided on that namespace, where a Role may allow everything.
 A path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1/…`) is unknown, too.
 """

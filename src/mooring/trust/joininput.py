@@ -1,6 +1,6 @@
 """The inputs of a join: kubeadm's flags and which of them exclude or need each other.
 
-Rules kept here (reference/kubernetes.md 2.1; seed 000):
+Rules kept here (docs/protocol/discovery-and-join.md#inputs, docs/differences.md#super-simple-discovery-api):
 * `--token` fills whichever of `--discovery-token` and `--tls-bootstrap-token` is empty. Without an address, token discovery is
   dropped, so that `--discovery-file F --token T` means: trust F, ask for the certificate with T.
 * Exactly one way of discovery. By token: an address `host` or `host:port`, a valid token, and pins or the flag named unsafe.

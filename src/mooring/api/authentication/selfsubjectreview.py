@@ -1,6 +1,6 @@
 """SelfSubjectReview: asks who the caller is (`kubectl auth whoami`). Answered at once and never stored.
 
-Rules kept here (reference/kubernetes.md 5.15): the answer is the server's; a status that the client sent is dropped.
+Rules kept here (docs/protocol/authentication-reviews.md): the answer is the server's; a status that the client sent is dropped.
 """
 
 from __future__ import annotations

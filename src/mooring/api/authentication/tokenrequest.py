@@ -1,8 +1,8 @@
 """TokenRequest: the body and answer of `serviceaccounts/<name>/token`; not a resource of its own.
 
-Rules kept here (reference/kubernetes.md 5.7): a token lives 3600 seconds unless asked otherwise, at least 10 minutes and
-at most 2^32 seconds. Audiences default to those of the API server, which knows them; so the issuer fills them in. There are
-at most 64, and an object that the token is bound to has a kind and a name.
+Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest): a token lives 3600 seconds unless asked otherwise, at least
+10 minutes and at most 2^32 seconds. Audiences default to those of the API server, which knows them; so the issuer fills them in.
+There are at most 64, and an object that the token is bound to has a kind and a name.
 """
 
 from __future__ import annotations

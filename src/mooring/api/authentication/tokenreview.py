@@ -1,6 +1,6 @@
 """TokenReview: asks who a bearer token belongs to. Answered at once and never stored.
 
-Rules kept here (reference/kubernetes.md 5.10, 5.15):
+Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authentication-reviews.md):
 * A token is required, otherwise 400; a status that the client sent is dropped.
 * v1beta1 is served too, which kube-apiserver 1.22 has dropped: it is what kube-apiserver sends a webhook unless told otherwise, and
   this server can be such a webhook. Both versions are the same but for their name.

@@ -1,6 +1,6 @@
 """The access reviews: may this user, or the caller, do this? Answered at once and never stored.
 
-Rules kept here (reference/kubernetes.md 6.8):
+Rules kept here (docs/protocol/authorization.md#access-reviews):
 * Exactly one of resourceAttributes and nonResourceAttributes; a user or a group where the question is about somebody else.
 * metadata is empty, but for the namespace of a LocalSubjectAccessReview, which is that of the attributes; it knows no URLs.
 * A rules review needs a namespace (400); its spec is not echoed, which the endpoint sees to.

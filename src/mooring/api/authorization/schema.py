@@ -1,6 +1,6 @@
 """What the access reviews look like.
 
-Rules kept here: data only; numbers from k8s.io/api authorization/v1 generated.proto (reference/kubernetes.md 7.10).
+Rules kept here: data only; numbers from k8s.io/api authorization/v1 generated.proto (docs/protocol/negotiation.md#field-numbers).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CertificateSigningRequest: somebody asks a signer for a certificate.
 
-Rules kept here (reference/kubernetes.md 3.1-3.3):
+Rules kept here (docs/protocol/certificate-signing-requests.md):
 * Who asks is written by the server: username, uid, groups and extra of the request's user, whatever the client said.
 * spec never changes after create; status changes only through `/approval` (conditions) and `/status` (certificate and
   other conditions). A new object has an empty status.

@@ -1,6 +1,6 @@
 """How decisions about a CertificateSigningRequest are written: `/approval` and `/status`.
 
-Rules kept here (reference/kubernetes.md 3.2, 3.3):
+Rules kept here (docs/protocol/certificate-signing-requests.md):
 * `/approval` changes conditions and nothing else. `/status` changes the certificate and other conditions; Approved and Denied
   are put back when their number fits, and refused when it does not.
 * A missing lastUpdateTime becomes now; a missing lastTransitionTime that of an old condition of equal type and status, else now.

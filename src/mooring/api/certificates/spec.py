@@ -1,6 +1,6 @@
 """What a CertificateSigningRequest may ask for.
 
-Rules kept here (reference/kubernetes.md 3.3):
+Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
 * `request` is one PEM block CERTIFICATE REQUEST, and its signature verifies. Errors quote it only
   where it cannot be a private key: people have sent those by mistake.
 * `usages`: at least one, known, none twice. `expirationSeconds`: at least 600.

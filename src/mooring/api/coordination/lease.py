@@ -1,6 +1,6 @@
 """Lease: who holds something, until when. Leader election and node heartbeats renew one every few seconds.
 
-Rules kept here (reference/kubernetes.md 7.13): PUT needs a resourceVersion, so that two holders can never both win; PUT of a
+Rules kept here (docs/protocol/objects.md#updates): PUT needs a resourceVersion, so that two holders can never both win; PUT of a
 missing Lease creates it. Durations are positive, transition counts never negative; a preferred holder needs a strategy.
 """
 

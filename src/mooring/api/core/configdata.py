@@ -1,7 +1,7 @@
 """What Secrets and ConfigMaps have in common: keys that are file names, one size limit, and freezing.
 
-Rules kept here (reference/kubernetes.md 7.16): keys follow `names.config_key_errors`; values together weigh at most 1 MiB;
-once `immutable` is true it stays true and the data stays as it is (both Forbidden).
+Rules kept here (docs/protocol/secrets-and-configmaps.md): keys follow `names.config_key_errors`; values together weigh at most 1
+MiB; once `immutable` is true it stays true and the data stays as it is (both Forbidden).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ConfigMap: plain text and bytes that are no secret.
 
-Rules kept here (reference/kubernetes.md 7.16): keys of `data` and `binaryData` are disjoint file names, all values together
-weigh at most 1 MiB, `immutable` freezes both.
+Rules kept here (docs/protocol/secrets-and-configmaps.md): keys of `data` and `binaryData` are disjoint file names, all values
+together weigh at most 1 MiB, `immutable` freezes both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Event of the core group: what happened to an object, for people to read.
 
-Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.13): PUT of a missing Event creates it. An Event lives in the namespace
-of the object it is about; those about cluster-scoped objects live in `default` (with eventTime also in `kube-system`).
-Any name that is a segment of a path is allowed, and any finalizer: Kubernetes judges Events of the core group by what it always
-asked.
+Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md#updates): PUT of a missing Event
+creates it. An Event lives in the namespace of the object it is about; those about cluster-scoped objects live in `default` (with
+eventTime also in `kube-system`). Any name that is a segment of a path is allowed, and any finalizer: Kubernetes judges Events of
+the core group by what it always asked.
 An Event with eventTime is of the newer style and must say who reports, what was done and why, within limits. The same objects are
 served under other names in the group events.k8s.io (`mooring.api.events.event`).
 """

@@ -1,6 +1,6 @@
 """Namespace: a scope for names.
 
-Rules kept here (reference/kubernetes.md 7.14):
+Rules kept here (docs/protocol/namespaces.md):
 * It is born Active, with the finalizer `kubernetes` in spec and the label `kubernetes.io/metadata.name`, which always
   holds its name whatever a client says.
 * The main resource changes neither spec nor status; `/status` only status; `/finalize` only spec.finalizers.

@@ -1,7 +1,7 @@
 """PodTemplate: Pods to be made later, by whoever wants them. Nothing here makes one.
 
-Rules kept here (k8s.io/api core/v1, generated.proto; reference/kubernetes.md 8.5 B, whose tests of chunked lists and tables
-store hundreds of them):
+Rules kept here (k8s.io/api core/v1, generated.proto; docs/protocol/e2e-tests.md#teste2eapimachinery-with-stored-kinds, whose tests
+of chunked lists and tables store hundreds of them):
 * What a template says of its Pods is defaulted and judged as a Pod is; ephemeral containers are never in it.
 * All of it may change; generation counts the changes.
 """

@@ -1,6 +1,6 @@
 """Secret: typed, opaque bytes.
 
-Rules kept here (reference/kubernetes.md 1.1, 7.16):
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-secret-of-a-token, docs/protocol/secrets-and-configmaps.md):
 * `type` is Opaque when not given and never changes; an update that leaves it out keeps it.
 * `stringData` is a way to write: it is merged over `data` and never stored.
 * Some types promise keys: service account tokens an annotation, TLS both its keys, registry credentials a JSON object,

@@ -1,7 +1,7 @@
 """ServiceAccount: an identity for programs.
 
-Rules kept here (reference/kubernetes.md 5.7, 7.11): no Secret is made for it; tokens come from the `token` subresource
-(kind TokenRequest of authentication.k8s.io). References to Secrets keep only the name.
+Rules kept here (docs/protocol/service-account-tokens.md, docs/protocol/patches.md#strategic-merge): no Secret is made for it;
+tokens come from the `token` subresource (kind TokenRequest of authentication.k8s.io). References to Secrets keep only the name.
 """
 
 from __future__ import annotations

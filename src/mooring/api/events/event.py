@@ -1,6 +1,6 @@
 """Event of the group events.k8s.io: the same objects as those of the core group, under newer names.
 
-Rules kept here (k8s.io/api events/v1; KEP 383; reference/kubernetes.md 7.9):
+Rules kept here (k8s.io/api events/v1; KEP 383; docs/protocol/selectors.md):
 * Objects are stored in the form of the core group (docs/adr/0016). The two forms differ in the names of fields at the top, and
   in nothing else.
 * An Event created through this group is of the newer style: it has eventTime, is Normal or Warning, and leaves the deprecated

@@ -1,4 +1,6 @@
-"""Table columns that many kinds share (reference/kubernetes.md 7.8).
+"""Table columns that many kinds share.
+
+Source: docs/protocol/tables.md.
 
 Rules kept here: cells never fail; what is missing prints a word in angle brackets.
 """

@@ -1,6 +1,6 @@
 """Object metadata, the same for every kind: what the server fills in, what a client may say, what may change.
 
-Rules kept here (reference/kubernetes.md 7.13; field paths and wording as kube-apiserver's):
+Rules kept here (docs/protocol/objects.md; field paths and wording as kube-apiserver's):
 * On create uid and creationTimestamp are the server's; whatever a client says about them, about deletion, generation,
   selfLink or managedFields is dropped; a resourceVersion is refused. An empty name is made from generateName.
 * On update uid, creationTimestamp, the deletion fields and generation come from the stored object; generation grows by one

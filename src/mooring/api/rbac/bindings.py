@@ -1,6 +1,6 @@
 """What RoleBinding and ClusterRoleBinding share: subjects, the reference to a role, and how they print.
 
-Rules kept here (reference/kubernetes.md 6.2, 6.3, 7.8):
+Rules kept here (docs/protocol/rbac.md, docs/protocol/tables.md):
 * roleRef never changes: who may edit a binding must not thereby grant another role.
 * Users and Groups belong to the API group rbac.authorization.k8s.io, which is the default; ServiceAccounts to "", and in a
   ClusterRoleBinding they must say their namespace.

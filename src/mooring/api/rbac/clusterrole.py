@@ -1,4 +1,6 @@
-"""ClusterRole: rules that hold everywhere, or wherever a RoleBinding grants them (reference/kubernetes.md 6.2-6.4).
+"""ClusterRole: rules that hold everywhere, or wherever a RoleBinding grants them.
+
+Source: docs/protocol/rbac.md.
 
 Rules kept here: those of `rbacrules`; an aggregation rule has at least one selector, and its selectors are valid. PUT of a
 missing ClusterRole creates it.

@@ -1,4 +1,6 @@
-"""ClusterRoleBinding: grants a role everywhere (reference/kubernetes.md 6.2, 6.3).
+"""ClusterRoleBinding: grants a role everywhere.
+
+Source: docs/protocol/rbac.md.
 
 Rules kept here: those of `rbacbinding`. PUT of a missing ClusterRoleBinding creates it.
 """

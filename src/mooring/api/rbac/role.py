@@ -1,4 +1,6 @@
-"""Role: rules that hold in one namespace (reference/kubernetes.md 6.2, 6.3).
+"""Role: rules that hold in one namespace.
+
+Source: docs/protocol/rbac.md.
 
 Rules kept here: those of `rbacrules`, without URLs. PUT of a missing Role creates it.
 """

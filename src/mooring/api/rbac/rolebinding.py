@@ -1,4 +1,6 @@
-"""RoleBinding: grants a role in one namespace (reference/kubernetes.md 6.2, 6.3).
+"""RoleBinding: grants a role in one namespace.
+
+Source: docs/protocol/rbac.md.
 
 Rules kept here: those of `rbacbinding`. PUT of a missing RoleBinding creates it.
 """

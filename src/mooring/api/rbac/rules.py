@@ -1,7 +1,7 @@
 """Policy rules of Role and ClusterRole, and how they print.
 
-Rules kept here (reference/kubernetes.md 6.3): a rule has verbs; it speaks either of URLs (never in a Role) or of resources, and
-then names API groups and resources. Names of RBAC objects are one path segment; colons are fine.
+Rules kept here (docs/protocol/rbac.md#validation-of-rbac-objects): a rule has verbs; it speaks either of URLs (never in a Role) or
+of resources, and then names API groups and resources. Names of RBAC objects are one path segment; colons are fine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The body of a server-side apply: the part of an object that its sender has an opinion about.
 
-Rules kept here (reference/kubernetes.md 7.11):
+Rules kept here (docs/protocol/server-side-apply.md):
 * YAML, of which JSON is a part. It says its apiVersion and kind, and those are the resource's; it says no managedFields.
 * A field that the schema does not know is refused whatever fieldValidation says: nobody could own it. Duplicate keys are the
   caller's to judge.

@@ -10,7 +10,8 @@ Rules kept here:
   ValueError. Its depth is bounded by the reader of the body.
 * A path prints as kube-apiserver prints it in conflicts: `.spec.containers[name="web"].image`, `.metadata.finalizers[="x"]`.
 
-Source: the structured-merge-diff format of FieldsV1 (k8s.io/apimachinery `metav1.FieldsV1`); reference/kubernetes.md 7.13.
+Source: the structured-merge-diff format of FieldsV1 (k8s.io/apimachinery `metav1.FieldsV1`);
+docs/protocol/server-side-apply.md#managed-fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who manages which fields of an object: `metadata.managedFields`, and applying a configuration by it.
 
-Rules kept here (reference/kubernetes.md 7.11, 7.13; the merge algorithm is that of structured-merge-diff):
+Rules kept here (docs/protocol/server-side-apply.md; the merge algorithm is that of structured-merge-diff):
 * One entry for each manager, operation, subresource and, for updates, apiVersion. What an update changes becomes its manager's and
   nobody else's; what it removes is nobody's.
 * Applying merges the configuration into the object. What this manager applied before and now leaves out is removed, unless

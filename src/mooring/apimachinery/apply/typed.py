@@ -13,7 +13,7 @@ Rules kept here:
 * Nothing given is changed; results may share parts with it.
 
 Each `Message` is compiled once into a `Shape`, kept on the message itself.
-Source: structured-merge-diff as used by kube-apiserver; reference/kubernetes.md 7.11.
+Source: structured-merge-diff as used by kube-apiserver; docs/protocol/server-side-apply.md.
 """
 
 from __future__ import annotations

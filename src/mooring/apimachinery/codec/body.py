@@ -1,6 +1,6 @@
 """Bodies in, bodies out: JSON, YAML and protobuf, decoded strictly and encoded in one canonical order.
 
-Rules kept here (reference/kubernetes.md 7.10, 7.12, 7.17):
+Rules kept here (docs/protocol/negotiation.md, docs/protocol/requests.md):
 * Content-Type decides how a body is read; an empty one means JSON; an unknown one is 415 that lists what is read.
 * Bodies above 3 MiB and JSON of more than `MAX_VALUES` values are 413; anything that cannot be read is 400 in the words of
   kube-apiserver. Depth, UTF-8 and numbers are checked, and no input leads to RecursionError. A message quotes at most the

@@ -1,4 +1,6 @@
-"""Makes a decoded JSON object fit its schema, as decoding into a Go struct would (reference/kubernetes.md 7.12, 7.13).
+"""Makes a decoded JSON object fit its schema, as decoding into a Go struct would.
+
+Source: docs/protocol/requests.md#options, docs/protocol/objects.md.
 
 Rules kept here:
 * Unknown fields are dropped and their paths returned; fieldValidation decides what becomes of them.

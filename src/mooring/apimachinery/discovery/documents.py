@@ -1,4 +1,6 @@
-"""Discovery documents: what this server offers, legacy and aggregated, derived from the resources (reference/kubernetes.md 7.1).
+"""Discovery documents: what this server offers, legacy and aggregated, derived from the resources.
+
+Source: docs/protocol/discovery.md.
 
 Rules kept here:
 * `/api` → APIVersions, `/apis` → APIGroupList, `/apis/<g>` → APIGroup, `/api/v1` and `/apis/<g>/<v>` → APIResourceList.

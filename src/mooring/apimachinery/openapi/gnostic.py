@@ -1,4 +1,6 @@
-"""How gnostic writes OpenAPI documents as protobuf, whatever their version (reference/kubernetes.md 7.3).
+"""How gnostic writes OpenAPI documents as protobuf, whatever their version.
+
+Source: docs/protocol/openapi.md.
 
 Rules kept here:
 * JSON maps are lists of named values, and choices (`oneof`) are messages around the chosen one.

@@ -1,4 +1,6 @@
-"""Schemas of OpenAPI documents, derived from the one declaration per kind (reference/kubernetes.md 7.3, 7.11).
+"""Schemas of OpenAPI documents, derived from the one declaration per kind.
+
+Source: docs/protocol/openapi.md, docs/protocol/patches.md#strategic-merge.
 
 Rules kept here: each message is one component under its Kubernetes definition name; top-level objects also have kind, apiVersion
 and `x-kubernetes-group-version-kind`; lists say how they merge (`x-kubernetes-list-type`, `-list-map-keys`, `-patch-strategy`,

@@ -1,4 +1,6 @@
-"""The OpenAPI v2 (Swagger 2.0) document, rewritten from the v3 documents of every group version (reference/kubernetes.md 7.3).
+"""The OpenAPI v2 (Swagger 2.0) document, rewritten from the v3 documents of every group version.
+
+Source: docs/protocol/openapi.md.
 
 Rules kept here:
 * One document for the whole server. What it says comes from `mooring.apimachinery.openapi.v3` alone; this file changes the form

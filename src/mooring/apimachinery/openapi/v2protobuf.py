@@ -1,4 +1,6 @@
-"""The OpenAPI v2 document as a protobuf `openapi.v2.Document`: the form in which kubectl reads it (reference/kubernetes.md 7.3).
+"""The OpenAPI v2 document as a protobuf `openapi.v2.Document`: the form in which kubectl reads it.
+
+Source: docs/protocol/openapi.md.
 
 Rules kept here:
 * Message shapes and field numbers are facts of gnostic's openapiv2/OpenAPIv2.proto; how it writes maps, choices and extensions is

@@ -1,4 +1,6 @@
-"""OpenAPI 3.0 documents, one per group version, derived from the resources (reference/kubernetes.md 7.3).
+"""OpenAPI 3.0 documents, one per group version, derived from the resources.
+
+Source: docs/protocol/openapi.md.
 
 Rules kept here:
 * `kubectl create|apply --validate` looks for a PATCH operation of the kind with a `fieldValidation` parameter; `kubectl explain`

@@ -1,4 +1,6 @@
-"""An OpenAPI v3 document as a protobuf `openapi.v3.Document` (reference/kubernetes.md 7.3).
+"""An OpenAPI v3 document as a protobuf `openapi.v3.Document`.
+
+Source: docs/protocol/openapi.md.
 
 Rules kept here:
 * Message shapes and field numbers are facts of gnostic's openapiv3/OpenAPIv3.proto; how it writes maps, choices and extensions is

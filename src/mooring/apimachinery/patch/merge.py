@@ -6,7 +6,7 @@ Rules kept here:
 * JSON Patch itself is `mooring.apimachinery.patch.json`.
 * What comes out is an object that nests no deeper than any request body may.
 
-Source: RFC 7386; reference/kubernetes.md 7.11.
+Source: RFC 7386; docs/protocol/patches.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Rules kept here:
 * Directives and nulls never reach the result. Misused directives are 400, and no message shows a value.
 * The result shares nothing with what went in, and what went in is untouched.
 
-Source: reference/kubernetes.md 7.11; the strategic merge patch design of the Kubernetes API conventions.
+Source: docs/protocol/patches.md#strategic-merge; the strategic merge patch design of the Kubernetes API conventions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Who sent a request that offered nothing.
 
-Rules kept here (reference/kubernetes.md 5.9, 5.12): user `system:anonymous` in group `system:unauthenticated`, nothing more. The
-chain asks only when nothing was refused, so a bad credential never becomes anonymous. Where the configuration names paths,
-only requests for exactly one of them are anonymous, without its query; the others are nobody's.
+Rules kept here (docs/protocol/openid-connect.md#anonymous-access, docs/protocol/authentication.md#anonymous-requests): user
+`system:anonymous` in group `system:unauthenticated`, nothing more. The chain asks only when nothing was refused, so a bad
+credential never becomes anonymous. Where the configuration names paths, only requests for exactly one of them are anonymous,
+without its query; the others are nobody's.
 """
 
 from __future__ import annotations

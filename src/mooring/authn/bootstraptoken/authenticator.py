@@ -1,9 +1,9 @@
 """Bootstrap tokens: `<id>.<secret>` held by Secrets in kube-system.
 
-Rules kept here (reference/kubernetes.md 1.3): a bearer that has not the form of a token is not mine; everything else is judged by
-`mooring.trust.bootstraptoken.record` at this very `now`, from the view, so a deleted or expired token is refused at once (law: the
-authenticator checks time itself; nothing is cached). A token whose id nobody here knows may be another cluster's: who is asked
-outside is asked about it too. The user is `system:bootstrap:<id>` with the token's groups, no uid,
+Rules kept here (docs/protocol/bootstrap-tokens.md#authentication): a bearer that has not the form of a token is not mine;
+everything else is judged by `mooring.trust.bootstraptoken.record` at this very `now`, from the view, so a deleted or expired token
+is refused at once (law: the authenticator checks time itself; nothing is cached). A token whose id nobody here knows may be another
+cluster's: who is asked outside is asked about it too. The user is `system:bootstrap:<id>` with the token's groups, no uid,
 no extra; the token names no audience.
 """
 

@@ -1,6 +1,6 @@
 """Expressions of the Common Expression Language over claims and users: the one file that knows the library.
 
-Rules kept here (reference/kubernetes.md 5.9; cel-spec, "Language definition" and checked.proto):
+Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; cel-spec, "Language definition" and checked.proto):
 * An expression sees one variable: `claims`, the token's claims as a map of text to anything, or `user` with `username`,
   `uid`, `groups` and `extra`. It calls CEL's own functions, those on texts, and optionals (`claims.?x.orValue("")`).
 * It is compiled and its type checked when the configuration is read: a rule must be a bool; what names somebody must be a

@@ -1,6 +1,6 @@
 """From the claims of a verified token to a user: rules about claims, mappings, rules about users.
 
-Rules kept here (reference/kubernetes.md 5.8, 5.9):
+Rules kept here (docs/protocol/openid-connect.md):
 1. A required claim is a text equal to the one required. An expression rule must be true. All are asked, in order; the first
    that fails refuses.
 2. The user name is a claim (a text) behind a prefix, or an expression's text, which must not be empty. A user without a name

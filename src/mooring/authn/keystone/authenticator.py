@@ -1,6 +1,6 @@
 """Passwords that an OpenStack Keystone judges.
 
-Rules kept here (seed 004, "Keystone Password"; OpenStack Identity API v3, POST /v3/auth/tokens; reference/kubernetes.md 5.14):
+Rules kept here (OpenStack Identity API v3, POST /v3/auth/tokens; docs/protocol/authentication.md#removed-authenticators):
 1. The method is `password`, the scope `unscoped`: the token that comes back can do next to nothing. It is in a header that
    nobody reads, and is dropped with the answer.
 2. `jane` is a user of the configured domain, `jane@people` one of the domain people; the last @ counts. So each user of

@@ -1,6 +1,6 @@
 """The AuthenticationConfiguration file: issuers of tokens, and who may come without one (apiserver.config.k8s.io).
 
-Rules kept here (reference/kubernetes.md 5.9; KEP-3331, KEP-4633):
+Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331, KEP-4633):
 * One document of v1, v1beta1 or v1alpha1, which say the same. Reading is strict: unknown fields, repeated ones and wrong types are
   mistakes, and all mistakes are told at once, each with the path of its field.
 * `issuer.url` and `issuer.discoveryURL` are https without user, query and fragment, differ from each other, and are each used
@@ -79,7 +79,7 @@ def parse(
 
 
 def from_flags(flags: OidcFlags, ca_pem: bytes) -> IssuerConfig:
-    """The issuer that --oidc- flags mean (reference/kubernetes.md 5.8). `ca_pem`: what is in --oidc-ca-file."""
+    """The issuer that --oidc- flags mean (docs/protocol/openid-connect.md#flags). `ca_pem`: what is in --oidc-ca-file."""
     prefix = flags.username_prefix
     if not prefix:
         prefix = "" if flags.username_claim == EMAIL else f"{flags.issuer_url}#"

@@ -1,6 +1,6 @@
 """ID tokens of OpenID providers, and other signed tokens of issuers that the operator names.
 
-Rules kept here (reference/kubernetes.md 5.1, 5.8, 5.9, 5.11):
+Rules kept here (docs/protocol/authentication.md, docs/protocol/openid-connect.md):
 1. A bearer that names no configured issuer is not mine. The issuer is read unverified for that only. A bearer that names one is
    judged here whatever its form: without a signature, too long, with an unreadable header.
 2. What costs nothing is judged first (`mooring.authn.oidc.idtoken`), then the signature, then the claims

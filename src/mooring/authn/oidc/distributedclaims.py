@@ -1,6 +1,6 @@
 """Groups that a token does not hold but says where to get (OpenID Connect Core 1.0 section 5.6.2).
 
-Rules kept here (reference/kubernetes.md 5.8):
+Rules kept here (docs/protocol/openid-connect.md#verification):
 * Only for the groups claim, when the token has not the claim itself: `_claim_names` names a source, `_claim_sources` gives its
   endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is passed over.
 * It is looked at only in a token whose signature was verified: nobody else chooses whom this server asks. The endpoint must

@@ -1,6 +1,7 @@
 """What is wrong with an ID token before its signature is looked at: algorithm, audience, times.
 
-Rules kept here (reference/kubernetes.md 5.8; OpenID Connect Core 1.0 section 3.1.3.7; the leeways are kube-apiserver's):
+Rules kept here (docs/protocol/openid-connect.md#verification; OpenID Connect Core 1.0 section 3.1.3.7; the leeways are
+kube-apiserver's):
 * The algorithm must be one that is allowed for the issuer: `none` and every HMAC never are, and are refused before a key is
   looked at.
 * A header with critical extensions, or with a `kid` that is no text, is refused.

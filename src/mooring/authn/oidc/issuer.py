@@ -1,6 +1,6 @@
 """One issuer of tokens: what the configuration says of it, and what was learnt of it since.
 
-Rules kept here (reference/kubernetes.md 5.8, 5.9):
+Rules kept here (docs/protocol/openid-connect.md):
 * Before its keys are known for the first time every token of the issuer is refused, as `provider-not-ready`.
 * Keys are kept while the provider cannot be reached, but not for ever: after KEEP beyond their life they are not believed.
 * A signature that no known key verifies is a reason to ask for the keys again: a rotation. At most once in HOLD per issuer,

@@ -1,6 +1,6 @@
 """How claims become a user, read from the AuthenticationConfiguration file: mappings, and rules about claims and users.
 
-Rules kept here (reference/kubernetes.md 5.9; KEP-3331):
+Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331):
 * A mapping is a claim or an expression. A claim of `username` needs a `prefix`, "" if none is wanted, and so does one of
   `groups`; an expression has none. An extra key is lower case, a domain and a path, used once, and not one of Kubernetes's.
 * A rule about claims is a claim with its value or an expression with a message, not both; no claim is required twice.

@@ -1,6 +1,6 @@
 """Asking an OpenID provider for its keys: discovery document, then key set (OpenID Connect Discovery 1.0 section 4; RFC 8414).
 
-Rules kept here (reference/kubernetes.md 5.8, 5.9):
+Rules kept here (docs/protocol/openid-connect.md):
 * The document is at `<issuer>/.well-known/openid-configuration`, or exactly where the configuration says. Its `issuer` must be
   the issuer, letter for letter: whoever answers there speaks for nobody else.
 * Keys come from its `jwks_uri`, which must be https; under the same trust. Redirects are not followed.

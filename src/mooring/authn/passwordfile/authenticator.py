@@ -1,6 +1,7 @@
 """Passwords from a file, plain or hashed.
 
-Rules kept here (reference/kubernetes.md 5.14; the rows: `mooring.authn.userfile`; hashes: `mooring.authn.passwordfile.hash`):
+Rules kept here (docs/protocol/authentication.md#removed-authenticators; the rows: `mooring.authn.userfile`; hashes:
+`mooring.authn.passwordfile.hash`):
 1. The user is who the password is looked up for: of two rows with one user the last counts, and a row without a password is
    skipped; both are said in warnings.
 2. A user nobody knows is not mine. A wrong password of a known user is refused, and shown to nobody else.

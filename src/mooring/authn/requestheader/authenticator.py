@@ -1,6 +1,6 @@
 """An authenticating proxy: it proves itself with a certificate and says in headers for whom it asks.
 
-Rules kept here (reference/kubernetes.md 5.4):
+Rules kept here (docs/protocol/authentication.md#authenticating-proxy):
 1. Without a certificate nothing is said: headers that anybody can send name nobody.
 2. The certificate must verify under the proxy's own CAs, for clients, and have one of the allowed common names where any are
    listed. Otherwise it is refused for this authenticator, and an ordinary client certificate is then judged as one.

@@ -1,6 +1,6 @@
 """Bound service account tokens.
 
-Rules kept here (reference/kubernetes.md 5.7; KEP-1205, KEP-4193):
+Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens; KEP-1205, KEP-4193):
 1. A bearer that is no JWT, or of an issuer that is not ours, is not mine.
 2. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
 3. Claims must say namespace, service account and uid, and `sub` must agree with them.

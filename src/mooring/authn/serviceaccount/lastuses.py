@@ -1,7 +1,8 @@
 """Which Secrets' tokens were used today, for whoever writes it down: a request never waits for that.
 
-Rules kept here (reference/kubernetes.md 5.7): a use is noted when the label of the Secret says neither today nor tomorrow (another
-server's clock may be ahead), so once a day. Notes are few and bounded: one that finds no room is made again at the next use.
+Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): a use is noted when the label of the Secret says neither
+today nor tomorrow (another server's clock may be ahead), so once a day. Notes are few and bounded: one that finds no room is made
+again at the next use.
 """
 
 from __future__ import annotations

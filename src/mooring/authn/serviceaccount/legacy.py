@@ -1,6 +1,6 @@
 """Service account tokens that Secrets hold: without an end, revoked by deleting the Secret or its account.
 
-Rules kept here (reference/kubernetes.md 5.7; KEP-2799):
+Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens; KEP-2799):
 1. A bearer that is no JWT, or of another issuer than `kubernetes/serviceaccount`, is not mine.
 2. The signature is one of our keys' (`mooring.authn.signedtokens`); `exp` and `nbf` are heeded where somebody signed them.
 3. Unless lookup is off: the Secret exists and is not being deleted, and its data `token` is this very token, compared in constant

@@ -1,4 +1,4 @@
-"""Is the object a credential is bound to still there? (reference/kubernetes.md 5.7)
+"""Is the object a credential is bound to still there? (docs/protocol/service-account-tokens.md#bound-tokens)
 
 Rules kept here: the object exists, its uid is the one the credential names, and it has not been on its way out for more
 than a grace: a pod that is shutting down may still call for a minute. Who refuses says which object it is about, and how.

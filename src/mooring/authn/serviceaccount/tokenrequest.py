@@ -1,6 +1,6 @@
 """TokenRequest: a bound token for a service account.
 
-Rules kept here (reference/kubernetes.md 5.7; KEP-1205):
+Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest; KEP-1205):
 1. A request was defaulted and validated by `mooring.api.authentication.tokenrequest`; `spec.audiences` defaults to the server's.
 2. Name and namespace in the request's metadata must be the service account's when given (422); a uid that is not the
    account's is 409; no account is 404.

@@ -1,6 +1,6 @@
 """Bearer tokens from a file.
 
-Rules kept here (reference/kubernetes.md 5.6; the rows: `mooring.authn.userfile`):
+Rules kept here (docs/protocol/authentication.md#token-file; the rows: `mooring.authn.userfile`):
 1. An empty token is skipped, and of two rows with one token the last counts; both are said in warnings.
 2. A token nobody has is not mine: another authenticator may know it.
 3. Tokens are kept as HMAC-SHA256 under a key of this process. So the lookup tells nothing by the time it takes, which nobody can

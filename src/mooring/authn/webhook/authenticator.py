@@ -1,6 +1,6 @@
 """Bearer tokens that a service of the operator's knows: it is sent a TokenReview over HTTPS, and answers it.
 
-Rules kept here (reference/kubernetes.md 5.10, 5.11):
+Rules kept here (docs/protocol/authentication.md):
 1. Every bearer that came this far is asked about, unless it is too long or no text. The chain sees to it that what is ours and
    bad never comes this far.
 2. The review says the token and the audiences, in v1beta1 or v1, as configured. The answer must be in the same version; what

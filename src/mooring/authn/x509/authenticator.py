@@ -1,6 +1,6 @@
 """Client certificates: the common name is the user, the organizations are the groups.
 
-Rules kept here (reference/kubernetes.md 5.1, 5.3):
+Rules kept here (docs/protocol/authentication.md):
 1. No certificate is not mine. One that does not verify under the client CAs is refused (401), though a good bearer token
    beside it still rescues the request: that is the chain's business.
 2. A verified certificate without a common name is not mine.

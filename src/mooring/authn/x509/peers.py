@@ -1,6 +1,6 @@
 """What a presented certificate chain says under one bundle of CAs, without walking it more often than needed.
 
-Rules kept here (reference/kubernetes.md 5.3):
+Rules kept here (docs/protocol/authentication.md#client-certificates):
 1. The chain walk happens once per connection; after that only the validity dates of the whole chain are compared with
    `now`. A refusal is remembered too, unless it was about time. Another bundle of CAs, or another chain, asks anew: a
    memo that was passed on by mistake never lends one peer the identity of another.

@@ -1,6 +1,6 @@
 """The Node authorizer: a kubelet's identity, its Node and Lease, its Pods and what they refer to.
 
-Rules kept here (reference/kubernetes.md 6.6; reasons worded as kube-apiserver words them):
+Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-apiserver words them):
 1. Only node identities are judged: user `system:node:<name>` in group `system:nodes`. The group without the name is told
    apart as an unknown node.
 2. Nodes: get, list and watch of its own only (a list must name it by field selector); create, update and patch, also of status.

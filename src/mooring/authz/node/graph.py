@@ -1,4 +1,6 @@
-"""Which node may touch what, because a Pod that runs on it refers to it (reference/kubernetes.md 6.6).
+"""Which node may touch what, because a Pod that runs on it refers to it.
+
+Source: docs/protocol/node-authorization.md#graph.
 
 Rules kept here:
 1. Edges lead from a Pod to the node it is bound to, and from everything the Pod refers to, to that Pod; only ever within the

@@ -1,4 +1,5 @@
-"""Which node a user is (reference/kubernetes.md 6.6): user name `system:node:<name>` and group `system:nodes`, both."""
+"""Which node a user is (docs/protocol/node-authorization.md#identity): user name `system:node:<name>` and group `system:nodes`,
+both."""
 
 from __future__ import annotations
 

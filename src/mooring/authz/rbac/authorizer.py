@@ -1,6 +1,6 @@
 """Role-based access control.
 
-Rules kept here (reference/kubernetes.md 6.2, 6.8):
+Rules kept here (docs/protocol/rbac.md#evaluation, docs/protocol/authorization.md#access-reviews):
 1. ClusterRoleBindings are looked at first, then the RoleBindings of the request's namespace. Paths only ever match
    through cluster bindings.
 2. An allow is explained as `RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "g"`; a RoleBinding prints

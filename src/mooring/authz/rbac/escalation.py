@@ -1,6 +1,6 @@
 """Nobody grants what they do not hold.
 
-Rules kept here (reference/kubernetes.md 6.3):
+Rules kept here (docs/protocol/rbac.md#escalation):
 1. Creating or changing a role is allowed to `system:masters`, to whoever may `escalate` that role, and to whoever already
    holds every rule of it. A role that aggregates others wants everything: `*` on resources and on paths.
 2. Creating or changing a binding is allowed to `system:masters`, to whoever may `bind` the role, and to whoever holds

@@ -5,7 +5,7 @@ Rules kept here:
 2. A part is refreshed only when the revision of its view has changed: reading it costs a comparison.
 3. Bindings keep the view's order; the first subject of a binding that matches is the one a reason names.
 4. A ServiceAccount subject is its username. In a RoleBinding an omitted namespace means the binding's own
-   (reference/kubernetes.md 6.2).
+   (docs/protocol/rbac.md#evaluation).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RBAC rules: one PolicyRule compiled so that matching a request costs well under a microsecond.
 
-Rules kept here (reference/kubernetes.md 6.2):
+Rules kept here (docs/protocol/rbac.md#evaluation):
 1. A verb and an API group match exactly or by `*`.
 2. A resource matches by `*` (subresources too), exactly as `res` or `res/sub`, or as `*/sub`. `pods` is not `pods/log`.
 3. Empty resourceNames match any name; otherwise the name must be listed, so a request without a name never matches.

@@ -1,4 +1,6 @@
-"""`mooring auth whoami`: who the server takes the caller for (reference/kubernetes.md 5.15).
+"""`mooring auth whoami`: who the server takes the caller for.
+
+Source: docs/protocol/authentication-reviews.md.
 
 Rules kept here: a SelfSubjectReview is asked in v1, then v1beta1, then v1alpha1, as kubectl does: each only when the server does
 not serve the one before. The table is kubectl's.

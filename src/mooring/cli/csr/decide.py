@@ -1,4 +1,6 @@
-"""`mooring csr approve` and `mooring csr deny` (reference/kubernetes.md 3.9).
+"""`mooring csr approve` and `mooring csr deny`.
+
+Source: docs/protocol/certificate-signing-requests.md#kubectl-certificate.
 
 Rules kept here: a request that was decided the other way is an error; one decided the same way is success without a write, unless
 `--force`. A conflict is tried again up to 10 times on the newest state. With `--fingerprint` only the key that was looked at is

@@ -1,5 +1,5 @@
 """What an approver needs to know about a certificate signing request: the derived facts that were once planned for its status
-(seed 001), worked out here from the request itself.
+(docs/differences.md#kubelet-tls-bootstrap), worked out here from the request itself.
 
 Rules kept here: nothing in a request is believed that its signature does not cover; a request that cannot be read says so in
 place of facts. The requester's name and groups are the server's word, the subject is the requester's: they stand apart.

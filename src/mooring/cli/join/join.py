@@ -1,4 +1,6 @@
-"""`mooring join`: from an address, a token and a pin to a member (reference/kubernetes.md 2.1-2.6).
+"""`mooring join`: from an address, a token and a pin to a member.
+
+Source: docs/protocol/discovery-and-join.md.
 
 Rules kept here: progress as it goes; a failed step says which, why, and what to do; `-o json` prints one document, of a failure
 too. Running it again is safe.

@@ -1,6 +1,6 @@
 """The token of a first start: made, stored, and cluster-info signed with it, so that the join line works when it is printed.
 
-Rules kept here (reference/kubernetes.md 1.5, 1.7, 2.7):
+Rules kept here (docs/protocol/cluster-info.md, docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
 * A given token is checked before anything is made. The empty string means none. Without one the first start makes a fresh token,
   and later starts make none: the join line of yesterday must not renew itself.
 * The signature is what the bootstrapsigner's plan would write; a conflict means that a running signer was faster.

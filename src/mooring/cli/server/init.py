@@ -1,4 +1,6 @@
-"""`mooring init`: the first boot, without serving (reference/kubernetes.md 2.7; kubeadm init).
+"""`mooring init`: the first boot, without serving.
+
+Source: docs/protocol/kubeadm-init.md; kubeadm init.
 
 Rules kept here: running it again changes nothing that is right and never makes a second CA. Objects go through the registry like
 everybody's (law 6), so that it works beside a running server too. What was made is told, file by file.

@@ -1,4 +1,6 @@
-"""`mooring token create` (reference/kubernetes.md 1.7).
+"""`mooring token create`.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
 
 Rules kept here:
 * A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as

@@ -1,4 +1,6 @@
-"""`mooring token delete` (reference/kubernetes.md 1.7).
+"""`mooring token delete`.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
 
 Rules kept here: a whole token is as good as its id, of which alone anything is told. All are checked before the first is deleted;
 the first failure stops.

@@ -1,4 +1,6 @@
-"""`mooring token generate`: one fresh token (reference/kubernetes.md 1.7).
+"""`mooring token generate`: one fresh token.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
 
 Rules kept here: no server is asked, nothing is written, and nothing heavy is imported: this must feel instant (≤ 150 ms).
 """

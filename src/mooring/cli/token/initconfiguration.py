@@ -1,7 +1,8 @@
 """`--config` of `token create`: the `bootstrapTokens` of a kubeadm InitConfiguration (v1beta4, and v1beta3, still read).
 
-Rules kept here (reference/kubernetes.md 1.7): other documents in the file are left alone. Missing fields get kubeadm's defaults; no
-list at all means one token with all defaults. `ttl` and `expires` exclude each other. Messages name the field, never a token.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): other documents in the file are left alone. Missing
+fields get kubeadm's defaults; no list at all means one token with all defaults. `ttl` and `expires` exclude each other. Messages
+name the field, never a token.
 """
 
 from __future__ import annotations

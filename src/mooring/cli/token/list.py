@@ -1,4 +1,6 @@
-"""`mooring token list` (reference/kubernetes.md 1.7).
+"""`mooring token list`.
+
+Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
 
 Rules kept here:
 * `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks), every later row

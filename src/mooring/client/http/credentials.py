@@ -121,7 +121,7 @@ def _bearer(token: Secret, where: str) -> Secret:
 
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
-    """reference/kubernetes.md 5.13; keys of extra are percent-encoded, because header names allow less than they do."""
+    """Return the headers of docs/protocol/impersonation.md. Keys of extra are percent-encoded, because header names allow less."""
     if not user.impersonate:
         return ()
     headers = [("Impersonate-User", user.impersonate)]

@@ -1,6 +1,6 @@
 """TLS contexts whose trust is explicit, and what a failed connection means.
 
-Rules kept here (reference/kubernetes.md 2.2, 2.3; Go's `x509.CertPool`, whose every certificate is an anchor):
+Rules kept here (docs/protocol/discovery-and-join.md; Go's `x509.CertPool`, whose every certificate is an anchor):
 * Given CAs are all the trust there is: the machine's roots are not added, and an intermediate or a leaf among them is an anchor.
 * Without verification nothing is presented: such a context never holds a client key.
 * A client key reaches OpenSSL through memory, never through a file on disk.

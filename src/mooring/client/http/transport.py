@@ -1,6 +1,6 @@
 """Performs what the generators of `mooring.trust` ask for (law 8).
 
-Rules kept here (reference/kubernetes.md 2.2, 2.3):
+Rules kept here (docs/protocol/discovery-and-join.md):
 * Each Fetch has a connection of its own under exactly the trust it names. Credentials go out only over verified TLS; a Fetch
   without verification cannot carry any (`exchange.Fetch` refuses to be made, and this file looks again).
 * No redirect, no proxy but the one the Fetch names, no cookies; at most `max_bytes` and one byte more are read.

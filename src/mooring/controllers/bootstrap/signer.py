@@ -1,6 +1,6 @@
 """bootstrap-signer-controller: keeps kube-public/cluster-info signed by every token that may sign.
 
-Rules kept here (reference/kubernetes.md 1.5):
+Rules kept here (docs/protocol/cluster-info.md#bootstrap-signer):
 * Woken by the ConfigMap (not by its deletion) and by bootstrap tokens; everything is one key, so that a burst of token changes
   is signed once. Nothing is written when the signatures are right, and the ConfigMap is never created.
 * Better than upstream: planned again when the next signing token expires, so that a signature goes with its token's time and

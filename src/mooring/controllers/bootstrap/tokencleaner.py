@@ -1,6 +1,6 @@
 """token-cleaner-controller: deletes bootstrap tokens whose time is over.
 
-Rules kept here (reference/kubernetes.md 1.4):
+Rules kept here (docs/protocol/bootstrap-tokens.md#token-cleaner):
 * Any Secret of the token type in kube-system with an expiration that has passed, or cannot be read, goes; name, id and usages
   are not looked at. One with an expiration ahead is planned again at exactly that moment.
 * The delete names uid and resourceVersion: a token that was just prolonged, or made anew, stays.

@@ -1,7 +1,8 @@
 """Which Secrets are bootstrap tokens: the one question the token controllers ask of every Secret event.
 
-Rules kept here: the type and the namespace decide, as upstream (reference/kubernetes.md 1.4, 1.5), so that the thousands of
-other Secrets of a cluster wake nobody. A token without a readable expiration has none that could be waited for.
+Rules kept here: the type and the namespace decide, as upstream (docs/protocol/bootstrap-tokens.md#token-cleaner,
+docs/protocol/cluster-info.md#bootstrap-signer), so that the thousands of other Secrets of a cluster wake nobody. A token without a
+readable expiration has none that could be waited for.
 """
 
 from __future__ import annotations

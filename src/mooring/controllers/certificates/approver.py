@@ -1,6 +1,6 @@
 """certificatesigningrequest-approving-controller: approves what the requester may have approved by itself.
 
-Rules kept here (reference/kubernetes.md 3.6):
+Rules kept here (docs/protocol/certificate-signing-requests.md#approver):
 * A request that has a certificate, Approved or Denied is left alone. The signer table says which requests may be approved
   without a person: kubelet client certificates, selfnodeclient (the requester's own name) before nodeclient.
 * The right is asked of the cluster, as a SubjectAccessReview about the requester: create on

@@ -1,6 +1,6 @@
 """certificatesigningrequest-cleaner-controller: deletes requests that are done with, or that nobody decided on.
 
-Rules kept here (reference/kubernetes.md 3.8):
+Rules kept here (docs/protocol/certificate-signing-requests.md#cleaner):
 * An issued request goes one hour after its approval, or as soon as its certificate has expired; a denied or failed one after an
   hour; one without any condition, and one approved but never issued, after 24 hours.
 * Ages count from the condition's lastUpdateTime; a condition without a readable one never makes a request old.

@@ -1,7 +1,7 @@
 """How far a CertificateSigningRequest has come, as the three controllers of CSRs read it.
 
-Rules kept here (reference/kubernetes.md 3.2, 3.6-3.8): Approved and Denied count by their presence, Failed only when it is True (it
-cannot be otherwise through the API, but a foreign writer of the store may have written it). Conditions added here leave
+Rules kept here (docs/protocol/certificate-signing-requests.md): Approved and Denied count by their presence, Failed only when it is
+True (it cannot be otherwise through the API, but a foreign writer of the store may have written it). Conditions added here leave
 their times to the server.
 """
 

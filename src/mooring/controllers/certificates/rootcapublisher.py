@@ -1,6 +1,6 @@
 """root-ca-certificate-publisher-controller: the ConfigMap kube-root-ca.crt in every namespace.
 
-Rules kept here (reference/kubernetes.md 7.15):
+Rules kept here (docs/protocol/namespaces.md#objects-of-every-namespace):
 * In every Active namespace its data is exactly `ca.crt` with the CAs that verify the server; whatever else it
   says is put right, and a deleted one comes back. The annotation kubernetes.io/description has to say something, in whatever words.
 * Labels and other annotations are the owner's of the namespace.

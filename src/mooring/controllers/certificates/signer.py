@@ -1,6 +1,6 @@
 """certificatesigningrequest-signing-controller: makes certificates of approved requests.
 
-Rules kept here (reference/kubernetes.md 3.5, 3.7):
+Rules kept here (docs/protocol/certificate-signing-requests.md):
 * Signed is what is Approved, not Denied, not Failed, without certificate, and for a signer of the table; other signers' requests
   are theirs.
 * What breaks a rule of its signer gets the condition Failed, reason SignerValidationFailure, through `/status`: the first rule

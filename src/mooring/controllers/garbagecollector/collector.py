@@ -1,6 +1,6 @@
 """garbage-collector-controller: what nobody owns any more goes.
 
-Rules kept here (reference/kubernetes.md 7.13):
+Rules kept here (docs/protocol/objects.md#owner-references):
 * An object whose owners are all gone is deleted. While one owner stands, references to absent ones are taken out.
 * An owner is there when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide: an owner
   in another namespace is absent. An owner of a kind that nobody can create here, and a namespaced owner of a cluster-wide object,

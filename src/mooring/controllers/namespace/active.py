@@ -1,6 +1,6 @@
 """The namespaces that something is to exist in: those that are not on their way out.
 
-Rules kept here (reference/kubernetes.md 7.14, 7.15): nothing can be created in a Terminating namespace, so nothing is tried.
+Rules kept here (docs/protocol/namespaces.md): nothing can be created in a Terminating namespace, so nothing is tried.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """namespace-controller: empties a namespace that is to go, then lets it go.
 
-Rules kept here (reference/kubernetes.md 7.14):
+Rules kept here (docs/protocol/namespaces.md#life-of-a-namespace):
 * Once deletion was asked for, everything of every namespaced kind is deleted; what finalizers hold keeps the namespace waiting,
   and each event about it plans again. When nothing is left, `/finalize` takes `kubernetes` out of spec.finalizers.
 * Pods go first, and everything else waits until they are gone: a Pod that is ending still needs its Secrets and ConfigMaps.

@@ -1,7 +1,7 @@
 """serviceaccount-controller: the ServiceAccount `default` in every namespace.
 
-Rules kept here (reference/kubernetes.md 7.15): every Active namespace has it; a deleted one comes back; what is in it is the
-owner's of the namespace.
+Rules kept here (docs/protocol/namespaces.md#objects-of-every-namespace): every Active namespace has it; a deleted one comes back;
+what is in it is the owner's of the namespace.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """legacy-service-account-token-tracking: since when this cluster writes down the use of tokens that Secrets hold.
 
-Rules kept here (reference/kubernetes.md 5.7; KEP-2799): ConfigMap kube-system/kube-apiserver-legacy-service-account-token-tracking
-says it as `since`, a day in UTC. It is made when it is missing, and a day that cannot be read, or lies in the future, is
-replaced by today: what was not tracked is not known to be unused. Tomorrow is let pass, for another server's clock.
+Rules kept here (docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens; KEP-2799): ConfigMap
+kube-system/kube-apiserver-legacy-service-account-token-tracking says it as `since`, a day in UTC. It is made when it is missing,
+and a day that cannot be read, or lies in the future, is replaced by today: what was not tracked is not known to be unused. Tomorrow
+is let pass, for another server's clock.
 """
 
 from __future__ import annotations

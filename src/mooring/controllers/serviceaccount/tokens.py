@@ -1,6 +1,6 @@
 """serviceaccount-token-controller: the tokens that Secrets hold.
 
-Rules kept here (reference/kubernetes.md 5.7):
+Rules kept here (docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens):
 * A Secret of type kubernetes.io/service-account-token is its account's, which the annotation names. It gets the annotation with the
   account's uid, and as data what it lacks: the token, its namespace, and the cluster's CA, which is put right when it differs.
 * It goes with its account, and so does one whose account never was, or is another one by now (by uid). A Secret that is newer than

@@ -1,6 +1,6 @@
 """What relying parties fetch to verify service account tokens: the key set and the OpenID discovery document.
 
-Rules kept here (reference/kubernetes.md 5.7; RFC 7517; OpenID Connect Discovery 1.0, section 3):
+Rules kept here (docs/protocol/service-account-tokens.md#issuer-discovery; RFC 7517; OpenID Connect Discovery 1.0, section 3):
 * Keys are public halves with `use: sig`, `kid`, `alg`; the same key is listed once, in the order given.
 * Algorithms are sorted and listed once.
 * The documents are served only when the first issuer is an https URL without query and fragment.

@@ -1,4 +1,6 @@
-"""The keys that service account tokens live by: one signs, and several verify (reference/kubernetes.md 5.7).
+"""The keys that service account tokens live by: one signs, and several verify.
+
+Source: docs/protocol/service-account-tokens.md#keys-and-flags.
 
 Rules kept here:
 * Whoever signs can verify what it signed: the public half of the signing key is always among those that verify, and comes first.

@@ -1,6 +1,6 @@
 """Key sets that other issuers publish, and signatures verified with them (RFC 7517, RFC 7518 section 3).
 
-Rules kept here (reference/kubernetes.md 5.8, 5.9):
+Rules kept here (docs/protocol/openid-connect.md):
 * Nine algorithms and no other: RS, PS and ES with 256, 384 and 512. `none` and HMAC are no algorithms here, so a public key is
   never taken for a shared secret.
 * A key verifies only what its type allows (an EC key: the one algorithm of its curve), what its `alg` says if it says one,

@@ -1,7 +1,8 @@
 """The claims of service account tokens that Secrets hold: no end, no audience, bound to their Secret by its name.
 
-Rules kept here (reference/kubernetes.md 5.7): the issuer is `kubernetes/serviceaccount`, whatever the cluster's issuer is called;
-namespace, Secret, account and the account's uid are each a text that is not empty, and `sub` agrees with them.
+Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): the issuer is `kubernetes/serviceaccount`, whatever the
+cluster's issuer is called; namespace, Secret, account and the account's uid are each a text that is not empty, and `sub` agrees
+with them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Signed tokens of service accounts: claims, signing, verification (JWT, RFC 7519; JWS compact, RFC 7515).
 
-Rules kept here (reference/kubernetes.md 5.7):
+Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens):
 * The header has exactly `alg` and `kid`; `kid` is base64url(SHA-256(SubjectPublicKeyInfo)) without padding.
 * The algorithm follows from the key: RS256 for RSA, ES256, ES384, ES512 for P-256, P-384, P-521. Nothing else is signed or
   accepted: `none` and every HMAC are refused before a key is looked at.

@@ -1,6 +1,6 @@
 """The authority that issues: template → certificate, checked by its twin before anyone sees it.
 
-Rules kept here (reference/kubernetes.md 3.7):
+Rules kept here (docs/protocol/certificate-signing-requests.md#signing):
 * An authority is one certificate that may sign certificates and the private key that belongs to it; nothing else passes.
 * Issued certificates are version 3, carry critical BasicConstraints, critical KeyUsage, the authority's key identifier, no
   subject key identifier unless they are CAs, and a positive serial from 128 bits of the caller's entropy.

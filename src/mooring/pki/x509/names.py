@@ -2,8 +2,9 @@
 
 Rules kept here:
 * A subject states organizations (groups) first and the common name (user) last, all values of one attribute in one RDN, as
-  Go's `pkix.Name` encodes it; `rebuilt` keeps only the standard attributes, in that order (reference/kubernetes.md 3.7).
-  Values that share an RDN are a set: DER sorts them, shorter ones first, so group order is not kept (nor is it by Go).
+  Go's `pkix.Name` encodes it; `rebuilt` keeps only the standard attributes, in that order
+  (docs/protocol/certificate-signing-requests.md#signing). Values that share an RDN are a set: DER sorts them, shorter ones first,
+  so group order is not kept (nor is it by Go).
 * With several common names the last counts, as in Go; in what we encode no value is empty or listed twice.
 * Of the alternative names only DNS, IP, email and URI exist for us; a range is not an address.
 * Node names may be 253 characters and `system:node:` comes before them: the 64 of X.520 is not enforced, as Go does not.

@@ -3,7 +3,7 @@
 Rules kept here:
 * A profile returns an immutable `Template`; the authority adds issuer, serial and signature and nothing else.
 * Every certificate begins five minutes before `now`, so that a peer whose clock is a little behind accepts it.
-* Lifetimes are kubeadm's (reference/kubernetes.md 2.6): ten years for a CA, one year for the rest.
+* Lifetimes are kubeadm's (docs/protocol/discovery-and-join.md#files-and-waits): ten years for a CA, one year for the rest.
 * Key encipherment is stated for RSA keys only: it means nothing for the others (4.3).
 * `from_request` follows the signing controller to the letter (3.7): subject rebuilt from its standard attributes, only the four
   kinds of alternative names copied, TTL capped and floored, five minutes subtracted from lives of eight hours and more.

@@ -1,6 +1,6 @@
 """Certificate signing requests: built by who wants a certificate, parsed by who may give one (PKCS#10, RFC 2986).
 
-Rules kept here (reference/kubernetes.md 3.3, 3.7, 4.3):
+Rules kept here (docs/protocol/certificate-signing-requests.md, docs/protocol/kubelet-certificates.md#one-request):
 * The first PEM block must be a `CERTIFICATE REQUEST`; what follows it is not looked at.
 * The request must be signed by the key it asks to certify, and that key must be of an allowed kind and size.
 * Only what can end in a certificate is read: subject, DNS, IP, email and URI names. Other requested extensions are ignored.

@@ -1,4 +1,6 @@
-"""The built-in signers: what each accepts (reference/kubernetes.md 3.5).
+"""The built-in signers: what each accepts.
+
+Source: docs/protocol/certificate-signing-requests.md#built-in-signers.
 
 Rules kept here:
 * `SIGNERS` is the whole truth: a signer that is not in it is none of ours, and its requests are left to others.

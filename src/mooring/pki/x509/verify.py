@@ -1,6 +1,7 @@
 """Who presented this certificate chain?
 
-Rules kept here (reference/kubernetes.md 5.3; RFC 5280 6; Go's `x509.Verify`, which defines what Kubernetes accepts):
+Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines what Kubernetes
+accepts):
 * A chain is verified against the client CA bundle at the `now` given. The numbered steps below are those in `ClientTrust`:
   (1) sizes are capped and every certificate parses; (2) the leaf's key and signature are strong, it has no critical extension
   we do not understand, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the

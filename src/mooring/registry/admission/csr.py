@@ -1,6 +1,6 @@
 """Who may approve and sign certificate requests, and what no request may ask for.
 
-Rules kept here (reference/kubernetes.md 3.4):
+Rules kept here (docs/protocol/certificate-signing-requests.md#admission):
 * CertificateApproval: whoever changes `/approval`, in whatever way, needs the verb `approve` on the signer: resource
   `signers`, name = the signer's name, else name `<domain>/*`.
 * CertificateSigning: whoever changes the certificate or the conditions through `/status` needs `sign`, looked up alike.

@@ -1,6 +1,6 @@
 """What of Pods a node may change: it shows the ones it runs from files, and reports on those that run on it.
 
-Rules kept here (reference/kubernetes.md 6.7):
+Rules kept here (docs/protocol/node-authorization.md#noderestriction):
 * It creates mirror Pods only: bound to itself, owned by its own Node as controller and by nothing else, and without any
   reference to an object of the API; otherwise a node could read what it should not.
 * It deletes Pods that are bound to it, and updates their status, but neither their labels nor the resource claims in their status:

@@ -1,6 +1,6 @@
 """NamespaceLifecycle: nothing is written to a namespace that is not there, nothing new to one that is going.
 
-Rules kept here (reference/kubernetes.md 6.8, 7.5, 7.14):
+Rules kept here (docs/protocol/authorization.md#access-reviews, docs/protocol/errors.md, docs/protocol/namespaces.md):
 * default, kube-system and kube-public cannot be deleted: 403.
 * Writing into a missing namespace is 404 for the namespace; creating in a terminating one is 403 with cause NamespaceTerminating.
 * Deleting is always possible. Virtual kinds that are only asked (access reviews) do not tell whether a namespace exists.

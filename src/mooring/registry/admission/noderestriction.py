@@ -1,6 +1,7 @@
 """NodeRestriction: a node changes only what is its own.
 
-Rules kept here (reference/kubernetes.md 3.4, 6.7), for users that are nodes (group system:nodes):
+Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/node-authorization.md#noderestriction), for
+users that are nodes (group system:nodes):
 * Its own Node only; no change of taints or owner references; of the labels in Kubernetes' own domains only those a kubelet
   reports about itself, never node-restriction labels.
 * Its own Lease in kube-node-lease only, and its own CSINode.

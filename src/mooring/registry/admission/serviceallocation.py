@@ -1,6 +1,7 @@
 """ServiceClusterIP and ServiceNodePort: Services get addresses and node ports, and no two the same.
 
-Rules kept here (Kubernetes API reference, core/v1 Service; reference/kubernetes.md 7.15; wording as kube-apiserver's):
+Rules kept here (Kubernetes API reference, core/v1 Service; docs/protocol/namespaces.md#the-service-defaultkubernetes; wording as
+kube-apiserver's):
 * A Service that has a use for an address gets a free one of the range, unless it asks for one, or for none (`None`). One asked for
   is of the range and free. Node ports likewise; a port of TCP and UDP has the same one for both.
 * What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far;

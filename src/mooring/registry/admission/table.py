@@ -1,4 +1,8 @@
-"""Every admission plugin, in the order they are asked (law 10; reference/kubernetes.md 3.4, 6.3, 6.7, 7.14)."""
+"""Every admission plugin, in the order they are asked (law 10).
+
+Source: docs/protocol/certificate-signing-requests.md#admission, docs/protocol/rbac.md#escalation,
+docs/protocol/node-authorization.md#noderestriction, docs/protocol/namespaces.md.
+"""
 
 from __future__ import annotations
 

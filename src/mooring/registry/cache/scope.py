@@ -2,7 +2,7 @@
 
 Rules kept here:
 * Every kind can be selected by metadata.name and metadata.namespace, and by the labels it declares; any other field label is
-  the caller's mistake, 400 (reference/kubernetes.md 7.9).
+  the caller's mistake, 400 (docs/protocol/selectors.md).
 * An object is decoded only when the selectors need more than its name and namespace.
 * A selector that pins metadata.name narrows the search to that name (7.9; kubelets watch their own objects that way).
 """

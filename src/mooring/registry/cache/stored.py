@@ -6,7 +6,7 @@ Rules kept here:
   always writes) are re-encoded once, on arrival; only kinds that have such fields are looked at for them.
 * The object is decoded only when somebody asks for a field, and is then shared: nobody may change it. The bytes are the truth and
   stay; the decoded forms of all objects together are bounded (`Decoded`), and are made again from the bytes when needed.
-* A watch frame is built once per event and shared by all watchers of all connections (reference/kubernetes.md 7.7).
+* A watch frame is built once per event and shared by all watchers of all connections (docs/protocol/watch.md).
 * A DELETED object is the last state with the revision of the deletion; so is one that only left a selector.
 * The other form of a kind with an alias is made when somebody first asks for it, and then shared alike.
 """

@@ -1,4 +1,6 @@
-"""Audit records as JSON lines of audit.k8s.io/v1 Event, and the file they are kept in (reference/kubernetes.md 5.16).
+"""Audit records as JSON lines of audit.k8s.io/v1 Event, and the file they are kept in.
+
+Source: docs/protocol/audit.md.
 
 Rules kept here:
 * A record holds who, what, when, from where and how it ended, never a header or a token; bodies only where a policy asks for

@@ -1,6 +1,6 @@
 """Which records one request leaves: the policy's decision, the stages, and the bodies that may be kept.
 
-Rules kept here (reference/kubernetes.md 5.16):
+Rules kept here (docs/protocol/audit.md):
 * Without a policy a request leaves one record, at level Metadata, when it is over. With one, it is asked once for each request,
   about who proved to send it and not whom they act as.
 * Stages: RequestReceived before anything is done; ResponseStarted when a watch begins; ResponseComplete at the end, or Panic

@@ -1,6 +1,6 @@
 """Somebody to ask over HTTPS who is described by a kubeconfig: a webhook.
 
-Rules kept here (reference/kubernetes.md 5.10; client-go `clientcmd`):
+Rules kept here (docs/protocol/authentication.md#webhook; client-go `clientcmd`):
 * What the current context means counts: `server`, whole, with its path and query; the CA, the machine's roots without one;
   `tls-server-name`; `proxy-url`, and no proxy of the environment; every kind of credential that
   `mooring.client.http.credentials` knows.

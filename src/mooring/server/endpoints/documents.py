@@ -1,8 +1,8 @@
 """Documents made from the table of kinds: version, discovery (legacy and aggregated), OpenAPI v2 and v3.
 
-Rules kept here (reference/kubernetes.md 7.1-7.3): each document is built once, on first request, and kept as bytes with its
-ETag; which discovery form is answered is read from Accept and told in Content-Type. The legacy form is JSON, YAML or protobuf, the
-aggregated one JSON or protobuf; clients that accept none of these get 406.
+Rules kept here (docs/protocol/discovery.md, docs/protocol/openapi.md): each document is built once, on first request, and kept as
+bytes with its ETag; which discovery form is answered is read from Accept and told in Content-Type. The legacy form is JSON, YAML or
+protobuf, the aggregated one JSON or protobuf; clients that accept none of these get 406.
 """
 
 from __future__ import annotations

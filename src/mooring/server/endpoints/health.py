@@ -1,4 +1,7 @@
-"""`/healthz`, `/livez`, `/readyz`, whole or one check, `?verbose` and `?exclude=` (reference/kubernetes.md 7.4)."""
+"""`/healthz`, `/livez`, `/readyz`, whole or one check, `?verbose` and `?exclude=`.
+
+Source: docs/protocol/health.md#health-checks.
+"""
 
 from __future__ import annotations
 

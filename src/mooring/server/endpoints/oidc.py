@@ -1,4 +1,6 @@
-"""Service-account issuer discovery: who signs our tokens, and with which keys (reference/kubernetes.md 5.7).
+"""Service-account issuer discovery: who signs our tokens, and with which keys.
+
+Source: docs/protocol/service-account-tokens.md#issuer-discovery.
 
 Rules kept here: the documents hold public keys only; they are served only when the issuer is an https URL without query or
 fragment; who may read them is RBAC's business (`system:service-account-issuer-discovery`).

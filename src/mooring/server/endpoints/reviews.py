@@ -2,7 +2,8 @@
 
 Each handler translates one POST into a call of a pure room and back; the table `REVIEWS` says which kind asks which. What
 was posted is first defaulted and validated by its kind, as the registry does with what it stores. A token is asked of
-admission too: NodeRestriction says which tokens a node may have, whatever RBAC grants (reference/kubernetes.md 6.7).
+admission too: NodeRestriction says which tokens a node may have, whatever RBAC grants
+(docs/protocol/node-authorization.md#noderestriction).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Watches as replies that go on (reference/kubernetes.md 7.7).
+"""Watches as replies that go on.
+
+Source: docs/protocol/watch.md.
 
 Rules kept here:
 * Headers leave at once; errors that are known before the first event are plain HTTP errors. Only that a revision is gone is

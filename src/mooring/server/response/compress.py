@@ -1,4 +1,4 @@
-"""Replies as gzip, where that saves somebody time (reference/kubernetes.md 7.17, RFC 9110 8.4.1.3, docs/adr/0014).
+"""Replies as gzip, where that saves somebody time (docs/protocol/requests.md#limits, RFC 9110 8.4.1.3, docs/adr/0014).
 
 Rules kept here:
 * Only what is large, for a peer that asked for it, and only where the bytes shrink to half or less.

@@ -1,4 +1,6 @@
-"""The headers that every reply has, whoever made it (reference/kubernetes.md 5.1, 7.12).
+"""The headers that every reply has, whoever made it.
+
+Source: docs/protocol/authentication.md#connections, docs/protocol/requests.md#options.
 
 Rules kept here:
 * The Audit-Id, under which the operator finds what the caller is not told.

@@ -6,7 +6,8 @@ Rules kept here:
   are made on demand for clients that accept nothing else, or ask for them first. PartialObjectMetadata is made either way, so
   it comes in the form asked for first: Go's metadata client compares items of lists with single objects, and only in
   protobuf do both lack a kind.
-* An error that cannot be expressed in what the client accepts is sent as JSON (reference/kubernetes.md 5.2).
+* An error that cannot be expressed in what the client accepts is sent as JSON
+  (docs/protocol/authentication.md#unauthorized-and-forbidden).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Rules kept here:
 * A client certificate is asked for, never required, and never judged during the handshake: Kubernetes answers 401 to a
-  certificate it cannot verify, and lets a good bearer token rescue the request (reference/kubernetes.md 5.1). So the verify
-  callback accepts everything and `mooring.authn.x509.authenticator` verifies the chain afterwards (docs/adr/0003).
+  certificate it cannot verify, and lets a good bearer token rescue the request (docs/protocol/authentication.md#connections). So
+  the verify callback accepts everything and `mooring.authn.x509.authenticator` verifies the chain afterwards (docs/adr/0003).
 * The names of the client CAs are advertised, so that clients with several certificates pick the right one.
 * TLS 1.2 is the floor.
 * Sessions are resumed by stateless tickets (TLS 1.3), which carry the client's leaf and not its intermediates. A client that sent

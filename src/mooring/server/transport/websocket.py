@@ -1,4 +1,6 @@
-"""Watches over WebSocket, for browsers and whoever else prefers messages to chunks (RFC 6455; reference/kubernetes.md 7.7).
+"""Watches over WebSocket, for browsers and whoever else prefers messages to chunks (RFC 6455).
+
+Source: docs/protocol/watch.md#form.
 
 Rules kept here:
 * The handshake is judged as kube-apiserver judges it, after the caller is known and allowed: a key, version 13, an Origin. The
@@ -39,7 +41,7 @@ MAX_FRAMES = 1000
 FRAMES_PER_SECOND = 10.0
 """A client that pings does so every few seconds."""
 LENGTH_PREFIX = 4
-"""Bytes before each event of a protobuf body (reference/kubernetes.md 7.7)."""
+"""Bytes before each event of a protobuf body (docs/protocol/watch.md#form)."""
 
 
 def is_websocket(request: Request) -> bool:

@@ -1,6 +1,6 @@
 """The Secret that holds a bootstrap token: read leniently as Kubernetes reads it, strictly for people, and written.
 
-Rules kept here (reference/kubernetes.md 1.1-1.3, 1.7):
+Rules kept here (docs/protocol/bootstrap-tokens.md):
 * A missing key, missing data and an empty value all read as the empty string. A usage counts only when it is exactly `true`.
 * No expiration means never. One that cannot be parsed counts as expired, and so does the expiry instant itself.
   Times are RFC 3339 as Go's `time.Parse` takes them: a one-digit hour and a comma before the fraction pass.

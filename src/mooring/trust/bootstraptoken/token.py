@@ -1,6 +1,6 @@
 """Bootstrap tokens: the `id.secret` grammar, generation from given entropy, usages and groups.
 
-Rules kept here (reference/kubernetes.md 1.1, 1.2, 1.7):
+Rules kept here (docs/protocol/bootstrap-tokens.md):
 * A token is 6 + 1 + 16 characters: id, dot, secret, both of `[a-z0-9]`. Matches are absolute: a trailing newline is wrong.
 * The id is public and may be printed. The secret half is a `Secret`, and no error repeats any part of what was typed:
   a token with one wrong character is still nearly the whole secret.

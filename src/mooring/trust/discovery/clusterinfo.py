@@ -1,6 +1,6 @@
 """The ConfigMap kube-public/cluster-info: made at first boot, kept signed, read by joiners.
 
-Rules kept here (reference/kubernetes.md 1.5, 2.7):
+Rules kept here (docs/protocol/cluster-info.md):
 * It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
   of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
   entry holds the CAs of client certificates where those are others.

@@ -1,6 +1,6 @@
 """What discovery asks of whoever drives it, and how an answer is understood.
 
-Rules kept here (reference/kubernetes.md 2.2, 2.3):
+Rules kept here (docs/protocol/discovery-and-join.md):
 * Discovery performs nothing itself (law 8): it yields `Fetch`, `Wait` and `Told`; the driver answers a Fetch with
   `Fetched` or `FetchFailed`, and the other two with None.
 * A Fetch over TLS that is not verified carries no credential: such a Fetch cannot be made.

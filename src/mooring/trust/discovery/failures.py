@@ -1,6 +1,6 @@
 """Why a joiner does not trust what it found: one class per cause, each with the sentence the user reads.
 
-Rules kept here (reference/kubernetes.md 2.2, 2.3):
+Rules kept here (docs/protocol/discovery-and-join.md):
 * A message names the step that failed, why, and what to do. It may name a token's id, never its secret.
 * `final` says whether polling the same server again could help: a server may still be starting, a signature may lag,
   but a wrong signature or pin does not become right.

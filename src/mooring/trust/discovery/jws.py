@@ -1,6 +1,6 @@
 """Detached JWS over the cluster-info kubeconfig (RFC 7515 appendix F).
 
-Rules kept here (reference/kubernetes.md 1.6):
+Rules kept here (docs/protocol/cluster-info.md#signature):
 * The header is exactly `{"alg":"HS256","kid":"<id>"}`; the text is `<header>..<signature>`, base64url without padding.
 * The key is the secret half of the token alone; no minimum length. The payload is the raw value, trailing newline included.
 * Verifying recomputes the whole text and compares it in constant time, so neither another algorithm nor another

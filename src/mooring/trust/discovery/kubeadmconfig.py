@@ -1,5 +1,5 @@
 """The ConfigMaps kube-system/kubeadm-config and kube-system/kubelet-config, which `kubeadm join` reads before it asks for a
-certificate (reference/kubernetes.md 2.5, 2.6).
+certificate (docs/protocol/discovery-and-join.md).
 
 Rules kept here:
 * kubeadm-config holds a ClusterConfiguration (kubeadm.k8s.io/v1beta4) as kubeadm writes it: its own defaults spelled out. Paths

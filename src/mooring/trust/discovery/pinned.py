@@ -1,6 +1,6 @@
 """Trust in a server by the pin of its CA alone, for who has a credential of their own and no bootstrap token.
 
-Rules kept here (reference/kubernetes.md 2.2; `mooring.trust.discovery.token` for joining by token):
+Rules kept here (docs/protocol/discovery-and-join.md#discovery-by-token; `mooring.trust.discovery.token` for joining by token):
  1. fetch cluster-info without trust and without credentials: it says which CA the server has;
  2. compare that CA with the pins: one that nobody pinned is believed in nothing;
  3. fetch cluster-info again, TLS verified under the pinned CA alone: the server at this address is the pinned one.

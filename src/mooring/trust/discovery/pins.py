@@ -1,6 +1,6 @@
 """Pins: SHA-256 hashes of the public keys of CAs that a joiner will trust (RFC 7469 section 2.4; kubeadm).
 
-Rules kept here (reference/kubernetes.md 2.2):
+Rules kept here (docs/protocol/discovery-and-join.md#discovery-by-token):
 * `sha256:<64 hex>`: exactly one colon, prefix and hex in any case, written in lower case; the hash is over the DER
   SubjectPublicKeyInfo, so a CA renewed with the same key keeps its pin.
 * One pinned CA is enough, and no pins at all trust nothing. `check_pins` returns the certificates that are pinned, so that

@@ -1,6 +1,7 @@
 """Discovery: find a cluster and come to trust it, as generators that yield requests (law 8).
 
-Rules kept here (reference/kubernetes.md 2.2, 2.3; seed 000), the numbers in prose and code the same.
+Rules kept here (docs/protocol/discovery-and-join.md, docs/differences.md#super-simple-discovery-api), the numbers in prose and code
+the same.
 
 By token:
  1. fetch cluster-info without trust and without credentials, from each address in turn, until it holds what step 2 needs;

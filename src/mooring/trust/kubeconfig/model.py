@@ -1,6 +1,7 @@
 """The kubeconfig model: build, look up, merge, flatten and check (client-go `clientcmd`).
 
-Rules kept here (reference/kubernetes.md 2.2-2.4, 2.7, 4.2):
+Rules kept here (docs/protocol/discovery-and-join.md, docs/protocol/kubeadm-init.md,
+docs/protocol/kubelet-certificates.md#kubeconfig):
 * Tokens, passwords, keys, exec environments and auth-provider settings are `Secret`; certificates and CAs are public bytes.
 * Inline data overrides the file of the same meaning. Extensions are kept.
 * Merging several files: the first to name an entry or the current context wins, whole entries at a time.

@@ -6,8 +6,8 @@ Rules kept here:
 * A wrong type is an error that names the field by its path; values are never repeated, since they may be credentials.
   Unknown fields are ignored as client-go ignores them; extensions are kept.
 * Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
-  at the end; so the cluster-info text equals kubeadm's (reference/kubernetes.md 2.7; `preferences` only when there are any, as
-  client-go writes since 1.34).
+  at the end; so the cluster-info text equals kubeadm's (docs/protocol/cluster-info.md#the-configmap; `preferences` only when there
+  are any, as client-go writes since 1.34).
 * `parse(dump(config)) == config`.
 """
 

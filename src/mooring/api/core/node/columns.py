@@ -1,4 +1,4 @@
-"""How a Node prints (reference/kubernetes.md 7.8): readiness, roles, version; wide also addresses and software.
+"""How a Node prints (docs/protocol/tables.md): readiness, roles, version; wide also addresses and software.
 
 Rules kept here: Ready, NotReady, or Unknown without a Ready condition; roles are read from labels, sorted; what is missing
 prints `<none>` (roles, addresses) or `<unknown>` (software). The architecture stands behind the kernel, since Kubernetes 1.36.

@@ -1,6 +1,7 @@
 """Node: a machine of the cluster, registered and reported on by itself.
 
-Rules kept here (reference/kubernetes.md 7.8, 7.9, 7.11; wording as kube-apiserver's):
+Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge; wording as
+kube-apiserver's):
 * A node may be created with its status; afterwards the main resource changes all but status, `/status` all but spec.
 * `podCIDR` is the first of `podCIDRs`, at most one per IP family; both, and `providerID`, are set once.
 * Taints have a qualified key and a known effect, and are unique by key and effect.

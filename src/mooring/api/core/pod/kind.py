@@ -1,6 +1,7 @@
 """Pod: what is to run on a node. Nothing here runs one: nodes read Pods, service account tokens are bound to them.
 
-Rules kept here (reference/kubernetes.md 6.6, 6.7, 7.9, 7.11; defaults and validation in files of their own):
+Rules kept here (docs/protocol/node-authorization.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge; defaults
+and validation in files of their own):
 * A new Pod is Pending, whatever status its author gave it, and has the class of service that its resources make.
 * A Pod that waits for gates says so in a condition. Ephemeral containers are never there from the start.
 * The main resource changes all but status; `/status` changes status only, leaves owner references alone and the class as it is.

@@ -1,7 +1,7 @@
 """Where the content of volumes came from before there were drivers: nothing here mounts them, and nothing of them gets lost.
 
-Rules kept here: data only; numbers from k8s.io/api core/v1 (generated.proto, types.go; reference/kubernetes.md 7.10). Kubernetes
-has removed most of what served them, and still stores what clients send.
+Rules kept here: data only; numbers from k8s.io/api core/v1 (generated.proto, types.go; docs/protocol/negotiation.md#field-numbers).
+Kubernetes has removed most of what served them, and still stores what clients send.
 """
 
 from __future__ import annotations

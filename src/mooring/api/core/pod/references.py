@@ -1,6 +1,6 @@
 """What a Pod refers to in its own namespace: the objects its node must be able to read in order to run it.
 
-Rules kept here (reference/kubernetes.md 6.6; k8s.io/api core/v1 PodSpec):
+Rules kept here (docs/protocol/node-authorization.md#graph; k8s.io/api core/v1 PodSpec):
 * Secrets: imagePullSecrets, volumes, projected volumes, the Secret that a CSI driver or an older source of volumes logs in with,
   variables of every sort of container.
 * ConfigMaps: volumes, projected volumes, variables of every sort of container.

@@ -1,7 +1,7 @@
 """Where a Pod may run: affinity, tolerations and spreading.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
-reference/kubernetes.md 7.10, 7.11).
+docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules of a Pod's `/status` (wording as kube-apiserver's).
 
-Rules kept here (Kubernetes API reference, core/v1 PodStatus; reference/kubernetes.md 6.7):
+Rules kept here (Kubernetes API reference, core/v1 PodStatus; docs/protocol/node-authorization.md#noderestriction):
 * Annotations that mark a mirror Pod or choose an AppArmor profile change here as little as through the Pod.
 * The class of service stays. A Pod on a node is no longer nominated for one.
 * An observed generation that is left out stays, for the Pod and for each condition.

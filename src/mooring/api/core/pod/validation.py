@@ -1,6 +1,6 @@
 """What is wrong with a Pod, and what of one may change (wording as kube-apiserver's).
 
-Rules kept here (Kubernetes API reference, core/v1 Pod; reference/kubernetes.md 6.7):
+Rules kept here (Kubernetes API reference, core/v1 Pod; docs/protocol/node-authorization.md#noderestriction):
 * At least one container; names of containers and volumes are DNS labels and unique in the Pod; a mount names a volume.
 * A volume has one source. Choices are among the known ones. Requests are not above limits, and nothing is negative.
 * Kernel parameters are named once, each as one can be named: [sig-node] Sysctls of the e2e tests.

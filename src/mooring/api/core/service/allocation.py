@@ -22,7 +22,7 @@ _MIN_BAND, _MAX_ADDRESS_BAND, _MAX_PORT_BAND = 16, 256, 128
 
 
 def api_address(cidr: Network) -> str:
-    """Where `kubernetes.default.svc` is (reference/kubernetes.md 7.15)."""
+    """Where `kubernetes.default.svc` is (docs/protocol/namespaces.md#the-service-defaultkubernetes)."""
     return str(cidr[1])
 
 

@@ -1,4 +1,6 @@
-"""Protobuf bodies of Kubernetes: the envelope around one message, and the frames of a watch (reference/kubernetes.md 7.10, 7.7).
+"""Protobuf bodies of Kubernetes: the envelope around one message, and the frames of a watch.
+
+Source: docs/protocol/negotiation.md#protobuf-envelope, docs/protocol/watch.md.
 
 Rules kept here:
 * A body is `k8s\\0` and runtime.Unknown {typeMeta=1 {apiVersion=1, kind=2}, raw=2, contentEncoding=3, contentType=4}.

@@ -1,4 +1,6 @@
-"""Reads protobuf messages, driven by the one declaration per kind (reference/kubernetes.md 7.10).
+"""Reads protobuf messages, driven by the one declaration per kind.
+
+Source: docs/protocol/negotiation.md#field-numbers.
 
 Rules kept here:
 * proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not; maps

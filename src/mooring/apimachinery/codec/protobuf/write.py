@@ -1,4 +1,6 @@
-"""Writes protobuf messages, driven by the one declaration per kind (reference/kubernetes.md 7.10).
+"""Writes protobuf messages, driven by the one declaration per kind.
+
+Source: docs/protocol/negotiation.md#field-numbers.
 
 Rules kept here: the fields that are set are written in order of their numbers, map keys sorted, so that equal objects give
 equal bytes. Objects conform to their schema (`mooring.apimachinery.codec.decode`); fields without a number, and what the schema

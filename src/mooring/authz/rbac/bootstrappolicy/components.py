@@ -1,8 +1,9 @@
 """What the components of a cluster may do: kube-controller-manager, kube-scheduler, kube-proxy, and each controller.
 
-Rules kept here (reference/kubernetes.md 1.4, 1.5, 6.5): a controller acts as ServiceAccount kube-system/<name> and holds the role
-`system:controller:<name>`, which allows what that controller does and nothing else. Token cleaner and bootstrap signer
-need only their namespaces, so theirs are namespaced.
+Rules kept here (docs/protocol/bootstrap-tokens.md#token-cleaner, docs/protocol/cluster-info.md#bootstrap-signer,
+docs/protocol/rbac.md#default-roles): a controller acts as ServiceAccount kube-system/<name> and holds the role
+`system:controller:<name>`, which allows what that controller does and nothing else. Token cleaner and bootstrap signer need only
+their namespaces, so theirs are namespaced.
 """
 
 from __future__ import annotations

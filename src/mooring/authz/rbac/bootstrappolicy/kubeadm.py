@@ -1,4 +1,6 @@
-"""The RBAC objects `kubeadm init` adds so that machines can join (reference/kubernetes.md 2.7).
+"""The RBAC objects `kubeadm init` adds so that machines can join.
+
+Source: docs/protocol/kubeadm-init.md.
 
 Rules kept here: everything a joiner gets hangs on the group `system:bootstrappers:kubeadm:default-node-token`, never on the bare
 `system:bootstrappers`; cluster-info is readable by the anonymous **user**; rotation hangs on `system:nodes`.

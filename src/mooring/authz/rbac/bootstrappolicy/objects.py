@@ -1,6 +1,6 @@
 """How the objects of a policy are written down: one line for a role, one for a binding.
 
-Rules kept here (reference/kubernetes.md 6.5): objects of the default policy carry the label
+Rules kept here (docs/protocol/rbac.md#default-roles): objects of the default policy carry the label
 `kubernetes.io/bootstrapping: rbac-defaults` and the annotation `rbac.authorization.kubernetes.io/autoupdate: "true"`, which
 says that they are reconciled at start.
 """

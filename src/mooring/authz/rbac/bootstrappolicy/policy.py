@@ -1,6 +1,6 @@
 """The RBAC objects every cluster has, as data, and how they are reconciled at start.
 
-Rules kept here (reference/kubernetes.md 6.5):
+Rules kept here (docs/protocol/rbac.md#default-roles):
 1. Reconciling only adds: missing rules, missing subjects, missing labels and annotations. What an administrator added stays.
 2. An object whose autoupdate annotation is `"false"` is left alone.
 3. An aggregated role keeps its rules (the controller's), and gets missing selectors; a role that should not aggregate stops.

@@ -1,6 +1,6 @@
 """The roles people are given: admin, edit and view, each the sum of what is labelled to be aggregated into it.
 
-Rules kept here (reference/kubernetes.md 6.4, 6.5):
+Rules kept here (docs/protocol/rbac.md):
 1. `admin`, `edit` and `view` start without rules; the aggregation controller fills them.
 2. `view` reads no Secret: a Secret may hold the token of a service account, which is more than reading.
 3. `edit` may impersonate service accounts and create their tokens; `admin` adds roles and bindings of the namespace.

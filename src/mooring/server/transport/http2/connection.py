@@ -12,8 +12,8 @@ Rules kept here:
 * One turn of the loop takes a few frames from one client and sends it a bounded piece.
 * Bodies are taken as handlers read them: an unread one fills its window and no more. What comes after the reply is refused.
 * After a reply to nobody in particular the connection takes no more requests, as kube-apiserver's
-  UnauthenticatedHTTP2DOSMitigation has it (reference/kubernetes.md 5.1). So it is when the server stops: GOAWAY, and the end when
-  every stream has come to its own.
+  UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections). So it is when the server stops: GOAWAY,
+  and the end when every stream has come to its own.
 
 h2 knows frames, headers and windows, and gets and gives bytes only; what it leaves open is bounded by `http2guard`.
 """
