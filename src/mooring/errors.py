@@ -155,7 +155,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a Status says about the object concerned. `kind` is the resource plural, except for Invalid (7.5)."""
+    """What a Status says about the object concerned. `kind` is the resource plural, except for Invalid."""
 
     name: str = ""
     group: str = ""
@@ -255,7 +255,7 @@ class InvalidError(ApiError):
 
     @classmethod
     def of(cls, group: str, kind: str, name: str, errors: Sequence[FieldError]) -> InvalidError:
-        """422 for one or more broken rules; several are bracketed (7.5), and of very many the first are told."""
+        """422 for one or more broken rules; several are bracketed, and of very many the first are told."""
         told = errors[:MAX_TOLD]
         texts = [str(error) for error in told]
         if len(errors) > MAX_TOLD:
@@ -307,7 +307,7 @@ class TooManyRequestsError(ApiError):
 
 
 class ExpiredError(ApiError):
-    """410: the revision asked for is gone; list again, or go on with `continue_token` (7.6) where there is one."""
+    """410: the revision asked for is gone; list again, or go on with `continue_token` where there is one."""
 
     reason = "Expired"
 

@@ -397,7 +397,7 @@ PATCH_KEYS = {
     "core.v1.PodStatus": {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"},
     "storage.v1.CSINodeSpec": {"drivers": "name"},
 }
-"""Lists that strategic merge patches merge (7.11); every other list here is replaced."""
+"""Lists that strategic merge patches merge (docs/protocol/patches.md); every other list here is replaced."""
 
 
 def test_patch_keys_are_those_of_kubernetes() -> None:

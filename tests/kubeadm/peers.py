@@ -67,7 +67,7 @@ def _context(server: LiveServer, pem: bytes, verify: bool) -> ssl.SSLContext:
 
 
 def create_or_update(client: Client, plural: str, obj: Obj) -> Obj:
-    """POST; when it is there already PUT, without a resourceVersion: how kubeadm brings everything about (2.7)."""
+    """POST; when it is there already PUT, without a resourceVersion: how kubeadm brings everything about."""
     kind, namespace = BY_PLURAL[plural], obj["metadata"].get("namespace", "")
     try:
         return client.create(plural, namespace, obj)
@@ -97,7 +97,7 @@ def node_request(node: str, key: PrivateKey, name: str = "", generate: str = "")
 
 
 def await_certificate(client: Client, csr: Obj) -> bytes:
-    """As client-go's csr.WaitForCertificate: a LIST that shows the API answers, then an informer of this one name (4.4)."""
+    """As client-go's csr.WaitForCertificate: a LIST that shows the API answers, then an informer of this one name."""
     name, uid = csr["metadata"]["name"], csr["metadata"]["uid"]
     selector = f"metadata.name={name}"
     listed = client.list(CSRS, fieldSelector=selector)

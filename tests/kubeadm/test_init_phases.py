@@ -113,7 +113,7 @@ def test_uploaded_certificates_are_read_by_joiners_and_go_with_the_token_that_ow
 
 
 def _ttl_token(ttl: timedelta) -> Obj:
-    """The token that stands for a lifetime: no usages, no groups (2.8)."""
+    """The token that stands for a lifetime: no usages, no groups."""
     token_id = secrets.token_hex(3)
     return {
         "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": SYSTEM},

@@ -24,7 +24,7 @@ from tests.support.typedclient import WATCH_LIST, Client, RefusedError
 
 
 def one_shot_name(key: PrivateKey, node: str) -> str:
-    """The deterministic name of 4.3, computed from the reference and not by Mooring's agent."""
+    """Compute the deterministic name without Mooring's agent (docs/protocol/kubelet-certificates.md#one-request)."""
     der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     parts = [der, f"system:node:{node}".encode(), b"system:nodes", *(usage.encode() for usage in CLIENT_USAGES)]
     digest = hashlib.new("sha512_256")
@@ -132,7 +132,7 @@ class TestCertificateManager:
         assert names.value.get_values_for_type(x509.DNSName) == [node]
 
     def _waiting(self, kubelet: Peer, node: str, usages: tuple[str, ...] = ("digital signature", "server auth")) -> Obj:
-        """A request for a serving certificate: nothing approves it by itself (4.6)."""
+        """A request for a serving certificate. No controller approves it."""
         pem = build_request(
             generate_key(), f"system:node:{node}", ("system:nodes",), (node,), (ipaddress.ip_address("192.0.2.7"),)
         )

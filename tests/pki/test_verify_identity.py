@@ -1,4 +1,4 @@
-"""What is read from a verified leaf, leaves that openssl and easy-rsa make, and when to renew (5.3, 4.4)."""
+"""What is read from a verified leaf, leaves that openssl and easy-rsa make, and when to renew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objects every cluster has: made once, reconciled where asked, left to administrators otherwise (2.7, 6.5)."""
+"""The objects every cluster has: made once, reconciled where asked, left to administrators otherwise."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Rules kept here: get, list and watch answer in every form that other kinds have;
   StatefulSets complete what clients expect of the group apps.
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` goes through a list of kinds built into it, and stops
   at the first that discovery does not name.
-* CSIDrivers and RuntimeClasses (6.6): a kubelet's informers list and watch them, and until that works it says so in its log
+* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and until that works it says so in its log
   without end.
 What an object of such a kind holds was written by another server to the same store. It is shown as it is, in JSON.
 """

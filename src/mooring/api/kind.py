@@ -141,9 +141,9 @@ class Kind:
     subresources: Mapping[str, SubresourcePolicy] | None = None
     has_generation: bool = False
     unconditional_update: bool = True
-    """PUT without resourceVersion allowed (7.13)."""
+    """PUT without resourceVersion allowed (docs/protocol/objects.md)."""
     create_on_update: bool = False
-    """PUT to a missing name creates (7.13)."""
+    """PUT to a missing name creates (docs/protocol/objects.md)."""
     grace_seconds: Callable[[Obj, int | None], int] = _no_grace
     """How long an object stays after its first delete, for whoever has to finish with it; `asked` is the caller's
     gracePeriodSeconds. 0: it goes at once, finalizers permitting."""

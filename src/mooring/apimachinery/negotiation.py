@@ -8,7 +8,7 @@ Rules kept here:
   not on offer is skipped, never served plainly; when no clause is left the answer is 406 that names what is served.
 * A Table has no protobuf form, so such a clause is skipped too, as kube-apiserver does. So is one that names a stream other than
   `watch`, and a watch has no YAML form.
-* The aggregated discovery document is chosen when any clause names it, whatever the order of the clauses (7.1).
+* The aggregated discovery document is chosen when any clause names it, whatever the order of the clauses.
 
 Negotiation runs on every request and clients send few different headers, so that answers are kept in bounded caches.
 """
@@ -77,7 +77,7 @@ class Accepted:
 
     @property
     def stream_content_type(self) -> str:
-        """Content-Type of a watch: only protobuf says `stream=watch` (7.7)."""
+        """Content-Type of a watch: only protobuf says `stream=watch` (docs/protocol/watch.md)."""
         return f"{PROTOBUF};stream=watch" if self.media == "protobuf" else MEDIA_TYPES[self.media]
 
     @property
@@ -189,7 +189,7 @@ def aggregated_discovery_type(accept: str) -> str:
 
 
 def wants_pretty(pretty: str | None, user_agent: str) -> bool:
-    """Whether to indent: `?pretty=` decides when given, otherwise people's tools get readable text (7.10)."""
+    """Whether to indent: `?pretty=` decides when given, otherwise people's tools get readable text."""
     if pretty:
         return pretty in ("1", "t", "T", "true", "TRUE", "True")
     return user_agent.startswith(_PRETTY_AGENTS)

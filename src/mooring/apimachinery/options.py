@@ -62,11 +62,11 @@ BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
 
 MAX_FIELD_MANAGER = 128
-"""Bytes of a field manager's name (7.12)."""
+"""Bytes of a field manager's name."""
 MAX_DRY_RUN = 16
 """Values of dryRun that an error quotes; there is one to send."""
 MAX_TIMEOUT = timedelta(seconds=60)
-"""What a request that is no watch may take; also the default (7.17)."""
+"""What a request that is no watch may take; also the default."""
 MAX_CONTINUE = 4096
 """Characters of a continue token: a key is at most two names of 253 bytes, so ours are far shorter."""
 CONTINUE_VERSION = "meta.k8s.io/v1"
@@ -155,7 +155,7 @@ class ListOptions:
 
     @property
     def exact(self) -> bool:
-        """A list must show exactly `revision`: asked for, or a limit with a revision and no match (7.6)."""
+        """A list must show exactly `revision`: asked for, or a limit with a revision and no match."""
         return self.match == EXACT or (self.revision > 0 and self.limit > 0 and not self.match)
 
 

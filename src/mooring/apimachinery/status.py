@@ -62,7 +62,7 @@ CODES: dict[str, int] = {
     "ServiceUnavailable": 503,
     "Timeout": 504,
 }
-"""Reason → HTTP code (7.5)."""
+"""Reason → HTTP code."""
 
 _CLASSES: tuple[type[ApiError], ...] = (
     AlreadyExistsError,
@@ -119,7 +119,7 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
 
 
 def success_status(details: Details) -> Obj:
-    """The Status of a finished deletion (7.5)."""
+    """The Status of a finished deletion."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -194,7 +194,7 @@ def forbidden_message(
     namespace: str = "",
     path: str = "",
 ) -> str:
-    """`User "u" cannot …`: a resource request when `resource` is given, else one for `path`. Escaped as 5.2 says."""
+    """`User "u" cannot …`: a resource request when `resource` is given, else one for `path`. Escaped as kube-apiserver does."""
     if resource:
         target = f"{resource}/{subresource}" if subresource else resource
         where = f"in the namespace {quoted(namespace)}" if namespace else "at the cluster scope"
@@ -227,7 +227,7 @@ def forbidden_error(
 
 
 def resource_version_too_large(asked: int, current: int) -> RequestTimeoutError:
-    """504 for a revision the store has not reached in time (7.5, 7.7)."""
+    """504 for a revision the store has not reached in time (docs/protocol/errors.md, docs/protocol/watch.md)."""
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     return RequestTimeoutError(
         f"Timeout: Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)

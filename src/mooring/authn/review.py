@@ -6,7 +6,7 @@ Rules kept here (docs/protocol/authentication-reviews.md):
 2. The kind has validated the review: there is a token. It is read as from a Bearer header: blanks around it are trimmed, and what
    follows a blank inside it is ignored. A token of blanks only offers nothing: it is unauthenticated without an error.
    `spec.audiences` defaults to the server's audiences; those the token
-   is valid for come back. A token that names none (1.3, 5.1) is one for this server: it is valid for the server's audiences and
+   is valid for come back. A token that names none is one for this server: it is valid for the server's audiences and
    for nobody else's.
 3. A refused token is still 201: `authenticated` is left out, as kube-apiserver leaves it out, and the error text does not say
    why (the operator's record does).

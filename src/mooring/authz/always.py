@@ -8,7 +8,7 @@ from mooring.authz.decision import Decision, Ruling
 
 
 class AlwaysAllow:
-    """Allows everything. With it anonymous access must be off (5.12): whoever builds the chain sees to that."""
+    """Allows everything. With it anonymous access must be off: whoever builds the chain sees to that."""
 
     name = "AlwaysAllow"
 

@@ -112,7 +112,7 @@ def certificates(data: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def certificates_among(data: bytes) -> tuple[x509.Certificate, ...]:
-    """The certificates of a file that also holds a key, such as `kubelet-client-current.pem` (4.5). At least one."""
+    """The certificates of a file that also holds a key, such as `kubelet-client-current.pem`. At least one."""
     return certificates(
         b"".join(encode(CERTIFICATE, block.der) for block in blocks(data) if block.label == CERTIFICATE)
     )

@@ -38,7 +38,7 @@ from mooring.registry.cache.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 
 FRESH_WITHIN = 3.0
-"""Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure (7.7)."""
+"""Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure."""
 SELECT_CHUNK = 500
 """Entries fetched at a time while a selector looks through a snapshot: kubectl's own page size."""
 _KEY_END = "\0"

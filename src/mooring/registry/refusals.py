@@ -24,7 +24,7 @@ from mooring.errors import (
 from mooring.registry.cache.stored import Stored
 
 MAX_OBJECT = 1536 * 1024
-"""Bytes of one stored object: etcd's default request limit (7.17)."""
+"""Bytes of one stored object: etcd's default request limit."""
 
 
 def bounded(value: bytes) -> bytes:

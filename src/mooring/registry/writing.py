@@ -52,9 +52,9 @@ from mooring.registry.reading import Listed, Reader
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 
 GENERATE_TRIES = 8
-"""Names tried for one generateName (7.13)."""
+"""Names tried for one generateName."""
 PATCH_TRIES = 5
-"""Times a patch is applied to a newer state (7.11)."""
+"""Times a patch is applied to a newer state."""
 CLAIM_TRIES = 8
 """Times something else is chosen when another server takes what was chosen: as often as a name."""
 WRITE_TRIES = 30

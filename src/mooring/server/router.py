@@ -63,7 +63,7 @@ class Router:
 
 def _in_its_place(kind: Kind, info: RequestInfo) -> bool:
     """Return whether kube-apiserver has such a path: an object of a kind with namespaces lies in one, others do not, and reviews
-    have no names. `/namespaces/<name>` is about that Namespace *in* itself (6.1)."""
+    have no names. `/namespaces/<name>` is about that Namespace *in* itself (docs/protocol/requests.md#attributes)."""
     if info.name and (kind.virtual or (kind.resource.namespaced and not info.namespace)):
         return info.verb == "watch"
     if kind.resource.namespaced or not info.namespace:

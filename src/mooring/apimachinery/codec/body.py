@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 MAX_BODY = 3 * 1024 * 1024
-"""Bytes of a request body: kube-apiserver's limit (7.17)."""
+"""Bytes of a request body: kube-apiserver's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,7 @@ def duplicate_fields(paths: Iterable[str]) -> list[str]:
 
 
 def warn_or_refuse(policy: str, found: Sequence[str], refused: Callable[[str], ApiError]) -> Sequence[str]:
-    """Return the warnings about `found`; raise what `refused` makes of them when the policy is Strict (7.12).
+    """Return the warnings about `found`; raise what `refused` makes of them when the policy is Strict.
 
     `policy` is the fieldValidation query value; empty means Warn.
     """

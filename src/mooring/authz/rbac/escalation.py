@@ -140,7 +140,7 @@ def check_role(role: Obj, old: Obj | None, user: UserInfo, rbac: Rbac, views: Vi
         group=API_GROUP,
         version=ALL,
         resource=plural,
-        name=name if old is not None else "",  # a create carries no name, as for every authorization (6.1)
+        name=name if old is not None else "",  # a create carries no name, as for every authorization
         namespace=namespace,
     )
     if authorize(asked).allowed:

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
-"""The attribute a client certificate states a user's UID with (5.3)."""
+"""The attribute a client certificate states a user's UID with (docs/protocol/authentication.md#client-certificates)."""
 
 MAX_TOLD = 200
 """Characters of a name in a message: who presents a certificate chooses them."""

@@ -4,8 +4,8 @@ Rules kept here:
 * A profile returns an immutable `Template`; the authority adds issuer, serial and signature and nothing else.
 * Every certificate begins five minutes before `now`, so that a peer whose clock is a little behind accepts it.
 * Lifetimes are kubeadm's (docs/protocol/discovery-and-join.md#files-and-waits): ten years for a CA, one year for the rest.
-* Key encipherment is stated for RSA keys only: it means nothing for the others (4.3).
-* `from_request` follows the signing controller to the letter (3.7): subject rebuilt from its standard attributes, only the four
+* Key encipherment is stated for RSA keys only: it means nothing for the others (docs/protocol/kubelet-certificates.md#one-request).
+* `from_request` follows the signing controller to the letter: subject rebuilt from its standard attributes, only the four
   kinds of alternative names copied, TTL capped and floored, five minutes subtracted from lives of eight hours and more.
 """
 
@@ -105,12 +105,12 @@ def client(
 
 
 def admin(public_key: PublicKey, now: datetime) -> Template:
-    """`admin.conf`: its power comes from a ClusterRoleBinding and can be taken away (2.7)."""
+    """`admin.conf`: its power comes from a ClusterRoleBinding and can be taken away (docs/protocol/kubeadm-init.md)."""
     return client(public_key, now, ADMIN_NAME, (CLUSTER_ADMINS,))
 
 
 def super_admin(public_key: PublicKey, now: datetime) -> Template:
-    """`super-admin.conf`: passes every authorizer, for when RBAC itself is broken (2.7)."""
+    """`super-admin.conf`: passes every authorizer, for when RBAC itself is broken (docs/protocol/kubeadm-init.md)."""
     return client(public_key, now, SUPER_ADMIN_NAME, (MASTERS,))
 
 

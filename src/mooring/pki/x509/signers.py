@@ -33,7 +33,7 @@ Rules = Callable[[CertificateRequest, Collection[str]], list[str]]
 @dataclass(frozen=True, slots=True)
 class Signer:
     """One signer. `auto_approvals`: subresources of certificatesigningrequests a requester may hold the right to `create`
-    on to have its request approved by itself, in the order to ask (3.6)."""
+    on to have its request approved by itself, in the order to ask."""
 
     name: str
     rules: Rules

@@ -1,7 +1,7 @@
 """Key usages: the words of `spec.usages` and what each means in a certificate.
 
 Rules kept here: the list is closed (docs/protocol/certificate-signing-requests.md#validation); `signing` is `digital signature` and
-`s/mime` is `email protection`; extended usages come out without repetition in the order Go's enumeration gives them (3.7).
+`s/mime` is `email protection`; extended usages come out without repetition in the order Go's enumeration gives them.
 """
 
 from __future__ import annotations

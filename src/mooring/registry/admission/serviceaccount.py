@@ -29,7 +29,7 @@ DEFAULT = "default"
 VOLUME = "kube-api-access-"
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_SECONDS = 3607
-"""An hour and seven seconds: by the seven, the issuer knows a token that nobody asked for and may extend it (5.7)."""
+"""An hour and seven seconds: by the seven, the issuer knows a token that nobody asked for and may extend it."""
 ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 

@@ -4,7 +4,7 @@ Rules kept here:
 * Order is that of the storage keys' UTF-8 bytes; Python compares text by code point, which is the same order.
 * A list is made of references: nothing is decoded or copied to answer it.
 * A write costs the same among 100 000 objects as among ten: keys are kept sorted in short runs (`sortedcontainers`).
-* The past is bounded by count and by bytes. A watch that would need more of it is told to list again (410, 7.7).
+* The past is bounded by count and by bytes. A watch that would need more of it is told to list again (410).
 * Watches of one name are found by that name: thousands of agents watching their own object do not slow each other.
 * A watcher whose sink raises is closed and reported; the others do not notice.
 """

@@ -4,7 +4,7 @@ Rules kept here:
 * Every kind can be selected by metadata.name and metadata.namespace, and by the labels it declares; any other field label is
   the caller's mistake, 400 (docs/protocol/selectors.md).
 * An object is decoded only when the selectors need more than its name and namespace.
-* A selector that pins metadata.name narrows the search to that name (7.9; kubelets watch their own objects that way).
+* A selector that pins metadata.name narrows the search to that name (kubelets watch their own objects that way).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Scope:
             if kind.resource.namespaced and not namespace:
                 self.namespace = fields.requires(NAMESPACE) or ""
         self.selective = self._labels is not None or self._fields is not None
-        """Whether selectors cut objects out: then a list must not tell how many remain (7.6)."""
+        """Whether selectors cut objects out: then a list must not tell how many remain (docs/protocol/lists.md)."""
         self.everything = not self.selective and not self.namespace
 
     @property

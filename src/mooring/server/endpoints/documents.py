@@ -54,7 +54,7 @@ _VARY = (b"vary", b"Accept")
 
 
 async def version(context: Context, services: Services) -> Response:
-    """`/version` (7.2): JSON only."""
+    """`/version`: JSON only."""
     accepted(context.request, medias=("json",))
     document = {
         "major": KUBERNETES_MAJOR,
@@ -114,7 +114,7 @@ async def api(context: Context, services: Services) -> Response:
     path = context.info.path.rstrip("/")
     if "//" in path or context.info.path.startswith(
         "/apis//"
-    ):  # an empty version or resource (6.1): no document lives there, whatever its other parts name
+    ):  # an empty version or resource: no document lives there, whatever its other parts name
         return not_found()
     aggregated = aggregated_discovery_type(context.request.header(b"accept")) if path in ("/api", "/apis") else ""
     media = aggregated or MEDIA_TYPES[accepted(context.request).media]
@@ -157,7 +157,7 @@ def _openapi(services: Services) -> Mapping[str, openapi.Document]:
 
 @lru_cache(maxsize=64)
 def _openapi_v3(services: Services, key: str, media: str) -> tuple[bytes, str]:
-    """One document in one form and its ETag. The `?hash=` of both forms is that of the JSON (7.3)."""
+    """One document in one form and its ETag. The `?hash=` of both forms is that of the JSON."""
     document = _openapi(services)[key]
     if media == JSON:
         return document.raw, f'"{document.hash}"'
@@ -166,7 +166,7 @@ def _openapi_v3(services: Services, key: str, media: str) -> tuple[bytes, str]:
 
 
 async def openapi_v3(context: Context, services: Services) -> Response:
-    """`/openapi/v3` and one document a group version, immutable under its `?hash=`, as JSON or as the protobuf of gnostic (7.3).
+    """`/openapi/v3` and one document a group version, immutable under its `?hash=`, as JSON or as the protobuf of gnostic.
     406 for anything else."""
     path = context.info.path.rstrip("/")
     if path == "/openapi/v3":
@@ -194,7 +194,7 @@ _FAR = b"Fri, 31 Dec 2060 00:00:00 GMT"
 
 
 async def openapi_v2(context: Context, services: Services) -> Response:
-    """`/openapi/v2`: one document for everything, as JSON or as the protobuf of gnostic (7.3). 406 for anything else."""
+    """`/openapi/v2`: one document for everything, as JSON or as the protobuf of gnostic. 406 for anything else."""
     media = _openapi_media(context.request.header(b"accept"), openapiv2protobuf.ACCEPTED)
     body, etag = _openapi_v2(services, media)
     headers = (content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept"))

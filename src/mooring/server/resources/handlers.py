@@ -154,7 +154,7 @@ class Resources:
         options = replace(_list_options(context.request), watch=True)
         if context.info.name:
             options = _of_one(options, context.info.name)
-        # `/watch/namespaces/<name>` is about a Namespace *in* itself (6.1), but that is not where it is kept
+        # `/watch/namespaces/<name>` is about a Namespace *in* itself, but that is not where it is kept
         namespace = context.info.namespace if kind.resource.namespaced else ""
         return await self._watches.response(context.request, kind, namespace, options)
 
@@ -338,7 +338,7 @@ def _refused_configuration(why: str) -> BadRequestError:
 async def read_object(
     context: Context, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
 ) -> Obj:
-    """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400 (7.12)."""
+    """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400."""
     request = context.request
     body = await request.body()
     decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_version=api_version)

@@ -102,7 +102,7 @@ def stored_response(request: Request, stored: Stored, now: datetime, status: int
 
 
 def included(request: Request) -> Include:
-    """How much of the object a Table row carries (7.8). Raises BadRequestError."""
+    """How much of the object a Table row carries (docs/protocol/tables.md). Raises BadRequestError."""
     return parse_include(request.query.get("includeObject", [""])[0])
 
 

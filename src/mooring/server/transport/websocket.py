@@ -4,7 +4,7 @@ Source: docs/protocol/watch.md#form.
 
 Rules kept here:
 * The handshake is judged as kube-apiserver judges it, after the caller is known and allowed: a key, version 13, an Origin. The
-  token protocol of 5.5 is taken out of the list before one of the rest is chosen and echoed.
+  subprotocol with the token is taken out of the list before one of the rest is chosen and echoed.
 * One event is one message: text for JSON, binary for protobuf; what a message holds is what kube-apiserver sends, which for
   protobuf is the event without the length that separates events in a body.
 * A watch's client has nothing to say but ping, pong and close. Other messages are taken and forgotten, as kube-apiserver does,

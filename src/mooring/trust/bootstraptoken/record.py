@@ -149,7 +149,9 @@ REASONS = (OK, UNKNOWN_ID, DELETING, WRONG_TYPE, WRONG_SECRET, ID_MISMATCH, EXPI
 def authenticate_secret(
     secret_obj: Obj | None, presented: BootstrapToken, now: datetime
 ) -> tuple[str, tuple[str, ...]]:
-    """(reason, groups) for a presented token and the Secret of its name: the steps 2 to 10 of 1.3, in that order.
+    """(reason, groups) for a presented token and the Secret of its name.
+
+    The checks are steps 2 to 9 of docs/protocol/bootstrap-tokens.md#authentication, in that order.
 
     Groups are empty unless the reason is `ok`. Reasons are for the operator: the caller learns nothing from them, nor from what a
     refusal costs: an id that nobody knows is decoded and compared like one that somebody knows.
@@ -268,7 +270,7 @@ def from_secret(secret_obj: Obj) -> TokenRecord:
 
 
 def to_secret(record: TokenRecord) -> Obj:
-    """The Secret of `record`, as `kubeadm token create` writes it (1.7)."""
+    """The Secret of `record`, as `kubeadm token create` writes it."""
     data = {KEY_ID: record.token.id.encode(), KEY_SECRET: record.token.secret.reveal()}
     if record.description:
         data[KEY_DESCRIPTION] = record.description.encode()

@@ -175,7 +175,7 @@ def address_of(server: str) -> str:
 def for_cluster_info(
     server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b""
 ) -> Kubeconfig:
-    """What cluster-info publishes (2.7): one cluster without a name, nobody's credentials.
+    """What cluster-info publishes: one cluster without a name, nobody's credentials.
 
     `others` are further URLs of the same cluster, an entry each; kubeadm reads the first entry alone. `client_ca_pem` are the CAs
     that sign client certificates; they are published where they are not those that verify the server.
@@ -195,18 +195,18 @@ def entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
 def for_user(
     server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes", *, others: Iterable[str] = ()
 ) -> Kubeconfig:
-    """One cluster, one user and the context `<user>@<cluster>` (admin.conf, and the bootstrap kubeconfig of 2.4)."""
+    """One cluster, one user and the context `<user>@<cluster>` (admin.conf, and the bootstrap kubeconfig)."""
     context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)
     return Kubeconfig(entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
 
 
 def for_bootstrap(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
-    """bootstrap-kubelet.conf (2.4): the bearer token that may ask for a certificate."""
+    """bootstrap-kubelet.conf: the bearer token that may ask for a certificate."""
     return for_user(server, ca_pem, User("tls-bootstrap-token-user", token=Secret(token)))
 
 
 def for_kubelet(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_file: str = "") -> Kubeconfig:
-    """kubelet.conf (4.2): certificate and key are read from one file, so that rotation needs no new kubeconfig."""
+    """kubelet.conf: certificate and key are read from one file, so that rotation needs no new kubeconfig."""
     return Kubeconfig(
         (Cluster("default-cluster", server, ca_pem, ca_file),),
         (User("default-auth", certificate_file=pem_file, key_file=pem_file),),

@@ -1,6 +1,6 @@
 """Service: a name and an address for a set of Pods. Nothing here routes traffic: who does reads Services and EndpointSlices.
 
-Rules kept here (Kubernetes API reference, core/v1 Service; documentation "Service", "IPv4/IPv6 dual-stack"; 7.9, 7.13):
+Rules kept here (Kubernetes API reference, core/v1 Service; documentation "Service", "IPv4/IPv6 dual-stack"):
 * Type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods, unless said otherwise.
 * clusterIP and the first of clusterIPs are one thing with two names. Addresses, their families and node ports are given out by
   admission; each is claimed in the store, so that no two servers give out the same.

@@ -95,7 +95,7 @@ def encode_object(obj: Obj, schema: Message) -> bytes:
 
 
 def encode_watch_frame(event_type: str, envelope: bytes) -> bytes:
-    """One frame of a protobuf watch: 4 bytes of length, then WatchEvent whose object.raw is a whole body (7.7)."""
+    """One frame of a protobuf watch: 4 bytes of length, then WatchEvent whose object.raw is a whole body."""
     event = bytearray()
     put_bytes(event, 1, event_type.encode())
     put_bytes(event, 2, wrap(envelope))
