@@ -29,12 +29,13 @@ up: setup ## a server that stays: state in ./data, admin kubeconfig at ./data/ad
 test: setup ## the whole suite, with the coverage gate of the pure rooms
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --pure-coverage
 
-check: setup ## lint, format, types, layers and purity, generated pages
+check: setup ## lint, format, types, layers and purity, generated pages, citations
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.generated --check
+	$(BIN)/python -m tests.citations
 
 format: setup
 	$(BIN)/ruff check --fix .

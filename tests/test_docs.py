@@ -1,8 +1,7 @@
-"""The documentation is true where a machine can tell.
+"""Checks of the documentation against the code.
 
-Rules kept here: every relative link leads somewhere, headings included; every `mooring …` line in a fenced block is one that the
-real command line takes; every file that is named exists and every limit has its value; decisions are numbered once and listed;
-README's table of clients is the one that `tests/compat/matrix.py` says and its tests show.
+Rules kept here: every link and every citation leads somewhere (`tests/citations.py`); every `mooring …` line in a fenced block is
+one that the real command line takes; every limit has its value; decisions are numbered once and listed; every page can be reached.
 """
 
 from __future__ import annotations
@@ -23,17 +22,14 @@ from mooring.cli.main import program
 from mooring.errors import ConfigError
 from mooring.pki.x509.signers import SIGNERS
 from mooring.registry.admission.table import ADMISSION
+from tests.citations import FENCE, LINK, Repository, prose_of_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 HAND_WRITTEN = [page for page in PAGES if "reference" not in page.parts]
 SHELLS = ("sh", "bash", "shell", "console")
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
-_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _CONSTANT = re.compile(r"`([a-z_/]+\.py)` `([A-Z][A-Z_]+)`")
-_FILE = re.compile(r"`([a-z_/0-9.-]+\.(?:py|md))`")
 _DECISION = re.compile(r"(\d{4})-[a-z0-9-]+\.md")
 
 
@@ -41,32 +37,13 @@ def _named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def _prose(page: Path) -> str:
-    return _FENCE.sub("", page.read_text())
-
-
-def _anchors(page: Path) -> set[str]:
-    """Headings as GitHub makes anchors of them."""
-    headings = (heading.replace("`", "") for heading in _HEADING.findall(_prose(page)))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_named)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    broken = []
-    for target in _LINK.findall(_prose(page)):
-        if target.startswith(("https://", "mailto:")):
-            continue
-        path, _, anchor = target.partition("#")
-        there = (page.parent / path).resolve() if path else page
-        if not there.exists() or (anchor and anchor not in _anchors(there)):
-            broken.append(target)
-    assert broken == []
+def test_every_citation_leads_somewhere() -> None:
+    assert [str(finding) for finding in Repository().findings()] == []
 
 
 def _command_lines(page: Path) -> Iterator[list[str]]:
     """The arguments of every `mooring` command in the shell blocks of a page."""
-    for language, block in _FENCE.findall(page.read_text()):
+    for language, block in FENCE.findall(page.read_text()):
         if language not in SHELLS:
             continue
         for line in block.replace("\\\n", " ").splitlines():
@@ -123,13 +100,6 @@ def test_every_command_is_shown_somewhere() -> None:
     assert missing == []
 
 
-def test_every_file_named_in_the_threat_model_exists() -> None:
-    named = _FILE.findall((ROOT / "THREAT_MODEL.md").read_text())
-    assert named
-    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "src/mooring" / name).exists()]
-    assert missing == []
-
-
 def _limits() -> Iterator[tuple[str, str, str]]:
     """(value as written, file, constant) of every limit in the table of limits."""
     for line in (ROOT / "docs/operate.md").read_text().splitlines():
@@ -172,13 +142,6 @@ def test_every_row_of_a_table_that_users_meet_is_described(page: str, name: str)
     assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", (ROOT / page).read_text())
 
 
-def test_every_room_and_file_named_in_the_architecture_exists() -> None:
-    named = re.findall(r"`((?:\w+/)+\w*\.?\w*)`", _prose(ROOT / "docs/architecture.md"))
-    assert named
-    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "src/mooring" / name).exists()]
-    assert missing == []
-
-
 def test_every_room_of_the_code_is_described_in_the_architecture() -> None:
     described = (ROOT / "docs/architecture.md").read_text()
     rooms = [path.name for path in (ROOT / "src/mooring").iterdir() if (path / "__init__.py").exists()]
@@ -209,6 +172,10 @@ def test_every_page_of_the_documentation_can_be_reached_from_the_index() -> None
         if page in reached or page.suffix != ".md":
             continue
         reached.add(page)
-        targets = (target.partition("#")[0] for target in _LINK.findall(_prose(page)) if "://" not in target)
+        targets = (
+            target.partition("#")[0]
+            for _, target in LINK.findall(prose_of_page(page.read_text()))
+            if "://" not in target
+        )
         waiting += [there for target in targets if target and (there := (page.parent / target).resolve()).exists()]
     assert [_named(page) for page in PAGES if page not in reached] == []
