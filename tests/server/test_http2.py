@@ -1,4 +1,4 @@
-"""HTTP/2 by ALPN: requests and replies, streams and how they end, slow readers, the end of a connection (docs/adr/0018)."""
+"""HTTP/2 by ALPN: requests and replies, streams and how they end, slow readers, the end of a connection (docs/adr/0022)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ Rules kept here:
 * Sessions are resumed by stateless tickets (TLS 1.3), which carry the client's leaf and not its intermediates. A client that sent
   intermediates therefore gets no ticket that works: each of its connections shakes hands in full and is judged by what it sent.
   In TLS 1.2 the server promises a ticket before it sees the client's certificates, so it promises none.
-* HTTP/2 is agreed on by ALPN with who offers it, whatever else they offer; otherwise HTTP/1.1 (docs/adr/0018).
+* HTTP/2 is agreed on by ALPN with who offers it, whatever else they offer; otherwise HTTP/1.1 (docs/adr/0022).
 * A context is immutable once in use; new material means a new context for new connections.
 """
 

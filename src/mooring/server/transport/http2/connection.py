@@ -1,4 +1,4 @@
-"""HTTP/2 for who asks for it by ALPN (RFC 9113, docs/adr/0018): one connection carries all requests and watches of a process.
+"""HTTP/2 for who asks for it by ALPN (RFC 9113, docs/adr/0022): one connection carries all requests and watches of a process.
 
 Rules kept here:
 * The contract is that of HTTP/1.1 (`mooring.server.transport.http`): a `Request` in, a `Response` out, `Frames` for a reply that
