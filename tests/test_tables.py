@@ -17,10 +17,10 @@ import click
 import pytest
 
 from mooring.api.kind import Kind
-from mooring.api.table import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
 from mooring.authn import table as authn
 from mooring.authz import table as authz
-from mooring.authz.masters import Masters
+from mooring.authz.privilegedgroup import PrivilegedGroup
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.clock import SystemClock
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
@@ -76,7 +76,7 @@ def test_every_kind_can_be_found(kind: Kind) -> None:
     resource = kind.resource
     assert by_resource(resource.group, resource.version, resource.plural) is kind
     assert resource in RESOURCES
-    assert (BY_PLURAL.get(resource.plural) is kind) is kind.kept
+    assert (BY_PLURAL.get(resource.plural) is kind) is kind.stored
     assert (resource.plural in REVIEWS) is kind.virtual
 
 
@@ -92,7 +92,9 @@ def test_every_authenticator_is_in_the_table_under_its_name() -> None:
 
 def test_every_authorizer_is_in_the_table() -> None:
     built = {type(make()) for make in authz.AUTHORIZERS.values()}
-    assert built | {Masters} == classes("mooring.authz", "authorize"), "Masters is asked first whatever the mode"
+    assert built | {PrivilegedGroup} == classes("mooring.authz", "authorize"), (
+        "PrivilegedGroup is asked first whatever the mode"
+    )
 
 
 def test_every_admission_plugin_is_in_the_table_under_its_name() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.codec.decode import conform
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.errors import ApiError
@@ -55,7 +55,7 @@ def fitting(kind: Type) -> st.SearchStrategy[Any]:
 
 def normal(obj: Obj, kind: Kind) -> Obj:
     assert conform(obj, kind.resource.schema) == []
-    return kind.inward(obj)
+    return kind.to_storage(obj)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.resource.plural for kind in KINDS])
@@ -72,8 +72,8 @@ def test_nothing_that_fits_its_schema_makes_a_hook_fail(kind: Kind, data: st.Dat
     except ApiError:
         return
     for column in kind.resource.columns:
-        column.cell(kind.outward(old), LATER)
-    assert tuple(kind.fields(kind.outward(old))) == kind.selectable
+        column.cell(kind.from_storage(old), LATER)
+    assert tuple(kind.selectable_fields(kind.from_storage(old))) == kind.field_labels
     for subresource in ("", *(kind.subresources or {})):
         try:
             new, _ = updated(kind, second, old, subresource)

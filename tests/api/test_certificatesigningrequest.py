@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.certificates.spec import MAX_SIGNER_NAME, signer_name_errors, spec_errors
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.identity import UserInfo
 from tests.support.changes import LATER, NOW, created, texts, updated
 from tests.support.compared import Compared, many
@@ -454,4 +454,4 @@ def test_how_requests_print(obj: Obj, shown: str) -> None:
 
 
 def test_requests_are_selected_by_signer() -> None:
-    assert CSR.fields(STORED) == {"spec.signerName": "kubernetes.io/kube-apiserver-client-kubelet"}
+    assert CSR.selectable_fields(STORED) == {"spec.signerName": "kubernetes.io/kube-apiserver-client-kubelet"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.configdata import MAX_DATA
-from mooring.api.table import BY_PLURAL
+from mooring.api.core.datavalidation import MAX_DATA
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import NOW, created, updated
 from tests.support.testca import ThrowawayCA
 
@@ -176,7 +176,7 @@ def test_a_secret_without_type_in_storage_is_opaque() -> None:
 
 def test_a_secret_is_selected_by_type_and_printed_by_count() -> None:
     obj = created(SECRET, {"type": "mine", "data": {"a": "", "b": ""}})[0]
-    assert SECRET.fields(obj) == {"type": "mine"}
+    assert SECRET.selectable_fields(obj) == {"type": "mine"}
     assert [column.cell(obj, NOW) for column in SECRET.resource.columns] == ["x", "mine", 2, "0s"]
 
 

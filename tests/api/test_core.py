@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.api.authentication import tokenrequest
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.names import qualified_name_errors
 from tests.support.changes import LATER, NOW, created, texts, updated
 
@@ -39,7 +39,7 @@ def test_a_new_namespace_is_active(given: Obj, finalizers: list[str]) -> None:
     assert obj["status"] == {"phase": "Active"}
     assert obj["spec"] == {"finalizers": finalizers}
     assert obj["metadata"]["labels"] == LABELS
-    assert NAMESPACE.fields(obj) == {"name": "x", "status.phase": "Active"}
+    assert NAMESPACE.selectable_fields(obj) == {"name": "x", "status.phase": "Active"}
     assert [column.cell(obj, LATER) for column in NAMESPACE.resource.columns] == ["x", "Active", "55m"]
 
 
@@ -351,4 +351,4 @@ def test_how_events_print(fields: Obj, shown: dict[str, object]) -> None:
     ],
 )
 def test_how_events_are_selected(fields: Obj, selected: dict[str, str]) -> None:
-    assert EVENT.fields({"metadata": {}, **fields}).items() >= selected.items()
+    assert EVENT.selectable_fields({"metadata": {}, **fields}).items() >= selected.items()

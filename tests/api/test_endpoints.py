@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.core.addresses import parse_address, port_name_errors
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import LATER, created, updated
 
 ENDPOINTS = BY_PLURAL["endpoints"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api.core.pod.containers import STOP_SIGNALS
-from mooring.api.table import RESOURCES
+from mooring.api.core.pod.schema.container import STOP_SIGNALS
+from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.openapi.v3 import openapi_v3_document
 from mooring.apimachinery.schema import Obj
 from mooring.pki.x509.usages import USAGES

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.events.event import KIND, from_core, to_core
-from mooring.api.table import BY_PLURAL, by_resource
+from mooring.api.kinds import BY_PLURAL, by_resource
 from mooring.apimachinery.names import qualified_name_errors
 from tests.support.changes import NOW, created, updated
 
@@ -103,9 +103,9 @@ def test_what_is_absent_stays_absent_and_nothing_is_changed_in_place(names: set[
 def test_both_are_found_and_the_core_group_is_what_is_stored() -> None:
     assert by_resource("events.k8s.io", "v1", "events") is KIND
     assert by_resource("", "v1", "events") is CORE
-    assert KIND.at_rest is CORE
+    assert KIND.storage_kind is CORE
     assert KIND.key("a", "e") == CORE.key("a", "e")
-    assert CORE.inward(WHOLE) is CORE.outward(WHOLE) is WHOLE, "a kind without an alias has one form"
+    assert CORE.to_storage(WHOLE) is CORE.from_storage(WHOLE) is WHOLE, "a kind without an alias has one form"
 
 
 def said(shown: Obj, namespace: str = "default") -> list[str]:
@@ -240,7 +240,7 @@ def test_through_the_core_group_it_all_may() -> None:
 
 
 def test_it_is_selected_by_the_names_of_this_group() -> None:
-    fields = KIND.fields({"metadata": {"name": "e"}, **WHOLE})
+    fields = KIND.selectable_fields({"metadata": {"name": "e"}, **WHOLE})
     assert dict(fields) == {
         "reason": "Joined",
         "regarding.kind": "Pod",
@@ -265,4 +265,4 @@ def test_it_prints_like_the_core_group(stored: Obj) -> None:
 
 def test_words_that_only_the_core_group_always_writes_are_left_out() -> None:
     bare = {"kind": "Event", "apiVersion": "v1", "reportingComponent": "", "reportingInstance": ""}
-    assert KIND.outward(bare) == {"kind": "Event", "apiVersion": "events.k8s.io/v1"}
+    assert KIND.from_storage(bare) == {"kind": "Event", "apiVersion": "events.k8s.io/v1"}

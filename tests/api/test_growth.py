@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.objectmeta import prepare_update_meta, validate_meta, validate_meta_update
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
+from mooring.api.meta.objectmeta import prepare_meta_for_update, validate_meta, validate_meta_update
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ApiError
@@ -43,17 +43,17 @@ def rules(kind: Kind, new: Obj, old: Obj) -> list[Callable[[], object]]:
         lambda: validate_meta(new, kind),
         lambda: validate_meta_update(new, old, kind),
         lambda: kind.validate_create(new),
-        lambda: kind.prepare_update(new, old, CHANGE),
-        lambda: prepare_update_meta(new, old, kind),
+        lambda: kind.prepare_for_update(new, old, CHANGE),
+        lambda: prepare_meta_for_update(new, old, kind),
         lambda: kind.validate_update(new, old),
         lambda: tuple(kind.claims(new)),
         lambda: kind.warnings(new, old),
-        lambda: kind.fields(new),
-        lambda: kind.prepare_create(new, CHANGE),
+        lambda: kind.selectable_fields(new),
+        lambda: kind.prepare_for_create(new, CHANGE),
     ]
     for policy in (kind.subresources or {}).values():
         asked += [
-            partial(policy.prepare_update, new, old, CHANGE),
+            partial(policy.prepare_for_update, new, old, CHANGE),
             partial(policy.validate_update, new, old),
             partial(policy.warnings, new, old),
         ]

@@ -6,7 +6,7 @@ the kinds that Mooring stores. Lists that it does not name are one value, maps t
 
 from __future__ import annotations
 
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import ListOf, MapOf, Message
 
 ONE, SET = "one value", "set"

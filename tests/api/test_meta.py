@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from mooring.api.kind import Kind
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.meta.objectmeta import (
     MAX_ANNOTATIONS,
-    prepare_create_meta,
-    prepare_update_meta,
+    prepare_meta_for_create,
+    prepare_meta_for_update,
     validate_meta,
     validate_meta_update,
 )
-from mooring.api.table import BY_PLURAL
 from mooring.errors import MAX_TOLD, BadRequestError, ConflictError
 from tests.support.changes import NOW, UID, created, texts, updated
 
@@ -33,7 +33,7 @@ Obj = dict[str, Any]
 
 def prepared(meta: Obj, kind: Kind = CONFIG_MAP, namespace: str = "ns") -> Obj:
     obj: Obj = {"metadata": meta}
-    prepare_create_meta(obj, kind, namespace, UID, NOW, bytes)
+    prepare_meta_for_create(obj, kind, namespace, UID, NOW, bytes)
     result: Obj = obj["metadata"]
     return result
 
@@ -89,7 +89,7 @@ def test_create_fills_in(kind: Kind, given: Obj, made: Obj) -> None:
 
 def test_create_makes_metadata_where_there_is_none() -> None:
     obj: Obj = {}
-    prepare_create_meta(obj, NODE, "", UID, NOW, bytes)
+    prepare_meta_for_create(obj, NODE, "", UID, NOW, bytes)
     assert obj == {"metadata": SERVER}
 
 
@@ -151,33 +151,33 @@ def changed(old: Obj = OLD, **meta: Any) -> Obj:
 )
 def test_update_restores(given: Obj, made: Obj) -> None:
     new: Obj = {"metadata": dict(given)}
-    prepare_update_meta(new, OLD, CONFIG_MAP)
+    prepare_meta_for_update(new, OLD, CONFIG_MAP)
     assert new["metadata"] == made
 
 
 def test_update_makes_metadata_where_there_is_none() -> None:
     new: Obj = {}
-    prepare_update_meta(new, OLD, NODE)
+    prepare_meta_for_update(new, OLD, NODE)
     assert new["metadata"] == SERVER
 
 
 def test_update_cannot_unmark_for_deletion() -> None:
     old = changed(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0)
     new: Obj = {"metadata": {"name": "a"}}
-    prepare_update_meta(new, old, CONFIG_MAP)
+    prepare_meta_for_update(new, old, CONFIG_MAP)
     assert new["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
     assert new["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 def test_update_drops_a_namespace_from_a_cluster_scoped_object() -> None:
     new: Obj = {"metadata": {"name": "a", "namespace": "ns"}}
-    prepare_update_meta(new, {"metadata": {"name": "a", "uid": UID}}, NODE)
+    prepare_meta_for_update(new, {"metadata": {"name": "a", "uid": UID}}, NODE)
     assert new["metadata"] == {"name": "a", "uid": UID}
 
 
 def test_update_of_another_uid_is_a_conflict() -> None:
     with pytest.raises(ConflictError) as caught:
-        prepare_update_meta({"metadata": {"name": "a", "uid": "other"}}, OLD, CONFIG_MAP)
+        prepare_meta_for_update({"metadata": {"name": "a", "uid": "other"}}, OLD, CONFIG_MAP)
     assert caught.value.message == (
         'Operation cannot be fulfilled on configmaps "a": Precondition failed: UID in precondition: other, '
         f"UID in object meta: {UID}"
@@ -193,7 +193,7 @@ def test_update_of_another_uid_is_a_conflict() -> None:
 )
 def test_generation(spec: Obj, generation: int) -> None:
     new: Obj = {"metadata": {"name": "a"}, "spec": spec}
-    prepare_update_meta(new, changed(generation=3), TRACKED)
+    prepare_meta_for_update(new, changed(generation=3), TRACKED)
     assert new["metadata"]["generation"] == generation
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import NOW, created, updated
 from tests.support.compared import Compared, many
 
@@ -254,7 +254,7 @@ def test_how_nodes_print(obj: Obj, shown: str) -> None:
     ],
 )
 def test_nodes_are_selected_by_schedulability(spec: Obj, value: str) -> None:
-    assert NODE.fields({"spec": spec}) == {"spec.unschedulable": value}
+    assert NODE.selectable_fields({"spec": spec}) == {"spec.unschedulable": value}
 
 
 def test_thousands_of_addresses_are_not_compared_with_each_other() -> None:

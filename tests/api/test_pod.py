@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from mooring.api.core.pod.defaults import is_latest
-from mooring.api.core.pod.resources import amount, qos_class
-from mooring.api.table import BY_PLURAL
+from mooring.api.core.pod.qos import amount, qos_class
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.decode import conform
 from mooring.apimachinery.codec.protobuf.envelope import decode, encode
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
@@ -389,7 +389,7 @@ def test_what_pods_are_selected_by() -> None:
         0
     ]
     obj["status"] |= {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}], "nominatedNodeName": "m"}
-    assert POD.fields(obj) == {
+    assert POD.selectable_fields(obj) == {
         "spec.nodeName": "n",
         "spec.restartPolicy": "Always",
         "spec.schedulerName": "default-scheduler",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import LATER
 
 COLUMNS = BY_PLURAL["pods"].resource.columns

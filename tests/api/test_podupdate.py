@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import created, updated
 
 POD = BY_PLURAL["pods"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.names import dns1123_label_errors
 from tests.support.changes import created
 

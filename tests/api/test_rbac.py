@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kind import Kind
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import NOW, created, updated
 
 ROLE, CLUSTER_ROLE = BY_PLURAL["roles"], BY_PLURAL["clusterroles"]

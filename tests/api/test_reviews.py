@@ -19,7 +19,7 @@ from mooring.api.authorization.accessreview import (
     SUBJECT_ACCESS_REVIEW,
 )
 from mooring.api.kind import Change, Kind
-from mooring.api.table import by_resource
+from mooring.api.kinds import by_resource
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
 from tests.support.changes import NOW, USER, texts
@@ -32,18 +32,18 @@ BY = Change(USER, NOW)
 def test_a_token_review_needs_a_token() -> None:
     for obj in ({}, {"spec": {"audiences": ["a"]}}):
         with pytest.raises(BadRequestError, match=r"^token is required for TokenReview in authentication$"):
-            token_review("v1").prepare_create(obj, BY)
+            token_review("v1").prepare_for_create(obj, BY)
 
 
 def test_a_token_review_drops_the_clients_status() -> None:
     obj: Obj = {"spec": {"token": "t"}, "status": {"authenticated": True}}
-    token_review("v1").prepare_create(obj, BY)
+    token_review("v1").prepare_for_create(obj, BY)
     assert obj == {"spec": {"token": "t"}}
 
 
 def test_a_self_review_drops_the_clients_status() -> None:
     obj: Obj = {"status": {"userInfo": {"username": "root"}}}
-    self_subject_review("v1").prepare_create(obj, BY)
+    self_subject_review("v1").prepare_for_create(obj, BY)
     assert obj == {}
 
 
@@ -71,16 +71,16 @@ def test_another_version_is_one_call_away() -> None:
 def test_a_rules_review_needs_a_namespace() -> None:
     for obj in ({}, {"spec": {"namespace": ""}}):
         with pytest.raises(BadRequestError, match=r"^no namespace on request$"):
-            SELF_SUBJECT_RULES_REVIEW.prepare_create(obj, BY)
+            SELF_SUBJECT_RULES_REVIEW.prepare_for_create(obj, BY)
     obj = {"spec": {"namespace": "ns"}, "status": {}}
-    SELF_SUBJECT_RULES_REVIEW.prepare_create(obj, BY)
+    SELF_SUBJECT_RULES_REVIEW.prepare_for_create(obj, BY)
     assert obj == {"spec": {"namespace": "ns"}}
     assert SELF_SUBJECT_RULES_REVIEW.validate(obj) == []
 
 
 def test_an_access_review_drops_the_clients_status() -> None:
     obj: Obj = {"spec": {}, "status": {"allowed": True}}
-    SUBJECT_ACCESS_REVIEW.prepare_create(obj, BY)
+    SUBJECT_ACCESS_REVIEW.prepare_for_create(obj, BY)
     assert obj == {"spec": {}}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.types import fill_families
-from mooring.api.table import BY_PLURAL
+from mooring.api.core.service.allocation import init_ip_families
+from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import LATER, created, updated
 
 SERVICE = BY_PLURAL["services"]
@@ -41,7 +41,7 @@ def test_what_a_plain_service_becomes() -> None:
         "sessionAffinity": "None",
         "internalTrafficPolicy": "Cluster",
     }
-    assert SERVICE.fields(obj) == {"spec.clusterIP": "", "spec.type": "ClusterIP"}
+    assert SERVICE.selectable_fields(obj) == {"spec.clusterIP": "", "spec.type": "ClusterIP"}
 
 
 def test_a_service_without_a_spec_is_told_what_is_missing() -> None:
@@ -97,7 +97,7 @@ def test_policies_by_type(spec: Obj, policies: list[Any]) -> None:
 )
 def test_families_and_addresses(spec: Obj, families: list[Any]) -> None:
     obj = made(**spec)
-    fill_families(obj, "IPv4")
+    init_ip_families(obj, "IPv4")
     assert list(given(obj, "ipFamilyPolicy", "ipFamilies", "clusterIPs").values()) == families
 
 
@@ -123,14 +123,19 @@ def test_a_named_target_port_stays() -> None:
 
 ADDRESS = {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"]}
 NODE_PORT = {"type": "NodePort", **ADDRESS, "ports": [{"port": 80, "nodePort": 30001}]}
-BALANCER = {**NODE_PORT, "type": "LoadBalancer"}
-LOCAL = {**BALANCER, "externalTrafficPolicy": "Local", "healthCheckNodePort": 30002, "loadBalancerClass": "a.example/b"}
+LOAD_BALANCER = {**NODE_PORT, "type": "LoadBalancer"}
+LOCAL = {
+    **LOAD_BALANCER,
+    "externalTrafficPolicy": "Local",
+    "healthCheckNodePort": 30002,
+    "loadBalancerClass": "a.example/b",
+}
 NAME = {"type": "ExternalName", "externalName": "a.example"}
 
 
 def stored(**spec: Any) -> Obj:
     obj = created(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **spec}})[0]
-    fill_families(obj["spec"], "IPv4")
+    init_ip_families(obj["spec"], "IPv4")
     return obj
 
 
@@ -151,7 +156,7 @@ def test_who_keeps_an_address(before: Obj, after: Obj, kept: Obj) -> None:
     new, errors = updated(SERVICE, {"spec": spec}, stored(**before))
     assert errors == []
     assert given(new["spec"], "clusterIP", "clusterIPs") == kept
-    fill_families(new["spec"], "IPv4")
+    init_ip_families(new["spec"], "IPv4")
     assert ("ipFamilies" in new["spec"]) is (after.get("type") != "ExternalName")
 
 
@@ -252,9 +257,9 @@ def test_the_class_of_a_load_balancer_never_changes() -> None:
 
 
 def test_who_changes_spec_and_who_status() -> None:
-    old = stored(**BALANCER)
+    old = stored(**LOAD_BALANCER)
     asked = {
-        "spec": {**BALANCER, "selector": {"a": "b"}},
+        "spec": {**LOAD_BALANCER, "selector": {"a": "b"}},
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
     }
     new, _ = updated(SERVICE, asked, old)
@@ -262,7 +267,7 @@ def test_who_changes_spec_and_who_status() -> None:
     told, errors = updated(SERVICE, asked, old, "status")
     assert (told["spec"], errors) == (old["spec"], [])
     assert told["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
-    named = {"spec": BALANCER, "status": {"loadBalancer": {"ingress": [{"hostname": "a.example"}]}}}
+    named = {"spec": LOAD_BALANCER, "status": {"loadBalancer": {"ingress": [{"hostname": "a.example"}]}}}
     assert updated(SERVICE, named, old, "status")[0]["status"] == named["status"]
 
 
@@ -274,9 +279,11 @@ def test_who_changes_spec_and_who_status() -> None:
             {"externalIPs": ["192.0.2.1", "192.0.2.2"]}, {}, "<none> 192.0.2.1,192.0.2.2 80/TCP <none>", id="more"
         ),
         pytest.param(NODE_PORT, {}, "10.96.0.9 <none> 80:30001/TCP <none>", id="NodePort"),
-        pytest.param(BALANCER, {}, "10.96.0.9 <pending> 80:30001/TCP <none>", id="a balancer that is not there yet"),
         pytest.param(
-            {**BALANCER, "externalIPs": ["192.0.2.9"]},
+            LOAD_BALANCER, {}, "10.96.0.9 <pending> 80:30001/TCP <none>", id="a balancer that is not there yet"
+        ),
+        pytest.param(
+            {**LOAD_BALANCER, "externalIPs": ["192.0.2.9"]},
             {"ingress": [{"ip": "192.0.2.2"}, {"hostname": "a.example"}, {"ip": "192.0.2.1"}, {}]},
             "10.96.0.9 192.0.2.1,192.0.2.2,a.example,192.0.2.9 80:30001/TCP <none>",
             id="one that is",

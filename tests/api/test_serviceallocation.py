@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORTS, api_address, free_address, free_port
+from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORT_RANGE, api_address, free_address, free_port
 
 SMALL = IPv4Network("192.0.2.0/29")
 MIDDLE = IPv4Network("192.0.2.0/26")
@@ -27,7 +27,7 @@ def test_what_nobody_asked_for_lies_above_the_band_of_those_who_choose(seed: byt
     assert IPv4Address(address) in DEFAULT_RANGE
     offset = int(IPv4Address(address)) - int(DEFAULT_RANGE.network_address)
     assert 256 <= offset < DEFAULT_RANGE.num_addresses - 1
-    assert NODE_PORTS.start + 86 <= port < NODE_PORTS.stop
+    assert NODE_PORT_RANGE.start + 86 <= port < NODE_PORT_RANGE.stop
 
 
 @pytest.mark.parametrize("cidr", [SMALL, MIDDLE], ids=["smaller than the band", "larger than the band"])

@@ -13,7 +13,7 @@ import pytest
 import mooring.api
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
-from mooring.api.table import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Type
 from tests.support.podnumbers import POD_NUMBERS
@@ -86,7 +86,7 @@ def test_every_kind_defined_in_the_room_is_in_the_table() -> None:
 
 def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
     names = Counter((r.group, r.version, r.plural) for r in RESOURCES)
-    prefixes = Counter(kind.storage for kind in KINDS if kind.kept)
+    prefixes = Counter(kind.storage for kind in KINDS if kind.stored)
     assert set(names.values()) == set(prefixes.values()) == {1}
 
 
@@ -94,9 +94,9 @@ def test_an_alias_lies_where_the_kind_is_stored_that_it_shows() -> None:
     aliases = [kind for kind in KINDS if kind.alias]
     assert [kind.resource.group for kind in aliases] == ["events.k8s.io"]
     for kind in aliases:
-        shown = kind.at_rest
-        assert shown.kept
-        assert not kind.kept
+        shown = kind.storage_kind
+        assert shown.stored
+        assert not kind.stored
         assert not kind.virtual
         assert kind.storage == shown.storage
         assert kind.resource.plural == shown.resource.plural, "caches and views are found by plural"
@@ -194,8 +194,11 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
 
 
 def test_what_kubernetes_allows_put_to_do() -> None:
-    assert {plural for plural, kind in BY_PLURAL.items() if not kind.unconditional_update} == {"leases", "csinodes"}
-    assert {plural for plural, kind in BY_PLURAL.items() if kind.create_on_update} == {
+    assert {plural for plural, kind in BY_PLURAL.items() if not kind.allow_unconditional_update} == {
+        "leases",
+        "csinodes",
+    }
+    assert {plural for plural, kind in BY_PLURAL.items() if kind.allow_create_on_update} == {
         "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
     }  # fmt: skip
 
@@ -264,7 +267,7 @@ def test_an_empty_object_prints_and_validates_without_failing(kind: Kind) -> Non
         assert column.description
     kind.validate(obj)
     kind.validate_create(obj)
-    assert tuple(kind.fields(obj)) == kind.selectable
+    assert tuple(kind.selectable_fields(obj)) == kind.field_labels
 
 
 SELECTABLE = {
@@ -282,7 +285,7 @@ SELECTABLE = {
 
 @pytest.mark.parametrize("plural", BY_PLURAL)
 def test_selectable_fields_are_those_of_kubernetes(plural: str) -> None:
-    assert " ".join(sorted(BY_PLURAL[plural].selectable)) == SELECTABLE.get(plural, "")
+    assert " ".join(sorted(BY_PLURAL[plural].field_labels)) == SELECTABLE.get(plural, "")
 
 
 @pytest.mark.parametrize("message", ALL_MESSAGES.values(), ids=ALL_MESSAGES)

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.api.core.addresses import address_warnings, range_warnings
 from mooring.api.core.pod.warnings import MAX_TOLD
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Obj
 from tests.support.changes import created

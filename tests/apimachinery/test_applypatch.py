@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.apply.configuration import decode_apply, settled
 from mooring.apimachinery.codec.body import MAX_BODY
 from mooring.errors import ApiError, BadRequestError, RequestEntityTooLargeError

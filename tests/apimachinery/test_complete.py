@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.codec.decode import conform
 from mooring.apimachinery.codec.zerofields import complete, has_structs
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.codec.protobuf.envelope import decode
 from mooring.apimachinery.metav1 import META
 from mooring.apimachinery.openapi.v2 import DEFINITIONS, openapi_v2_document

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.openapi.v3 import openapi_v3_document
 from mooring.apimachinery.openapi.v3protobuf import ACCEPTED, CONTENT_TYPE, encode_document
 from mooring.apimachinery.schema import Obj

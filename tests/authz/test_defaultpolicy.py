@@ -13,8 +13,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
-from mooring.authz.rbac.bootstrappolicy.objects import (
+from mooring.authz.rbac.bootstrappolicy.builders import (
     AUTOUPDATE,
     cluster_binding,
     cluster_role,
@@ -23,7 +22,9 @@ from mooring.authz.rbac.bootstrappolicy.objects import (
     service_account,
     user,
 )
-from mooring.authz.rbac.bootstrappolicy.policy import default_policy, reconciled
+from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy.policy import default_policy
+from mooring.authz.rbac.reconciliation import reconcile
 from mooring.authz.rbac.rules import path_rule, rule
 from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
 from tests.support.rbac import rbac_views
@@ -391,11 +392,11 @@ def marked(obj: Obj, **metadata: object) -> Obj:
     "wanted", [ROLE, BINDING, SUM, default(cluster_binding("empty", "r"))], ids=["role", "binding", "sum", "empty"]
 )
 def test_what_is_as_wanted_stays(wanted: Obj) -> None:
-    assert reconciled(stored(wanted), wanted) is None
+    assert reconcile(stored(wanted), wanted) is None
 
 
 def test_what_is_missing_is_made() -> None:
-    made = reconciled(None, ROLE)
+    made = reconcile(None, ROLE)
     assert made == ROLE
     assert made is not ROLE
 
@@ -450,12 +451,12 @@ EXTRA = rule("get", "", "secrets")
 )
 def test_reconciling_adds(existing: Obj, wanted: Obj, key: str, value: object) -> None:
     before = deepcopy(existing)
-    result = reconciled(existing, wanted)
+    result = reconcile(existing, wanted)
     assert result is not None
     assert result.get(key) == value
     assert result["metadata"]["resourceVersion"] == "7"
     assert existing == before
-    assert reconciled(result, wanted) is None
+    assert reconcile(result, wanted) is None
 
 
 @pytest.mark.parametrize(
@@ -472,15 +473,15 @@ def test_reconciling_adds(existing: Obj, wanted: Obj, key: str, value: object) -
     ],
 )
 def test_reconciling_leaves_what_an_administrator_did(existing: Obj) -> None:
-    assert reconciled(existing, ROLE) is None
+    assert reconcile(existing, ROLE) is None
 
 
 def test_rules_of_an_aggregated_role_are_the_controllers() -> None:
-    assert reconciled(stored(SUM, rules=[EXTRA]), SUM) is None
+    assert reconcile(stored(SUM, rules=[EXTRA]), SUM) is None
 
 
 def test_lost_marks_come_back() -> None:
-    result = reconciled(stored({**ROLE, "metadata": {"name": "r", "labels": {"mine": "x"}, "annotations": None}}), ROLE)
+    result = reconcile(stored({**ROLE, "metadata": {"name": "r", "labels": {"mine": "x"}, "annotations": None}}), ROLE)
     assert result is not None
     assert result["metadata"]["labels"] == {**ROLE["metadata"]["labels"], "mine": "x"}
     assert result["metadata"]["annotations"] == {AUTOUPDATE: "true"}
@@ -488,12 +489,12 @@ def test_lost_marks_come_back() -> None:
 
 def test_an_unmarked_object_gets_no_empty_marks() -> None:
     wanted = cluster_binding("b", "r", user("a"))
-    result = reconciled(stored(wanted, subjects=[]), wanted)
+    result = reconcile(stored(wanted, subjects=[]), wanted)
     assert result is not None
     assert set(result["metadata"]) == {"name", "uid", "resourceVersion"}
 
 
 def test_a_binding_to_another_role_is_to_be_made_anew() -> None:
-    result = reconciled(stored(cluster_binding("b", "other", service_account("x", "y"))), BINDING)
+    result = reconcile(stored(cluster_binding("b", "other", service_account("x", "y"))), BINDING)
     assert result == BINDING
     assert "resourceVersion" not in BINDING["metadata"]

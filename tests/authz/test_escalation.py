@@ -16,7 +16,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac import escalation
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.bootstrappolicy.objects import binding, cluster_binding, cluster_role, group, role, user
+from mooring.authz.rbac.bootstrappolicy.builders import binding, cluster_binding, cluster_role, group, role, user
 from mooring.authz.rbac.escalation import check_binding, check_role, compact, covers
 from mooring.authz.rbac.rules import Rule, compile_rule, compile_rules, path_matches, path_rule, rule
 from mooring.errors import ForbiddenError, NotFoundError

@@ -17,7 +17,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac import index as rbacindex
 from mooring.authz.rbac.authorizer import MAX_GROUPS_REMEMBERED, Rbac
-from mooring.authz.rbac.bootstrappolicy.objects import (
+from mooring.authz.rbac.bootstrappolicy.builders import (
     binding,
     cluster_binding,
     cluster_role,

@@ -11,7 +11,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.bootstrappolicy.objects import cluster_binding, cluster_role, user
+from mooring.authz.rbac.bootstrappolicy.builders import cluster_binding, cluster_role, user
 from mooring.authz.rbac.rules import path_rule, rule
 from mooring.authz.review import answered, rules_review, self_access_attributes, subject_access_attributes
 from mooring.identity import UserInfo

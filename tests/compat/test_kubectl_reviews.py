@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from tests.compat.kubectl import Kubectl
 
 pytestmark = pytest.mark.client

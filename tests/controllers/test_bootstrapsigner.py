@@ -9,7 +9,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
-from mooring.controllers.bootstrap.signer import EVERYTHING, BootstrapSigner
+from mooring.controllers.bootstrap.bootstrapsigner import EVERYTHING, BootstrapSigner
 from mooring.trust.discovery import jws
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views
 

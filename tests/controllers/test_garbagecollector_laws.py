@@ -12,7 +12,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Update
-from mooring.controllers.namespace.lifecycle import CONTENT, STAGES, Namespaces
+from mooring.controllers.namespace.deletion import CONTENT, STAGES, Namespaces
 from tests.support.plans import HOUR, moment, plan, thing, views
 
 CONTROLLER = Namespaces()

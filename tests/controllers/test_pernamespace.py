@@ -9,12 +9,12 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Controller, Create, Delete, Key, Update
-from mooring.controllers.certificates.rootcapublisher import DESCRIPTION, RootCaPublisher
-from mooring.controllers.serviceaccount.defaultaccount import ServiceAccounts
+from mooring.controllers.certificates.rootcacertpublisher import DESCRIPTION, RootCaCertPublisher
+from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccounts
 from mooring.pki.rootca import RootCa
 from tests.support.plans import HOUR, moment, plan, thing, views, with_metadata
 
-PUBLISHER, ACCOUNTS = RootCaPublisher(RootCa(b"CA\n")), ServiceAccounts()
+PUBLISHER, ACCOUNTS = RootCaCertPublisher(RootCa(b"CA\n")), ServiceAccounts()
 ACTIVE = thing("a", status={"phase": "Active"})
 GOING = [
     pytest.param([], id="that is gone"),

@@ -8,12 +8,12 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
-from mooring.controllers.podgc import PodCleaner
+from mooring.controllers.podgc import PodGarbageCollector
 from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views
 
 KEY = ("x", "p")
 NODE = thing("n1")
-CLEANER = PodCleaner()
+CLEANER = PodGarbageCollector()
 
 
 def pod(over: timedelta | None = None, seconds: int = 30, node: str = "n1", name: str = "p") -> Obj:

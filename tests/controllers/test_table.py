@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 from mooring import controllers
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.controllers.actions import Controller
 from mooring.controllers.table import CONTROLLERS, ControllerSettings, build
 from mooring.pki.rootca import RootCa

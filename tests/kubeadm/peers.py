@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.pki.x509.requests import build_request

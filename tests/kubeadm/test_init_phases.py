@@ -14,7 +14,7 @@ from datetime import timedelta
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.clock import SystemClock, rfc3339

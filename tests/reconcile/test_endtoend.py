@@ -16,7 +16,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery import clusterinfo

@@ -10,8 +10,8 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.errors import StorageError
-from mooring.reconcile.leader import LEASE_SECONDS, NAME, NAMESPACE, RENEW_SECONDS, RETRY_SECONDS, LeaderElector
-from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.leaderelection import LEASE_SECONDS, NAME, NAMESPACE, RENEW_SECONDS, RETRY_SECONDS, LeaderElector
+from mooring.reconcile.registryapi import RegistryApi
 from tests.support.loops import api_of, until
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room, masters_only

@@ -14,9 +14,9 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Entropy, Key, Requeue, Retry, Update
 from mooring.errors import ForbiddenError, NotFoundError, StorageError
-from mooring.reconcile.api import OnEvent
-from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.clusterapi import OnEvent
 from mooring.reconcile.loop import MAX_ASKS, Reconciler
+from mooring.reconcile.registryapi import RegistryApi
 from tests.support.loops import api_of, exists, running, until
 from tests.support.manualclock import EPOCH, settle
 from tests.support.registryroom import Room, counting_entropy, in_room, masters_only, secret

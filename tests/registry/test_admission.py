@@ -18,7 +18,7 @@ import pytest
 
 import mooring.registry.admission as package
 from mooring.api.kind import Change
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.api.view import FixedView
 from mooring.apimachinery.patch.merge import copied
 from mooring.apimachinery.schema import Obj

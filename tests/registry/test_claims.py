@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.claims import ADDRESSES, NODE_PORTS
+from mooring.api.core.service.allocation import IP_ADDRESS_PREFIX, NODE_PORT_PREFIX
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
@@ -32,7 +32,7 @@ def service(name: str, **spec: Any) -> Obj:
     return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
 
 
-async def claimed(storage: Storage, prefix: str = ADDRESSES) -> set[str]:
+async def claimed(storage: Storage, prefix: str = IP_ADDRESS_PREFIX) -> set[str]:
     return {entry.key.removeprefix(prefix) for entry in (await storage.range(prefix)).entries}
 
 
@@ -78,7 +78,7 @@ def test_two_servers_asked_for_the_same_at_once_grant_it_once(spec: Obj, tmp_pat
                 (granted,) = await servers[0].names("services")
                 await servers[1].delete("services", granted)
             assert await claimed(servers[0].storage) == set()
-            assert await claimed(servers[0].storage, NODE_PORTS) == set()
+            assert await claimed(servers[0].storage, NODE_PORT_PREFIX) == set()
 
     asyncio.run(body())
 
@@ -98,10 +98,10 @@ def test_what_servers_choose_at_once_differs(tmp_path: Path) -> None:
 async def test_a_claim_lasts_as_long_as_its_service_has_the_thing(room: Room) -> None:
     await room.create("services", service("s", clusterIP=ADDRESS, type="NodePort"))
     assert await claimed(room.storage) == {ADDRESS}
-    assert len(await claimed(room.storage, NODE_PORTS)) == 1
+    assert len(await claimed(room.storage, NODE_PORT_PREFIX)) == 1
     await room.patch("services", "s", {"metadata": {"labels": {"a": "b"}}, "spec": {"type": "ClusterIP"}})
     assert await claimed(room.storage) == {ADDRESS}
-    assert await claimed(room.storage, NODE_PORTS) == set()
+    assert await claimed(room.storage, NODE_PORT_PREFIX) == set()
     await room.patch("services", "s", {"metadata": {"finalizers": ["a.example/held"]}})
     await room.delete("services", "s")
     assert await claimed(room.storage) == {ADDRESS}
@@ -115,7 +115,7 @@ async def test_a_dry_run_claims_nothing(room: Room) -> None:
     await room.create("services", service("s"))
     await room.update("services", service("s", type="NodePort"), dry_run=True)
     assert len(await claimed(room.storage)) == 1
-    assert await claimed(room.storage, NODE_PORTS) == set()
+    assert await claimed(room.storage, NODE_PORT_PREFIX) == set()
 
 
 @in_room
@@ -131,7 +131,7 @@ async def test_a_service_that_exists_is_told_as_such_and_keeps_what_it_has(room:
 async def test_a_refused_update_keeps_what_was_there(room: Room) -> None:
     """The port is free for all that the view shows: another server is about to write a Service that has it."""
     await room.create("services", service("s"))
-    await room.storage.create(NODE_PORTS + "30001", b'{"metadata":{"creationTimestamp":"now"}}')
+    await room.storage.create(NODE_PORT_PREFIX + "30001", b'{"metadata":{"creationTimestamp":"now"}}')
     wanted = service("s", type="NodePort", ports=[{"port": 80}, {"port": 81, "nodePort": 30001}])
     for index, port in enumerate(wanted["spec"]["ports"]):
         port["name"] = f"p{index}"
@@ -139,7 +139,7 @@ async def test_a_refused_update_keeps_what_was_there(room: Room) -> None:
         InvalidError, match=r"spec\.ports\[1\]\.nodePort: Invalid value: 30001: provided port is already"
     ):
         await room.update("services", wanted)
-    assert await claimed(room.storage, NODE_PORTS) == {"30001"}
+    assert await claimed(room.storage, NODE_PORT_PREFIX) == {"30001"}
     assert (await room.get("services", "s")).obj["spec"]["type"] == "ClusterIP"
 
 
@@ -157,10 +157,10 @@ def test_what_a_server_left_that_died(value: Obj | bytes, age: timedelta, had: b
     @in_room
     async def told(room: Room) -> None:
         await room.create("services", service("gone", clusterIP=ADDRESS))
-        entry = await room.storage.get(ADDRESSES + ADDRESS)
+        entry = await room.storage.get(IP_ADDRESS_PREFIX + ADDRESS)
         assert entry is not None
         await room.delete("services", "gone")
-        await room.storage.create(ADDRESSES + ADDRESS, value if isinstance(value, bytes) else entry.value)
+        await room.storage.create(IP_ADDRESS_PREFIX + ADDRESS, value if isinstance(value, bytes) else entry.value)
         await room.clock.advance(age.total_seconds())
         if had:
             assert (await room.create("services", service("s", clusterIP=ADDRESS))).obj["spec"]["clusterIP"] == ADDRESS
@@ -206,12 +206,12 @@ def test_of_two_that_take_over_one_does() -> None:
     async def body() -> None:
         async with racing() as (storage, room):
             await room.create("services", service("gone", clusterIP=ADDRESS))
-            entry = await storage.get(ADDRESSES + ADDRESS)
+            entry = await storage.get(IP_ADDRESS_PREFIX + ADDRESS)
             assert entry is not None
             await room.delete("services", "gone")
-            await storage.create(ADDRESSES + ADDRESS, entry.value)
+            await storage.create(IP_ADDRESS_PREFIX + ADDRESS, entry.value)
             await room.clock.advance(GRACE.total_seconds() + 1)
-            storage.lost = frozenset({ADDRESSES + ADDRESS})
+            storage.lost = frozenset({IP_ADDRESS_PREFIX + ADDRESS})
             with pytest.raises(InvalidError, match=TAKEN):
                 await room.create("services", service("s", clusterIP=ADDRESS))
 
@@ -237,7 +237,7 @@ def test_a_claim_that_cannot_be_given_back_does_not_hold_up_the_delete(how: str)
         async with racing() as (storage, room):
             await room.create("services", service("s", clusterIP=ADDRESS))
             if how == "lost":
-                storage.lost = frozenset({ADDRESSES + ADDRESS})
+                storage.lost = frozenset({IP_ADDRESS_PREFIX + ADDRESS})
             else:
                 storage.broken = True
             assert (await room.delete("services", "s")).gone
@@ -256,7 +256,7 @@ def test_what_an_update_chooses_and_another_server_has_is_chosen_again() -> None
 
             async def create(key: str, value: bytes) -> Entry:
                 nonlocal asked
-                asked += key.startswith(ADDRESSES)
+                asked += key.startswith(IP_ADDRESS_PREFIX)
                 if asked == 1:
                     raise KeyExistsError(Entry(key, b"{}", 1, 1))
                 return await MemoryStorage.create(storage, key, value)
@@ -287,7 +287,7 @@ def test_what_is_always_taken_is_told_in_the_end() -> None:
 
 @in_room
 async def test_only_the_owner_gives_back(room: Room) -> None:
-    key = ADDRESSES + ADDRESS
+    key = IP_ADDRESS_PREFIX + ADDRESS
     await room.create("services", service("s", clusterIP=ADDRESS))
     entry = await room.storage.get(key)
     assert entry is not None

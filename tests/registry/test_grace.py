@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kind import Change
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORTS
+from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORT_RANGE
 from mooring.apimachinery.schema import Obj
 from mooring.errors import InternalServerError, InvalidError
 from mooring.registry.admission import serviceallocation
@@ -98,7 +98,7 @@ async def test_node_ports_are_given_out_once(room: Room) -> None:
     two = [{"name": "tcp", "port": 53}, {"name": "udp", "port": 53, "protocol": "UDP"}, {"name": "web", "port": 80}]
     dns = node_ports(await make(room, "dns", **NODE_PORT, ports=two))
     assert dns[0] == dns[1] != dns[2]
-    assert all(port in NODE_PORTS for port in dns)
+    assert all(port in NODE_PORT_RANGE for port in dns)
     others = [node_ports(await make(room, f"s{number}", **NODE_PORT))[0] for number in range(20)]
     assert len({*others, *dns}) == 22
     assert node_ports(await make(room, "plain")) == []
@@ -115,7 +115,7 @@ async def test_a_port_asked_for_serves_both_protocols_of_a_service(room: Room) -
 @in_room
 async def test_a_balancer_that_stays_local_is_asked_for_its_health(room: Room) -> None:
     spec = await make(room, "s", **LOCAL)
-    assert spec["healthCheckNodePort"] in NODE_PORTS
+    assert spec["healthCheckNodePort"] in NODE_PORT_RANGE
     assert spec["healthCheckNodePort"] not in node_ports(spec)
     bare = await make(room, "bare", **LOCAL, allocateLoadBalancerNodePorts=False, healthCheckNodePort=30007)
     assert (node_ports(bare), bare["healthCheckNodePort"]) == ([], 30007)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.resource import Resource
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, NotFoundError, StorageError

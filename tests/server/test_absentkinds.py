@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api import absent
+from mooring.api import readonly as absent
 from mooring.api.kind import Kind
 from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.apimachinery.metav1 import list_of

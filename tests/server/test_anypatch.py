@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import MapOf, Message, Obj, Scalar, Type
 from mooring.errors import qualified
 from tests.support.serverroom import Server, encoded, open_server

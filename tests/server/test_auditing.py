@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.errors import ConfigError
 from mooring.server.audit import stages as auditing

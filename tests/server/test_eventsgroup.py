@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.api.events.event import KIND
-from mooring.api.table import by_resource
+from mooring.api.kinds import by_resource
 from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj

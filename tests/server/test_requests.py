@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.body import MAX_BODY
 from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.config.serviceaccounts import service_account_options

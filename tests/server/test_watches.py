@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kind import Kind
-from mooring.api.table import KINDS
+from mooring.api.kinds import KINDS
 from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.table import table

@@ -8,7 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.objectmeta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
+from mooring.api.meta.objectmeta import (
+    prepare_meta_for_create,
+    prepare_meta_for_update,
+    validate_meta,
+    validate_meta_update,
+)
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
 
@@ -35,8 +40,8 @@ def created(kind: Kind, obj: Obj, user: UserInfo = USER, namespace: str = "defau
     new = copy.deepcopy(obj)
     new.setdefault("metadata", {"name": "x"})
     kind.default(new)
-    prepare_create_meta(new, kind, namespace, UID, NOW, bytes)
-    kind.prepare_create(new, Change(user, NOW))
+    prepare_meta_for_create(new, kind, namespace, UID, NOW, bytes)
+    kind.prepare_for_create(new, Change(user, NOW))
     return new, texts(validate_meta(new, kind) + kind.validate(new) + kind.validate_create(new))
 
 
@@ -46,7 +51,7 @@ def updated(kind: Kind, new: Obj, old: Obj, subresource: str = "") -> tuple[Obj,
     new["metadata"] = {**old["metadata"], "resourceVersion": "7", **new.get("metadata", {})}
     policy = (kind.subresources or {})[subresource] if subresource else kind
     kind.default(new)
-    policy.prepare_update(new, old, Change(USER, LATER))
-    prepare_update_meta(new, old, kind)
+    policy.prepare_for_update(new, old, Change(USER, LATER))
+    prepare_meta_for_update(new, old, kind)
     errors = validate_meta(new, kind) + validate_meta_update(new, old, kind)
     return new, texts([*errors, *kind.validate(new), *policy.validate_update(new, old)])

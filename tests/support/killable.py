@@ -24,7 +24,7 @@ from mooring.client.http.transport import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.plane.supervise import process_identity
-from mooring.reconcile.leader import LEASE_SECONDS
+from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import Change
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.trust.discovery.exchange import Fetch, Fetched

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from mooring.controllers.actions import Controller
 from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.rootca import RootCa
-from mooring.reconcile.api import ClusterApi
-from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.clusterapi import ClusterApi
 from mooring.reconcile.loop import Reconciler
+from mooring.reconcile.registryapi import RegistryApi
 from tests.support.manualclock import EPOCH, settle
 from tests.support.registryroom import Room, counting_entropy, masters_only
 from tests.support.testca import ThrowawayCA

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339

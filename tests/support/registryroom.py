@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec
 
 from mooring.api.kind import Change, Kind
-from mooring.api.table import BY_PLURAL, KINDS
+from mooring.api.kinds import BY_PLURAL, KINDS
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
 from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.schema import Obj

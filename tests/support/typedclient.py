@@ -25,7 +25,7 @@ import yaml
 
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
-from mooring.api.table import BY_PLURAL, KINDS
+from mooring.api.kinds import BY_PLURAL, KINDS
 from mooring.apimachinery.codec.protobuf import envelope as protobuf
 from mooring.apimachinery.metav1 import (
     DELETE_OPTIONS,

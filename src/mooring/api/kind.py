@@ -1,7 +1,9 @@
-"""What a kind is: its wire facts plus its policy (strategy, in kube-apiserver's words).
+"""`Kind`: the declaration of one resource type, its wire form and its registry strategy.
 
-Rules kept here: every hook is pure and synchronous; it gets dicts that it may change in place only where the docstring
-says so. A new kind is one file that builds one `Kind`, and one row in `mooring.api.table.KINDS`.
+Rules kept here:
+* Hooks are pure and synchronous. A hook changes the dict that it is given only where its description says "in place".
+* A new kind is one file that builds one `Kind`, and one row in `mooring.api.kinds.KINDS`.
+* The hooks carry the names of kube-apiserver's registry strategies (k8s.io/apiserver pkg/registry/rest).
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from mooring.identity import UserInfo
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Who changes an object, and when: what strategies may look at."""
+    """Context of one write: the user, the time, and the warnings collected so far."""
 
     user: UserInfo
     now: datetime
     warnings: list[str] = field(default_factory=list)
-    """Filled in by the registry: what the client should know about what it wrote, though it is allowed."""
+    """Warnings for the client about an accepted object; the registry appends them."""
 
 
-def _nothing(obj: Obj) -> None:
+def _default_nothing(obj: Obj) -> None:
     return None
 
 
@@ -54,15 +56,16 @@ def _no_update_warnings(new: Obj, old: Obj) -> list[str]:
     return []
 
 
-def _no_fields(obj: Obj) -> Mapping[str, str]:
+def _no_selectable_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something that no two objects may have: while an object has it, the store has `key`, with `value` beneath.
+    """A value that at most one object may have, such as a cluster IP: the store keeps `key` while an object has it.
 
-    `error` is what a second object is refused with. The registry adds to `value` who claimed it and when.
+    A second object with the same key is refused with `error`. `value` is the record stored under the key; the registry adds
+    the claiming object and the time.
     """
 
     key: str
@@ -74,122 +77,125 @@ def _no_claims(obj: Obj) -> Sequence[Claim]:
     return ()
 
 
-def _no_grace(obj: Obj, asked: int | None) -> int:
+def _no_grace(obj: Obj, requested: int | None) -> int:
     return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubresourcePolicy:
-    """How PUT/PATCH of one subresource changes the stored object (`/status`, `/approval`, `/finalize`).
+class SubresourceStrategy:
+    """Strategy for PUT and PATCH of one subresource (`/status`, `/approval`, `/finalize`).
 
-    `prepare_update(new, old, change)` changes `new` in place so that only what this subresource owns differs from `old`.
+    `prepare_for_update(new, old, change)` resets, in place, every field of `new` that the subresource may not change.
     """
 
-    prepare_update: Callable[[Obj, Obj, Change], None]
+    prepare_for_update: Callable[[Obj, Obj, Change], None]
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
     warnings: Callable[[Obj, Obj], list[str]] = _no_update_warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """Says that the objects of a kind are those of another, in another form: one key space, one revision, one watch cache.
+    """Storage conversion of a kind whose objects are stored as another kind: one key space, one revision, one watch cache.
 
-    Both functions are pure, return a new dict and keep what is absent absent: they also get configurations to apply.
+    Both conversions are pure and return a new dict. They also convert apply configurations, so absent fields stay absent.
     """
 
     of: Kind
-    """As which they are stored."""
-    inward: Callable[[Obj], Obj]
-    """From the form that clients see to the stored one."""
-    outward: Callable[[Obj], Obj]
-    """And back."""
+    """The kind that is stored."""
+    to_storage: Callable[[Obj], Obj]
+    """Convert from the form that clients see to the stored form."""
+    from_storage: Callable[[Obj], Obj]
+    """Convert from the stored form to the form that clients see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind: `resource` says what it looks like on the wire, the rest how it is stored and what may change.
+    """One kind: `resource` declares its wire form, the other fields declare storage, defaulting, validation and printing.
 
-    Order on create: `default(obj)` → `prepare_create(obj, change)` → admission → `validate(obj)`.
-    Order on update: `default(new)` → `prepare_update(new, old, change)` → admission → `validate(new)` + `validate_update(…)`.
-    Metadata (names, labels, finalizers, owner references, immutability) is prepared and checked by the registry through
-    `mooring.api.meta.objectmeta` for every kind alike; hooks here see to the rest. Validation errors carry paths like
-    `spec.request`.
-    With an `alias`, hooks that prepare and judge writes get the stored form; `fields` and columns get what clients see.
+    Order on create: `default(obj)` → `prepare_for_create(obj, change)` → admission → `validate(obj)`.
+    Order on update: `default(new)` → `prepare_for_update(new, old, change)` → admission → `validate(new)` + `validate_update(…)`.
+    The registry prepares and validates metadata (names, labels, finalizers, owner references, immutability) for all kinds
+    through `mooring.api.meta.objectmeta`; hooks handle the rest. Validation errors carry paths like `spec.request`.
+    With an `alias`, hooks of the write path get the stored form; `selectable_fields` and columns get the client's form.
     """
 
     resource: Resource
     storage: str
     """Key prefix without trailing slash, kube-apiserver's layout, e.g. `/registry/secrets`. Empty for virtual kinds."""
     name_errors: Callable[[str], list[str]]
-    """Why a name is not allowed (empty list = allowed); see `mooring.apimachinery.names`."""
-    default: Callable[[Obj], None] = _nothing
-    prepare_create: Callable[[Obj, Change], None] = _create_unchanged
-    prepare_update: Callable[[Obj, Obj, Change], None] = _update_unchanged
+    """Reasons to refuse a name; an empty list accepts it. See `mooring.apimachinery.names`."""
+    default: Callable[[Obj], None] = _default_nothing
+    """Fill in defaults, in place."""
+    prepare_for_create: Callable[[Obj, Change], None] = _create_unchanged
+    """Set, in place, the fields that the server owns in a new object."""
+    prepare_for_update: Callable[[Obj, Obj, Change], None] = _update_unchanged
+    """Reset, in place, the fields of the new object that the main resource may not change."""
     validate: Callable[[Obj], list[FieldError]] = _no_errors
+    """Validate an object on create and on update."""
     validate_create: Callable[[Obj], list[FieldError]] = _no_errors
-    """What is asked of new objects beyond `validate`, and forgiven those that are there already."""
+    """Validate what only new objects must fulfil; stored objects that break it may still be updated."""
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
+    """Validate the difference between a new and a stored object."""
     warnings: Callable[[Obj, Obj | None], list[str]] = _no_warnings
-    """What the client should know about an object that it created (the second is None) or updated, though it is allowed; each
-    goes into a Warning header."""
-    deprecation: str = ""
-    """A warning about the kind itself, sent with the answer to every request for it."""
-    fields: Callable[[Obj], Mapping[str, str]] = _no_fields
-    """Selectable fields besides metadata.name and metadata.namespace: every supported label present, "" when unset."""
-    selectable: tuple[str, ...] = ()
-    """The labels `fields` yields; any other field label is refused with 400."""
-    subresources: Mapping[str, SubresourcePolicy] | None = None
+    """Warnings about an accepted object, each sent in a Warning header. The stored object is None on create."""
+    deprecation_warning: str = ""
+    """A warning about the kind itself, sent with the response to every request for it."""
+    selectable_fields: Callable[[Obj], Mapping[str, str]] = _no_selectable_fields
+    """Field selector values besides metadata.name and metadata.namespace: every label present, "" when unset."""
+    field_labels: tuple[str, ...] = ()
+    """The labels that `selectable_fields` returns; any other field label is refused with 400."""
+    subresources: Mapping[str, SubresourceStrategy] | None = None
     has_generation: bool = False
-    unconditional_update: bool = True
-    """PUT without resourceVersion allowed (docs/protocol/objects.md)."""
-    create_on_update: bool = False
-    """PUT to a missing name creates (docs/protocol/objects.md)."""
+    allow_unconditional_update: bool = True
+    """PUT without resourceVersion is allowed (docs/protocol/objects.md)."""
+    allow_create_on_update: bool = False
+    """PUT to a missing name creates the object (docs/protocol/objects.md)."""
     grace_seconds: Callable[[Obj, int | None], int] = _no_grace
-    """How long an object stays after its first delete, for whoever has to finish with it; `asked` is the caller's
-    gracePeriodSeconds. 0: it goes at once, finalizers permitting."""
+    """Seconds between the first delete of an object and its removal; the second argument is the request's gracePeriodSeconds.
+    0 removes the object at once, finalizers permitting."""
     claims: Callable[[Obj], Sequence[Claim]] = _no_claims
-    """What the object has and no other may have, asked before and after admission; each key once."""
+    """Claims of an object, each key once. The registry calls it before and after admission."""
     finalizers_need_domain: bool = True
-    """Finalizers without a domain must be standard ones; kinds whose Kubernetes validation does not ask this say False."""
-    collected: bool = True
-    """The garbage collector looks at these objects: only then may a delete leave it a finalizer to remove."""
-    takes_along: tuple[str, ...] = ()
-    """Plurals whose object of the same name goes with this one."""
+    """Finalizers without a domain must be standard ones. Kinds whose Kubernetes validation omits this check say False."""
+    garbage_collected: bool = True
+    """The garbage collector processes these objects: only then may a delete add a finalizer for it to remove."""
+    cascade_plurals: tuple[str, ...] = ()
+    """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
     alias: Alias | None = None
-    """Set when this is another form of a kind that is stored; `storage` is then that kind's."""
+    """Set when the objects are stored as another kind; `storage` is then that kind's prefix."""
 
     @property
     def graceful(self) -> bool:
-        """Objects may stay for some time after their delete; what a delete answers then shows that it came."""
+        """True when objects may stay after their delete; the response to a delete then shows the deletion fields."""
         return self.grace_seconds is not _no_grace
 
     @property
     def virtual(self) -> bool:
-        """Answered at once and never stored (reviews, TokenRequest)."""
+        """True for kinds that are answered and never stored (reviews, TokenRequest)."""
         return not self.storage
 
     @property
-    def at_rest(self) -> Kind:
-        """As which its objects are stored: itself, unless it is an alias."""
+    def storage_kind(self) -> Kind:
+        """The kind under which the objects are stored: the alias's target, or this kind."""
         return self.alias.of if self.alias else self
 
     @property
-    def kept(self) -> bool:
-        """Whether it has objects of its own in storage: neither virtual nor an alias."""
+    def stored(self) -> bool:
+        """True when the kind has its own objects in storage: neither virtual nor an alias."""
         return bool(self.storage) and self.alias is None
 
-    def inward(self, obj: Obj) -> Obj:
-        """What a client sent, in the form in which it is stored."""
-        return self.alias.inward(obj) if self.alias else obj
+    def to_storage(self, obj: Obj) -> Obj:
+        """Convert an object from the client's form to the stored form."""
+        return self.alias.to_storage(obj) if self.alias else obj
 
-    def outward(self, obj: Obj) -> Obj:
-        """What is stored, in the form that a client of this kind sees."""
-        return self.alias.outward(obj) if self.alias else obj
+    def from_storage(self, obj: Obj) -> Obj:
+        """Convert an object from the stored form to the client's form."""
+        return self.alias.from_storage(obj) if self.alias else obj
 
     def key(self, namespace: str, name: str) -> str:
-        """Storage key of one object (design: kube-apiserver's layout)."""
+        """Return the storage key of one object, in kube-apiserver's layout."""
         return f"{self.storage}/{namespace}/{name}" if self.resource.namespaced else f"{self.storage}/{name}"
 
     def key_prefix(self, namespace: str = "") -> str:
-        """Storage prefix of the collection, or of one namespace of it."""
+        """Return the storage prefix of the collection, or of one namespace of it."""
         return f"{self.storage}/{namespace}/" if namespace else f"{self.storage}/"

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from mooring.authz.always import AlwaysAllow, AlwaysDeny
 from mooring.authz.decision import Authorizer
-from mooring.authz.masters import Masters
 from mooring.authz.node.authorizer import NodeAuthorizer
+from mooring.authz.privilegedgroup import PrivilegedGroup
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import ConfigError
 
@@ -26,7 +26,7 @@ AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType(
 
 
 def build(modes: Sequence[str]) -> tuple[Authorizer, ...]:
-    """The authorizers of these modes in order, after `Masters`. Raises ConfigError for unknown, repeated or no modes."""
+    """The authorizers of these modes in order, after `PrivilegedGroup`. Raises ConfigError for unknown, repeated or no modes."""
     if not modes:
         raise ConfigError("authorization-mode: at least one mode is needed, for example Node,RBAC")
     for index, mode in enumerate(modes):
@@ -34,4 +34,4 @@ def build(modes: Sequence[str]) -> tuple[Authorizer, ...]:
             raise ConfigError(f'authorization-mode: "{mode}" is not one of {", ".join(AUTHORIZERS)}')
         if mode in modes[:index]:
             raise ConfigError(f'authorization-mode: "{mode}" is given more than once')
-    return (Masters(), *(AUTHORIZERS[mode]() for mode in modes))
+    return (PrivilegedGroup(), *(AUTHORIZERS[mode]() for mode in modes))

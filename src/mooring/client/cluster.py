@@ -88,7 +88,7 @@ def resource_of(target: Target) -> Resource:
     """The resource that `target` means. Raises ConfigError for a plural nobody knows."""
     if isinstance(target, Resource):
         return target
-    from mooring.api.table import RESOURCES
+    from mooring.api.kinds import RESOURCES
 
     found = next((resource for resource in RESOURCES if resource.plural == target), None)
     if found is None:

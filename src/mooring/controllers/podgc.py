@@ -22,7 +22,7 @@ PODS, NODES = "pods", "nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class PodCleaner:
+class PodGarbageCollector:
     """Deletes Pods that wait for a node in vain."""
 
     name: str = "pod-garbage-collector-controller"

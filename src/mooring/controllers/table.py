@@ -9,21 +9,21 @@ from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE, api_address
 from mooring.controllers.actions import Controller
-from mooring.controllers.bootstrap.signer import BootstrapSigner
+from mooring.controllers.bootstrap.bootstrapsigner import BootstrapSigner
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
 from mooring.controllers.certificates.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
-from mooring.controllers.certificates.rootcapublisher import RootCaPublisher
+from mooring.controllers.certificates.rootcacertpublisher import RootCaCertPublisher
 from mooring.controllers.certificates.signer import CsrSigner
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.controllers.eventcleaner import EventCleaner
 from mooring.controllers.garbagecollector.collector import GarbageCollector
 from mooring.controllers.kubernetesservice import PORT, ApiServerService
-from mooring.controllers.namespace.lifecycle import Namespaces
-from mooring.controllers.podgc import PodCleaner
-from mooring.controllers.serviceaccount.defaultaccount import ServiceAccounts
+from mooring.controllers.namespace.deletion import Namespaces
+from mooring.controllers.podgc import PodGarbageCollector
 from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
 from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
+from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccounts
 from mooring.controllers.serviceaccount.tokens import ServiceAccountTokens
 from mooring.pki.jwt.keys import TokenKeys
 from mooring.pki.rootca import RootCa
@@ -55,13 +55,13 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             settings.authority, settings.signing_duration
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
-        "root-ca-certificate-publisher-controller": lambda settings: RootCaPublisher(settings.root_ca),
+        "root-ca-certificate-publisher-controller": lambda settings: RootCaCertPublisher(settings.root_ca),
         "serviceaccount-controller": lambda settings: ServiceAccounts(),
         "serviceaccount-token-controller": lambda settings: ServiceAccountTokens(settings.token_keys, settings.root_ca),
         "legacy-serviceaccount-token-cleaner-controller": lambda settings: LegacyTokenCleaner(),
         "namespace-controller": lambda settings: Namespaces(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),
-        "pod-garbage-collector-controller": lambda settings: PodCleaner(),
+        "pod-garbage-collector-controller": lambda settings: PodGarbageCollector(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
         "kubernetes-service-controller": lambda settings: ApiServerService(
             settings.addresses, settings.port, settings.service_address

@@ -18,7 +18,7 @@ from OpenSSL import SSL
 
 from mooring.api.core.service.allocation import api_address
 from mooring.api.kind import Change
-from mooring.api.table import BY_PLURAL, RESOURCES
+from mooring.api.kinds import BY_PLURAL, RESOURCES
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.stripping import Stripping
 from mooring.authz import table as authz
@@ -40,9 +40,9 @@ from mooring.plane.servicerange import keep as keep_service_range
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.serving.publishing import publish
 from mooring.plane.trimming import trim_forever
-from mooring.reconcile.leader import LeaderElector
-from mooring.reconcile.local import RegistryApi
+from mooring.reconcile.leaderelection import LeaderElector
 from mooring.reconcile.loop import Reconciler
+from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
 from mooring.server.audit.log import AuditLog, read_policy

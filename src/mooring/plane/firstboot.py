@@ -16,11 +16,12 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from mooring.api.kind import Change, Kind
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
-from mooring.authz.rbac.bootstrappolicy.policy import default_policy, reconciled
+from mooring.authz.rbac.bootstrappolicy.policy import default_policy
+from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
 from mooring.config import ServerConfig
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -97,7 +98,7 @@ class FirstBoot:
     async def _reconcile(self, wanted: Obj) -> None:
         kind = _PLURALS[wanted["kind"]]
         existing = self._existing(kind, wanted)
-        changed = reconciled(existing, wanted)
+        changed = reconcile(existing, wanted)
         if changed is None:
             return
         metadata = wanted["metadata"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from mooring.api.kind import Change
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.schema import Obj

@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Key, Requeue, Retry, Update
 from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, MooringError, NotFoundError
-from mooring.reconcile.api import ClusterApi
+from mooring.reconcile.clusterapi import ClusterApi
 from mooring.reconcile.workqueue import WorkQueue
 
 log = logging.getLogger("mooring.controllers")

@@ -22,7 +22,7 @@ from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.controllers.actions import Delete
 from mooring.errors import MooringError
-from mooring.reconcile.api import OnEvent
+from mooring.reconcile.clusterapi import OnEvent
 
 log = logging.getLogger("mooring.controllers")
 

@@ -51,7 +51,7 @@ def finished(kind: Kind, obj: Obj) -> bool:
 
 def finalizers_after(kind: Kind, present: list[str], propagation: str) -> list[str]:
     """The finalizers of an object after a delete with this propagationPolicy ("" = none named)."""
-    if not kind.collected:
+    if not kind.garbage_collected:
         propagation = "Background"
     if not propagation:
         return present
@@ -110,4 +110,4 @@ def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> N
         if wanted is not None and wanted != actual:
             why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual})."
             why = f"{why} The object might have been {else_}"
-            raise ConflictError.of(kind.at_rest.resource.group, kind.resource.kind, stored.name, why)
+            raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, why)

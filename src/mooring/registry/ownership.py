@@ -22,7 +22,7 @@ IN_PROCESS = "mooring"
 
 def author(kind: Kind, change: Change, options: WriteOptions, subresource: str) -> Author:
     """Who writes, as entries will say it."""
-    resource = kind.at_rest.resource
+    resource = kind.storage_kind.resource
     name = options.field_manager or IN_PROCESS
     return Author(name, resource.api_version, resource.schema, subresource, change.now)
 
@@ -41,7 +41,7 @@ def opinion(kind: Kind, config: Obj, subresource: str) -> Obj:
 def merged(kind: Kind, live: Obj, config: Obj, writer: Author, force: bool) -> tuple[Obj, list[Obj]]:
     """A new object, which belongs to the caller, and its entries. `live` is empty when there is none. Raises ApiError."""
     new, entries = applied(live, config, writer, force=force)
-    return settled(new, kind.at_rest.resource.schema), entries
+    return settled(new, kind.storage_kind.resource.schema), entries
 
 
 def track(new: Obj, old: Obj, sent: list[Obj] | None, entries: list[Obj] | None, writer: Author) -> None:

@@ -96,7 +96,7 @@ class Registry:
 
     async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
         """A new object. Raises AlreadyExistsError, InvalidError, and what admission raises."""
-        return (await self._writer.create(kind, namespace, kind.inward(obj), change, options)).shown_as(kind)
+        return (await self._writer.create(kind, namespace, kind.to_storage(obj), change, options)).shown_as(kind)
 
     async def update(
         self,
@@ -111,7 +111,7 @@ class Registry:
     ) -> tuple[Stored, bool]:
         """Replace an object or what a subresource owns of it; True in the result: it was created."""
         stored, created = await self._writer.update(
-            kind, namespace, name, kind.inward(obj), change, options, subresource, may_create
+            kind, namespace, name, kind.to_storage(obj), change, options, subresource, may_create
         )
         return stored.shown_as(kind), created
 
@@ -132,7 +132,7 @@ class Registry:
         """
 
         def patched(current: Obj) -> Obj:
-            return kind.inward(apply(kind.outward(current)))
+            return kind.to_storage(apply(kind.from_storage(current)))
 
         stored = await self._writer.patch(kind, namespace, name, patched, change, options, subresource, size)
         return stored.shown_as(kind)
@@ -154,7 +154,7 @@ class Registry:
         Raises ConflictError for fields of others.
         """
         stored, created = await self._writer.apply(
-            kind, namespace, name, kind.inward(config), change, options, subresource, may_create, size
+            kind, namespace, name, kind.to_storage(config), change, options, subresource, may_create, size
         )
         return stored.shown_as(kind), created
 

@@ -28,7 +28,12 @@ from functools import partial
 import msgspec
 
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.objectmeta import prepare_create_meta, prepare_update_meta, validate_meta, validate_meta_update
+from mooring.api.meta.objectmeta import (
+    prepare_meta_for_create,
+    prepare_meta_for_update,
+    validate_meta,
+    validate_meta_update,
+)
 from mooring.api.view import Views
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
@@ -178,17 +183,17 @@ class Writer:
         self, kind: Kind, namespace: str, given: bytes, change: Change, dry_run: bool, managed: Sequence[Obj]
     ) -> Stored:
         """Create the object of these bytes. Raises ClaimedError when another object has what this one would."""
-        resource, at_rest = kind.resource, kind.at_rest
+        resource, storage_kind = kind.resource, kind.storage_kind
         size, user = len(given), change.user.username
 
         def prepare() -> Obj:
             obj: Obj = _decode(given)
-            obj["kind"], obj["apiVersion"] = at_rest.resource.kind, at_rest.resource.api_version
-            complete(obj, at_rest.resource.schema)
+            obj["kind"], obj["apiVersion"] = storage_kind.resource.kind, storage_kind.resource.api_version
+            complete(obj, storage_kind.resource.schema)
             kind.default(obj)
             uid = str(uuid.UUID(bytes=self._entropy(16), version=4))
-            prepare_create_meta(obj, kind, namespace, uid, change.now, self._entropy)
-            kind.prepare_create(obj, change)
+            prepare_meta_for_create(obj, kind, namespace, uid, change.now, self._entropy)
+            kind.prepare_for_create(obj, change)
             return obj
 
         obj = await self._long_work.run(size, user, prepare)
@@ -198,12 +203,12 @@ class Writer:
         def validate_and_encode() -> bytes:
             errors = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
             if errors:
-                raise InvalidError.of(at_rest.resource.group, resource.kind, name, errors)
-            complete(obj, at_rest.resource.schema)  # what hooks and admission added
+                raise InvalidError.of(storage_kind.resource.group, resource.kind, name, errors)
+            complete(obj, storage_kind.resource.schema)  # what hooks and admission added
             change.warnings.extend(kind.warnings(obj, None))
             if managed:
                 obj["metadata"]["managedFields"] = managed
-            return refusals.bounded(encoded(at_rest.resource, obj))
+            return refusals.bounded(encoded(storage_kind.resource, obj))
 
         value = await self._long_work.run(size, user, validate_and_encode)
         key = kind.key(namespace, name)
@@ -211,7 +216,7 @@ class Writer:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
                 raise refusals.exists(kind, present)
-            return Stored.of(at_rest, namespace, name, 0, value, is_whole=True)
+            return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
         taken = await self._claims.take(kind, obj, None, change)
         try:
             with self._cache.expecting(key, value):
@@ -227,7 +232,7 @@ class Writer:
         present = self._cache.kinds[kind.resource.plural].get(kind.key(namespace, name))
         if present is not None and present.revision == revision:
             return present
-        return Stored.of(kind.at_rest, namespace, name, revision, value, is_whole=True)
+        return Stored.of(kind.storage_kind, namespace, name, revision, value, is_whole=True)
 
     # -- update and patch ----------------------------------------------------------------------------------------
 
@@ -251,7 +256,7 @@ class Writer:
             old = await self._reader.current(kind, namespace, name)
             lifecycle.check_uid(kind, name, uid, old)
             if old is None:
-                if not kind.create_on_update or subresource:
+                if not kind.allow_create_on_update or subresource:
                     raise refusals.missing(kind, name)
                 if not may_create:
                     raise refusals.may_not_create(kind, name)
@@ -370,11 +375,11 @@ class Writer:
             before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
             sent = new["metadata"].pop("managedFields", None)
             kept = before["metadata"].pop("managedFields", None)
-            new["kind"], new["apiVersion"] = kind.at_rest.resource.kind, kind.at_rest.resource.api_version
-            complete(new, kind.at_rest.resource.schema)
+            new["kind"], new["apiVersion"] = kind.storage_kind.resource.kind, kind.storage_kind.resource.api_version
+            complete(new, kind.storage_kind.resource.schema)
             kind.default(new)
-            (policy or kind).prepare_update(new, before, change)
-            prepare_update_meta(new, before, kind)
+            (policy or kind).prepare_for_update(new, before, change)
+            prepare_meta_for_update(new, before, kind)
             return new, before, asked, sent, kept
 
         new, before, asked, sent, kept = await self._long_work.run(size, user, prepare)
@@ -387,8 +392,8 @@ class Writer:
             errors = validate_meta(new, kind) + validate_meta_update(new, before, kind)
             errors += kind.validate(new) + (policy or kind).validate_update(new, before)
             if errors:
-                raise InvalidError.of(kind.at_rest.resource.group, kind.resource.kind, name, errors)
-            complete(new, kind.at_rest.resource.schema)
+                raise InvalidError.of(kind.storage_kind.resource.group, kind.resource.kind, name, errors)
+            complete(new, kind.storage_kind.resource.schema)
             change.warnings.extend((policy or kind).warnings(new, before))
             gone = lifecycle.finished(kind, new)
             if entries or sent or kept:
@@ -467,7 +472,7 @@ class Writer:
 
     async def _take_along(self, kind: Kind, gone: Stored, change: Change) -> None:
         """Delete what goes with an object that is gone. Nobody is told of a failure: the object itself was deleted."""
-        for plural in kind.takes_along:
+        for plural in kind.cascade_plurals:
             try:
                 await self.delete(self._cache.kinds[plural].kind, gone.namespace, gone.name, DeleteOptions(), change)
             except (ApiError, StorageError) as error:

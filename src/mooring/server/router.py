@@ -10,7 +10,7 @@ A path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.table import by_resource
+from mooring.api.kinds import by_resource
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError

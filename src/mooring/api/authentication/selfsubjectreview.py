@@ -30,7 +30,7 @@ def _schema(version: str) -> Message:
     )
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     obj.pop("status", None)
 
 
@@ -49,7 +49,7 @@ def self_subject_review(version: str) -> Kind:
         ),
         storage="",
         name_errors=lambda name: [],
-        prepare_create=_prepare_create,
+        prepare_for_create=_prepare_for_create,
     )
 
 

@@ -51,7 +51,7 @@ def _schema(version: str) -> Message:
     )
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     """Raises BadRequestError when there is no token to look at."""
     obj.pop("status", None)
     if not (obj.get("spec") or {}).get("token"):
@@ -73,7 +73,7 @@ def token_review(version: str) -> Kind:
         ),
         storage="",
         name_errors=lambda name: [],
-        prepare_create=_prepare_create,
+        prepare_for_create=_prepare_for_create,
     )
 
 

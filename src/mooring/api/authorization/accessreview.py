@@ -147,7 +147,7 @@ def _review(
         ),
         storage="",
         name_errors=lambda name: [],
-        prepare_create=prepare,
+        prepare_for_create=prepare,
         validate=validate,
     )
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from mooring.api.certificates import conditions as csrconditions
+from mooring.api.certificates import conditions
 from mooring.api.certificates.spec import spec_errors
-from mooring.api.kind import Change, Kind, SubresourcePolicy
-from mooring.api.meta.columns import AGE, NAME, NONE, spec_of
+from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.parts import restore
+from mooring.api.meta.printcolumns import AGE, NAME, NONE, spec_of
+from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
@@ -99,7 +99,7 @@ CERTIFICATE_SIGNING_REQUEST = Message(
 )
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     user = change.user
     spec = obj.setdefault("spec", {})
     for name, value in (
@@ -115,8 +115,8 @@ def _prepare_create(obj: Obj, change: Change) -> None:
     obj["status"] = {}
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "spec", "status")
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
+    reset_fields(new, old, "spec", "status")
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -162,17 +162,17 @@ KIND = Kind(
     ),
     storage="/registry/certificatesigningrequests",
     name_errors=path_segment_errors,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
     validate=_validate,
-    fields=lambda obj: {"spec.signerName": (obj.get("spec") or {}).get("signerName", "")},
-    selectable=("spec.signerName",),
+    selectable_fields=lambda obj: {"spec.signerName": (obj.get("spec") or {}).get("signerName", "")},
+    field_labels=("spec.signerName",),
     subresources={
-        "approval": SubresourcePolicy(
-            prepare_update=csrconditions.prepare_approval, validate_update=csrconditions.validate_approval
+        "approval": SubresourceStrategy(
+            prepare_for_update=conditions.prepare_approval, validate_update=conditions.validate_approval
         ),
-        "status": SubresourcePolicy(
-            prepare_update=csrconditions.prepare_status, validate_update=csrconditions.validate_status
+        "status": SubresourceStrategy(
+            prepare_for_update=conditions.prepare_status, validate_update=conditions.validate_status
         ),
     },
 )

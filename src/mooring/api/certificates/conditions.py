@@ -15,7 +15,7 @@ import base64
 import binascii
 
 from mooring.api.kind import Change
-from mooring.api.meta.parts import restore
+from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -45,7 +45,7 @@ def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
     conditions = _timed(conditions_of(new), old, change)
     status = {name: value for name, value in (old.get("status") or {}).items() if name != "conditions"}
     new["status"] = {"conditions": conditions, **status} if conditions else status
-    restore(new, old, "spec")
+    reset_fields(new, old, "spec")
 
 
 def prepare_status(new: Obj, old: Obj, change: Change) -> None:
@@ -60,7 +60,7 @@ def prepare_status(new: Obj, old: Obj, change: Change) -> None:
     if conditions:
         status["conditions"] = _timed(conditions, old, change)
     new["status"] = status
-    restore(new, old, "spec")
+    reset_fields(new, old, "spec")
 
 
 def _timed(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:

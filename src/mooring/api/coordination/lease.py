@@ -7,8 +7,8 @@ missing Lease creates it. Durations are positive, transition counts never negati
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
@@ -82,7 +82,7 @@ KIND = Kind(
     storage="/registry/leases",
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
-    unconditional_update=False,
-    create_on_update=True,
+    allow_unconditional_update=False,
+    allow_create_on_update=True,
     finalizers_need_domain=False,
 )

@@ -6,11 +6,11 @@ together weigh at most 1 MiB, `immutable` freezes both.
 
 from __future__ import annotations
 
-from mooring.api.core.configdata import MAX_DATA, base64_size, frozen_errors, key_errors
-from mooring.api.core.references import CORE
+from mooring.api.core.datavalidation import MAX_DATA, base64_size, frozen_errors, key_errors
+from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar

@@ -19,10 +19,10 @@ from mooring.api.core.addresses import (
     port_names_errors,
     special_address_errors,
 )
-from mooring.api.core.references import CORE, OBJECT_REFERENCE
+from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import AGE, NAME, NONE
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME, NONE
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
@@ -178,6 +178,6 @@ KIND = Kind(
     default=_default,
     validate=_validate,
     warnings=_warnings,
-    deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-    create_on_update=True,
+    deprecation_warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    allow_create_on_update=True,
 )

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from mooring.api.core.references import CORE, OBJECT_REFERENCE
+from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import name as name_cell
-from mooring.api.meta.columns import since
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import name as name_cell
+from mooring.api.meta.printcolumns import since
 from mooring.apimachinery.names import path_segment_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
@@ -176,9 +176,9 @@ KIND = Kind(
     storage="/registry/events",
     name_errors=path_segment_errors,
     validate=_validate,
-    fields=_fields,
-    selectable=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
-    create_on_update=True,
+    selectable_fields=_fields,
+    field_labels=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
+    allow_create_on_update=True,
     finalizers_need_domain=False,
-    collected=False,
+    garbage_collected=False,
 )

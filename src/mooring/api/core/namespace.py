@@ -9,11 +9,11 @@ Rules kept here (docs/protocol/namespaces.md):
 
 from __future__ import annotations
 
-from mooring.api.core.references import CORE
-from mooring.api.kind import Change, Kind, SubresourcePolicy
-from mooring.api.meta.columns import AGE, NAME
+from mooring.api.core.objectreference import CORE
+from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.objectmeta import OBJECT_META, finalizer_errors
-from mooring.api.meta.parts import restore
+from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
@@ -97,7 +97,7 @@ def _default(obj: Obj) -> None:
         meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name}
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     _default(obj)  # again: by now a generated name is known
     obj["status"] = {"phase": ACTIVE}
     spec = obj.setdefault("spec", {})
@@ -106,8 +106,8 @@ def _prepare_create(obj: Obj, change: Change) -> None:
         spec["finalizers"] = [*finalizers, FINALIZER]
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "spec", "status")
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
+    reset_fields(new, old, "spec", "status")
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -151,19 +151,19 @@ KIND = Kind(
     storage="/registry/namespaces",
     name_errors=dns1123_label_errors,
     default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
     validate=_validate,
-    fields=lambda obj: {
+    selectable_fields=lambda obj: {
         "name": obj["metadata"]["name"],
         "status.phase": (obj.get("status") or {}).get("phase", ""),
     },
-    selectable=("name", "status.phase"),
+    field_labels=("name", "status.phase"),
     subresources={
-        "status": SubresourcePolicy(
-            prepare_update=lambda new, old, change: restore(new, old, "spec"),
+        "status": SubresourceStrategy(
+            prepare_for_update=lambda new, old, change: reset_fields(new, old, "spec"),
             validate_update=_validate_status,
         ),
-        "finalize": SubresourcePolicy(prepare_update=lambda new, old, change: restore(new, old, "status")),
+        "finalize": SubresourceStrategy(prepare_for_update=lambda new, old, change: reset_fields(new, old, "status")),
     },
 )

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from mooring.api.core.pod import defaults as poddefaults
-from mooring.api.core.pod import validation as podvalidation
-from mooring.api.core.pod.schema import POD_SPEC
+from mooring.api.core.objectreference import CORE
+from mooring.api.core.pod import validation
+from mooring.api.core.pod.defaults import default_spec
+from mooring.api.core.pod.schema.pod import POD_SPEC
 from mooring.api.core.pod.warnings import template_warnings
-from mooring.api.core.references import CORE
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import NAME, NONE
 from mooring.api.meta.objectmeta import OBJECT_META, label_errors
+from mooring.api.meta.printcolumns import NAME, NONE
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj
@@ -49,14 +49,14 @@ def _template(obj: Obj) -> Obj:
 
 
 def _default(obj: Obj) -> None:
-    poddefaults.default_spec(obj.setdefault("template", {}).setdefault("spec", {}))
+    default_spec(obj.setdefault("template", {}).setdefault("spec", {}))
 
 
 def _validate(obj: Obj) -> list[FieldError]:
     template = _template(obj)
     spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
     errors = label_errors(metadata.get("labels") or {}, "labels")
-    errors += podvalidation.validate({"metadata": metadata, "spec": spec})
+    errors += validation.validate({"metadata": metadata, "spec": spec})
     if spec.get("ephemeralContainers"):
         errors.append(forbidden("spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
     return [replace(error, field=f"template.{error.field}") for error in errors]

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from mooring.api.core.configdata import MAX_DATA, base64_size, frozen_errors, key_errors
-from mooring.api.core.references import CORE
+from mooring.api.core.datavalidation import MAX_DATA, base64_size, frozen_errors, key_errors
+from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.apimachinery.codec.goerrors import json_syntax_error
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
@@ -73,11 +73,11 @@ def _merge_string_data(obj: Obj) -> None:
             data[key] = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     obj["type"] = obj.get("type") or OPAQUE
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     new["type"] = new.get("type") or old.get("type") or OPAQUE
 
 
@@ -153,11 +153,11 @@ KIND = Kind(
     storage="/registry/secrets",
     name_errors=dns1123_subdomain_errors,
     default=_merge_string_data,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
     validate=_validate,
     validate_update=_validate_update,
     warnings=_warnings,
-    fields=lambda obj: {"type": obj.get("type", "")},
-    selectable=("type",),
+    selectable_fields=lambda obj: {"type": obj.get("type", "")},
+    field_labels=("type",),
 )

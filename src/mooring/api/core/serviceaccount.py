@@ -7,10 +7,10 @@ tokens come from the `token` subresource (kind TokenRequest of authentication.k8
 from __future__ import annotations
 
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
-from mooring.api.core.references import CORE, LOCAL_OBJECT_REFERENCE, OBJECT_REFERENCE
+from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE, OBJECT_REFERENCE
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
@@ -53,11 +53,11 @@ def _only_names(obj: Obj) -> None:
         obj["secrets"] = [{"name": reference["name"]} if reference.get("name") else {} for reference in references]
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     _only_names(obj)
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     _only_names(new)
 
 
@@ -95,7 +95,7 @@ KIND = Kind(
     ),
     storage="/registry/serviceaccounts",
     name_errors=dns1123_subdomain_errors,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
     warnings=_warnings,
 )

@@ -21,10 +21,10 @@ from mooring.api.core.addresses import (
     special_address_errors,
 )
 from mooring.api.core.endpoints import shown
-from mooring.api.core.references import OBJECT_REFERENCE
+from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META, label_errors
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, label_value_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from mooring.api.core import event
-from mooring.api.core.references import OBJECT_REFERENCE
+from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Alias, Kind
 from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
@@ -104,7 +104,7 @@ _FIELDS = {
 
 
 def _fields(obj: Obj) -> Mapping[str, str]:
-    stored = event.KIND.fields(to_core(obj))
+    stored = event.KIND.selectable_fields(to_core(obj))
     return {label: stored[name] for label, name in _FIELDS.items()}
 
 
@@ -202,9 +202,9 @@ KIND = Kind(
     validate=_validate,
     validate_create=_validate_create,
     validate_update=_validate_update,
-    fields=_fields,
-    selectable=tuple(_FIELDS),
-    create_on_update=event.KIND.create_on_update,
-    collected=event.KIND.collected,
-    alias=Alias(of=event.KIND, inward=to_core, outward=from_core),
+    selectable_fields=_fields,
+    field_labels=tuple(_FIELDS),
+    allow_create_on_update=event.KIND.allow_create_on_update,
+    garbage_collected=event.KIND.garbage_collected,
+    alias=Alias(of=event.KIND, to_storage=to_core, from_storage=from_core),
 )

@@ -41,8 +41,8 @@ __all__ = [
     "STANDARD_FINALIZERS",
     "finalizer_errors",
     "label_errors",
-    "prepare_create_meta",
-    "prepare_update_meta",
+    "prepare_meta_for_create",
+    "prepare_meta_for_update",
     "validate_meta",
     "validate_meta_update",
 ]
@@ -66,7 +66,7 @@ _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSe
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def prepare_create_meta(
+def prepare_meta_for_create(
     obj: Obj, kind: Kind, namespace: str, uid: str, now: datetime, entropy: Callable[[int], bytes]
 ) -> None:
     """Fill in the metadata of a new object, in place. `namespace` is the request's; `uid` is fresh.
@@ -90,7 +90,7 @@ def prepare_create_meta(
         meta["generation"] = 1
 
 
-def prepare_update_meta(new: Obj, old: Obj, kind: Kind) -> None:
+def prepare_meta_for_update(new: Obj, old: Obj, kind: Kind) -> None:
     """Restore in `new`, in place, the metadata that no client may change. Call it after the kind's own hook, since
     generation depends on what that hook left of spec.
 
@@ -168,7 +168,7 @@ def validate_meta_update(new: Obj, old: Obj, kind: Kind) -> list[FieldError]:
                     f"found new finalizers []string{{{listed}}}",
                 )
             )
-    if not kind.unconditional_update and not meta.get("resourceVersion"):
+    if not kind.allow_unconditional_update and not meta.get("resourceVersion"):
         errors.append(invalid("metadata.resourceVersion", 0, "must be specified for an update"))
     errors += [
         invalid(f"metadata.{name}", meta.get(name), "field is immutable")

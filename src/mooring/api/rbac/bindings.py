@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.api.rbac.rules import API, GROUP
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
 from mooring.apimachinery.resource import Column

@@ -101,5 +101,5 @@ KIND = Kind(
     storage="/registry/clusterroles",
     name_errors=path_segment_errors,
     validate=_validate,
-    create_on_update=True,
+    allow_create_on_update=True,
 )

@@ -31,5 +31,5 @@ KIND = Kind(
     default=default,
     validate=lambda obj: binding_errors(obj, namespaced=False),
     validate_update=role_ref_errors,
-    create_on_update=True,
+    allow_create_on_update=True,
 )

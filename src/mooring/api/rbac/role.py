@@ -37,5 +37,5 @@ KIND = Kind(
     storage="/registry/roles",
     name_errors=path_segment_errors,
     validate=lambda obj: rule_errors(obj, namespaced=True),
-    create_on_update=True,
+    allow_create_on_update=True,
 )

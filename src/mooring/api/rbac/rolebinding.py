@@ -29,5 +29,5 @@ KIND = Kind(
     default=default,
     validate=lambda obj: binding_errors(obj, namespaced=True),
     validate_update=role_ref_errors,
-    create_on_update=True,
+    allow_create_on_update=True,
 )

@@ -6,7 +6,7 @@ of resources, and then names API groups and resources. Names of RBAC objects are
 
 from __future__ import annotations
 
-from mooring.api.meta.columns import CREATED_AT, NAME
+from mooring.api.meta.printcolumns import CREATED_AT, NAME
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
 from mooring.errors import FieldError, invalid, required
 

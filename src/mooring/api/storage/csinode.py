@@ -12,8 +12,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import AGE, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, NAME
 from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
@@ -155,5 +155,5 @@ KIND = Kind(
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
     validate_update=_validate_update,
-    unconditional_update=False,
+    allow_unconditional_update=False,
 )

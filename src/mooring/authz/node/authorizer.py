@@ -25,8 +25,8 @@ from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.node.graph import NodeGraph
-from mooring.authz.node.identity import node_name
-from mooring.authz.node.rules import NODE_RULES
+from mooring.authz.node.identifier import node_name
+from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
 from mooring.authz.rbac.rules import compile_rules
 from mooring.errors import BadRequestError
 

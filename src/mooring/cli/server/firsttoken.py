@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from mooring.api.kind import Change
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.duration import format_duration
 from mooring.apimachinery.options import ListOptions, WriteOptions
 from mooring.cli.joinline import WITHHELD, join_line

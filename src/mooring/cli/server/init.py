@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize

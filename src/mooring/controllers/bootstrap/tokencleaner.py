@@ -16,7 +16,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.bootstrap.tokens import SECRETS, expires, is_token
+from mooring.controllers.bootstrap.tokensecrets import SECRETS, expires, is_token
 from mooring.trust.bootstraptoken.record import expired
 
 

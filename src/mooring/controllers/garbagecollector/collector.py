@@ -20,15 +20,15 @@ from datetime import datetime
 from enum import Enum
 
 from mooring.api.kind import Kind
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
-from mooring.api.table import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
 from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, Place, place_of, references
 
 COLLECTED = tuple(
-    sorted(plural for plural, kind in BY_PLURAL.items() if kind.collected and "create" in kind.resource.verbs)
+    sorted(plural for plural, kind in BY_PLURAL.items() if kind.garbage_collected and "create" in kind.resource.verbs)
 )
 _BY_GROUP_AND_KIND = {
     (kind.resource.group, kind.resource.kind): kind for kind in BY_PLURAL.values() if "create" in kind.resource.verbs

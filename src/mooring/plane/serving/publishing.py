@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring.api.kind import Change
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.errors import AlreadyExistsError, ConflictError

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
-from mooring.authz.node.identity import node_name
+from mooring.authz.node.identifier import node_name
 from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING

@@ -5,7 +5,7 @@ kube-apiserver's):
 * A Service that has a use for an address gets a free one of the range, unless it asks for one, or for none (`None`). One asked for
   is of the range and free. Node ports likewise; a port of TCP and UDP has the same one for both.
 * What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far;
-  what another server gives out at this moment is settled by the claims (`mooring.api.core.service.claims`).
+  what another server gives out at this moment is settled by the claims (`mooring.api.core.service.allocation`).
 * All addresses are of the range, so of its family; a Service that wants another one is refused.
 * The choice follows from the Service's uid: admission draws no entropy of its own.
 """
@@ -15,16 +15,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.api.core.addresses import parse_address
-from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORTS, free_address, free_port
-from mooring.api.core.service.claims import address_taken, node_ports, port_taken
-from mooring.api.core.service.types import (
+from mooring.api.core.service.allocation import (
+    DEFAULT_RANGE,
+    NODE_PORT_RANGE,
+    address_allocated,
+    free_address,
+    free_port,
+    init_ip_families,
+    node_ports,
+    port_allocated,
+)
+from mooring.api.core.service.spec import (
     FAMILIES,
     HEADLESS,
-    checks_health,
-    fill_families,
-    has_cluster_ip,
-    has_node_ports,
-    leads_elsewhere,
+    is_headless_without_selector,
+    needs_cluster_ip,
+    needs_health_check,
+    needs_node_ports,
 )
 from mooring.apimachinery.schema import Obj
 from mooring.config import Network
@@ -43,7 +50,7 @@ class ServiceClusterIP:
         if spec is None:
             return
         self._families(request, spec)
-        if not has_cluster_ip(spec):
+        if not needs_cluster_ip(spec):
             return
         given = spec.get("clusterIPs") or []
         if not given and not spec.get("clusterIP"):
@@ -57,14 +64,14 @@ class ServiceClusterIP:
 
     def _families(self, request: AdmissionRequest, spec: Obj) -> None:
         family = f"IPv{self._range.version}"
-        fill_families(spec, family)
-        wanted = () if leads_elsewhere(spec) else spec.get("ipFamilies") or ()
+        init_ip_families(spec, family)
+        wanted = () if is_headless_without_selector(spec) else spec.get("ipFamilies") or ()
         errors = [
             invalid(f"spec.ipFamilies[{index}]", other, "not configured on this cluster")
             for index, other in enumerate(wanted)
             if other in FAMILIES and other != family
         ]
-        if errors and has_cluster_ip(spec):
+        if errors and needs_cluster_ip(spec):
             raise InvalidError.of("", "Service", request.name, errors)
 
     def _check(self, request: AdmissionRequest, given: list[str], text: str) -> None:
@@ -77,7 +84,7 @@ class ServiceClusterIP:
         elif address in (self._range.network_address, self._range.broadcast_address):
             why = f"the provided IP ({text}) is not one that an endpoint can have"
         elif str(address) in _addresses(request):
-            raise _refused(request, address_taken(given, text))
+            raise _refused(request, address_allocated(given, text))
         else:
             return
         raise _refused(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
@@ -88,7 +95,7 @@ class ServiceNodePort:
 
     def admit(self, request: AdmissionRequest) -> None:
         spec = _written(request)
-        if spec is None or not (has_node_ports(spec) or checks_health(spec)):
+        if spec is None or not (needs_node_ports(spec) or needs_health_check(spec)):
             return
         used = _ports(request)
         own = dict(node_ports(request.old.get("spec") or {})) if request.old is not None else {}
@@ -97,9 +104,9 @@ class ServiceNodePort:
             if port not in own.values() and (error := _port_error(path, port, used)):
                 raise _refused(request, error)
         used.update(port for _, port in given)
-        if has_node_ports(spec):
+        if needs_node_ports(spec):
             self._fill(request, spec, used)
-        if checks_health(spec) and not spec.get("healthCheckNodePort"):
+        if needs_health_check(spec) and not spec.get("healthCheckNodePort"):
             spec["healthCheckNodePort"] = _next(request, used, "health")
 
     def _fill(self, request: AdmissionRequest, spec: Obj, used: set[int]) -> None:
@@ -144,10 +151,10 @@ def _ports(request: AdmissionRequest) -> set[int]:
 
 
 def _port_error(path: str, port: int, used: set[int]) -> FieldError | None:
-    if port not in NODE_PORTS:
-        why = f"The range of valid ports is {NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
+    if port not in NODE_PORT_RANGE:
+        why = f"The range of valid ports is {NODE_PORT_RANGE.start}-{NODE_PORT_RANGE.stop - 1}"
         return invalid(path, port, f"provided port is not in the valid range. {why}")
-    return port_taken(path, port) if port in used else None
+    return port_allocated(path, port) if port in used else None
 
 
 def _next(request: AdmissionRequest, used: set[int], what: str) -> int:

@@ -30,7 +30,7 @@ class Scope:
         self._fields = None if fields.empty else fields
         self._by_place = False
         if self._fields is not None:
-            check_field_labels(fields, (NAME, NAMESPACE, *kind.selectable), kind.resource.plural)
+            check_field_labels(fields, (NAME, NAMESPACE, *kind.field_labels), kind.resource.plural)
             self._by_place = all(label in (NAME, NAMESPACE) for label in fields.labels())
             self.name = fields.requires(NAME) or ""
             if kind.resource.namespaced and not namespace:

@@ -184,7 +184,7 @@ class Stored:
         if fields is None:
             obj = self.obj
             fields = self._fields = {
-                **self.kind.fields(obj),
+                **self.kind.selectable_fields(obj),
                 "metadata.name": self.name,
                 "metadata.namespace": self.namespace,
             }
@@ -200,7 +200,7 @@ class Stored:
             return self
         shown = self._shown
         if shown is None or shown.kind is not kind:
-            value = encoded(kind.resource, kind.outward(self.obj))
+            value = encoded(kind.resource, kind.from_storage(self.obj))
             shown = self._shown = Stored.of(kind, self.namespace, self.name, self.revision, value)
         return shown
 
@@ -343,8 +343,8 @@ class Keys:
     """Which kind, namespace and name a storage key stands for."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
-        self._namespaced = {kind.storage: kind for kind in kinds if kind.kept and kind.resource.namespaced}
-        self._cluster = {kind.storage: kind for kind in kinds if kind.kept and not kind.resource.namespaced}
+        self._namespaced = {kind.storage: kind for kind in kinds if kind.stored and kind.resource.namespaced}
+        self._cluster = {kind.storage: kind for kind in kinds if kind.stored and not kind.resource.namespaced}
 
     def parse(self, key: str) -> tuple[Kind, str, str] | None:
         """None for a key of a kind this server does not serve."""

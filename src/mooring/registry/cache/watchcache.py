@@ -47,7 +47,7 @@ class WatchCache:
         self._storage = storage
         self._clock = clock
         self._keys = Keys(tuple(kinds))
-        self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if kind.kept}
+        self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if kind.stored}
         self.revision = 0
         self.ready = False
         self._expected: dict[str, bytes] = {}

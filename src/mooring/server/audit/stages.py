@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mooring.api.table import by_resource
+from mooring.api.kinds import by_resource
 from mooring.apimachinery.auditpolicy import (
     METADATA,
     PANIC,

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from mooring.api.authentication import tokenrequest
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Change, Kind
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj
@@ -83,7 +83,7 @@ def _prepare(context: Context, kind: Kind, obj: Obj) -> None:
             why = "the namespace of the provided object does not match the namespace sent on the request"
             raise BadRequestError(why)
     kind.default(obj)
-    kind.prepare_create(obj, Change(context.user, context.received))
+    kind.prepare_for_create(obj, Change(context.user, context.received))
     # kube-apiserver names no kind in what it says about access reviews, and clients may compare
     _refuse(kind.resource.group, "" if kind.resource.group == ACCESS else kind.resource.kind, kind.validate(obj))
 

@@ -112,8 +112,8 @@ class Resources:
     async def handle(self, context: Context, kind: Kind) -> Response:
         """One request for `kind` or one of its stored subresources."""
         info = context.info
-        if kind.deprecation:
-            context.warnings.append(kind.deprecation)
+        if kind.deprecation_warning:
+            context.warnings.append(kind.deprecation_warning)
         allowed = kind.resource.verbs
         if info.subresource:
             allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
@@ -170,7 +170,7 @@ class Resources:
         info = context.info
         options = _managed(context, parse_write_options(context.request.query, "UpdateOptions"))
         obj = await self._body(context, kind.resource.schema, kind, options)
-        may_create = kind.create_on_update and self._may_create(context)
+        may_create = kind.allow_create_on_update and self._may_create(context)
         stored, created = await self._registry.update(
             kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
         )

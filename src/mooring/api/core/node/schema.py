@@ -7,7 +7,7 @@ conditions and addresses merge by type, podCIDRs as a set, taints are replaced.
 
 from __future__ import annotations
 
-from mooring.api.core.references import CORE
+from mooring.api.core.objectreference import CORE
 from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mooring.api.core.pod.legacyvolumes import LEGACY_DEFAULTS
+from mooring.api.core.pod.schema.intreevolume import LEGACY_DEFAULTS
 from mooring.apimachinery.schema import Obj
 
 FILE_MODE = 0o644

@@ -13,11 +13,11 @@ What only a node or a scheduler can judge is left to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
-from mooring.api.core.pod.containervalidation import container_errors
-from mooring.api.core.pod.placement import placement_errors
-from mooring.api.core.pod.volumevalidation import volume_errors
+from mooring.api.core.addresses import MAX_PORT, NOT_A_PORT, NOT_AN_ADDRESS, PROTOCOLS, parse_address, port_name_errors
+from mooring.api.core.pod.defaults import CONTAINER_LISTS
+from mooring.api.core.pod.qos import amount
 from mooring.api.meta.objectmeta import label_errors
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
@@ -199,3 +199,318 @@ def _without_what_may_change(spec: Obj, kept: Obj) -> Obj:
     if kept.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         rest["terminationGracePeriodSeconds"] = kept["terminationGracePeriodSeconds"]
     return rest
+
+
+_CHOICES = (
+    ("imagePullPolicy", ("Always", "IfNotPresent", "Never")),
+    ("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
+)
+
+
+def container_errors(spec: Obj, volumes: Collection[str]) -> list[FieldError]:
+    """What is wrong with all containers of a spec whose volumes have these names."""
+    errors = [] if spec.get("containers") else [required("spec.containers")]
+    names: set[str] = set()
+    bound: set[tuple[str, str, int]] = set()
+    for group in CONTAINER_LISTS:
+        for index, container in enumerate(spec.get(group) or ()):
+            path, name = f"spec.{group}[{index}]", container.get("name", "")
+            if not name:
+                errors.append(required(f"{path}.name"))
+            elif name in names:
+                errors.append(duplicate(f"{path}.name", name))
+            else:
+                errors += [invalid(f"{path}.name", name, why) for why in dns1123_label_errors(name)]
+            names.add(name)
+            errors += _one(container, path)
+            errors += _port_errors(
+                container, path, bool(spec.get("hostNetwork")), bound if group == "containers" else set()
+            )
+            errors += _mount_errors(container, path, volumes)
+    return errors
+
+
+def _one(container: Obj, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    image = container.get("image", "")
+    if not image:
+        errors.append(required(f"{path}.image"))
+    elif image != image.strip():
+        errors.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
+    for name, known in _CHOICES:
+        if (choice := container.get(name, "")) not in known:
+            errors.append(not_supported(f"{path}.{name}", choice, known))
+    for index, variable in enumerate(container.get("env") or ()):
+        at = f"{path}.env[{index}]"
+        if not variable.get("name"):
+            errors.append(required(f"{at}.name"))
+        if variable.get("value") and variable.get("valueFrom"):
+            errors.append(invalid(f"{at}.valueFrom", "", "may not be specified when `value` is not empty"))
+    return errors + _resource_errors(container.get("resources") or {}, f"{path}.resources")
+
+
+def _resource_errors(resources: Obj, path: str) -> list[FieldError]:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    errors = [
+        invalid(f"{path}.{part}[{name}]", text, "must be greater than or equal to 0")
+        for part, amounts in (("limits", limits), ("requests", requests))
+        for name, text in amounts.items()
+        if amount(text) < 0
+    ]
+    for name, text in requests.items():
+        if name in limits and amount(text) > amount(limits[name]):
+            why = f"must be less than or equal to {name} limit of {limits[name]}"
+            errors.append(invalid(f"{path}.requests", text, why))
+    return errors
+
+
+def _port_errors(container: Obj, path: str, host_network: bool, bound: set[tuple[str, str, int]]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    for index, port in enumerate(container.get("ports") or ()):
+        at = f"{path}.ports[{index}]"
+        inner, outer, protocol = port.get("containerPort", 0), port.get("hostPort", 0), port.get("protocol", "")
+        if name := port.get("name"):
+            if name in names:
+                errors.append(duplicate(f"{at}.name", name))
+            names.add(name)
+        if not inner:
+            errors.append(required(f"{at}.containerPort"))
+        for where, number in (("containerPort", inner), ("hostPort", outer)):
+            if number and not 1 <= number <= MAX_PORT:
+                errors.append(invalid(f"{at}.{where}", number, NOT_A_PORT))
+        if host_network and outer != inner:
+            errors.append(invalid(f"{at}.containerPort", inner, "must match `hostPort` when `hostNetwork` is true"))
+        if protocol not in PROTOCOLS:
+            errors.append(not_supported(f"{at}.protocol", protocol, PROTOCOLS))
+        if outer:
+            key = (protocol, port.get("hostIP", ""), outer)
+            if key in bound:
+                errors.append(duplicate(f"{at}.hostPort", "/".join(map(str, key))))
+            bound.add(key)
+    return errors
+
+
+def _mount_errors(container: Obj, path: str, volumes: Collection[str]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    paths: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        at, name, where = f"{path}.volumeMounts[{index}]", mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            errors.append(required(f"{at}.name"))
+        elif name not in volumes:
+            errors.append(FieldError("FieldValueNotFound", f"{at}.name", "", name))
+        if not where:
+            errors.append(required(f"{at}.mountPath"))
+        elif where in paths:
+            errors.append(invalid(f"{at}.mountPath", where, "must be unique"))
+        paths.add(where)
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            errors.append(forbidden(f"{at}.subPathExpr", "subPathExpr and subPath are mutually exclusive"))
+    return errors
+
+
+MIN_TOKEN_SECONDS = 600
+MAX_TOKEN_SECONDS = 1 << 32
+_NEEDED = {
+    "hostPath": ("path",),
+    "secret": ("secretName",),
+    "configMap": ("name",),
+    "nfs": ("server", "path"),
+    "persistentVolumeClaim": ("claimName",),
+    "csi": ("driver",),
+    "ephemeral": ("volumeClaimTemplate",),
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "gitRepo": ("repository",),
+    "iscsi": ("targetPortal", "iqn"),
+    "glusterfs": ("endpoints", "path"),
+    "rbd": ("monitors", "image"),
+    "flexVolume": ("driver",),
+    "cinder": ("volumeID",),
+    "cephfs": ("monitors",),
+    "azureFile": ("secretName", "shareName"),
+    "vsphereVolume": ("volumePath",),
+    "quobyte": ("registry", "volume"),
+    "azureDisk": ("diskName", "diskURI"),
+    "photonPersistentDisk": ("pdID",),
+    "portworxVolume": ("volumeID",),
+    "scaleIO": ("gateway", "system", "volumeName"),
+    "storageos": ("volumeName",),
+}
+_PROJECTED = {
+    "secret": ("name",),
+    "configMap": ("name",),
+    "serviceAccountToken": ("path",),
+    "clusterTrustBundle": ("path",),
+    "podCertificate": ("signerName", "keyType"),
+}
+
+
+def volume_errors(volumes: list[Obj]) -> tuple[set[str], list[FieldError]]:
+    """The names that mounts may use, and what is wrong."""
+    names: set[str] = set()
+    errors: list[FieldError] = []
+    for index, volume in enumerate(volumes):
+        path, name = f"spec.volumes[{index}]", volume.get("name", "")
+        errors += _source_errors(volume, path)
+        if not name:
+            errors.append(required(f"{path}.name"))
+        elif name in names:
+            errors.append(duplicate(f"{path}.name", name))
+        else:
+            errors += [invalid(f"{path}.name", name, why) for why in dns1123_label_errors(name)]
+        names.add(name)
+    return names, errors
+
+
+def _source_errors(volume: Obj, path: str) -> list[FieldError]:
+    sources = [name for name in volume if name != "name"]
+    errors = [forbidden(f"{path}.{name}", "may not specify more than 1 volume type") for name in sources[1:]]
+    for name in sources[:1]:
+        source = volume[name]
+        errors += [required(f"{path}.{name}.{part}") for part in _NEEDED.get(name, ()) if not source.get(part)]
+        if name == "projected":
+            for index, part in enumerate(source.get("sources") or ()):
+                errors += _projection_errors(part, f"{path}.projected.sources[{index}]")
+    return errors
+
+
+def _projection_errors(part: Obj, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if len(part) > 1:
+        errors.append(forbidden(path, "may not specify more than 1 volume type per source"))
+    for name, source in part.items():
+        errors += [required(f"{path}.{name}.{needed}") for needed in _PROJECTED.get(name, ()) if not source.get(needed)]
+    if "serviceAccountToken" in part:
+        seconds = part["serviceAccountToken"].get("expirationSeconds", MIN_TOKEN_SECONDS)
+        at = f"{path}.serviceAccountToken.expirationSeconds"
+        if seconds < MIN_TOKEN_SECONDS:
+            errors.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+        elif seconds > MAX_TOKEN_SECONDS:
+            errors.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+    return errors
+
+
+SCHEMES = ("HTTP", "HTTPS")
+HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+MAX_WEIGHT = 100
+_CONTAINERS = ("initContainers", "containers")
+
+
+def placement_errors(spec: Obj) -> list[FieldError]:
+    """Return what is wrong with the spec of a Pod that has its defaults."""
+    return [*_handlers(spec), *_affinity(spec), *_spread(spec), *_names(spec)]
+
+
+def _handlers(spec: Obj) -> Iterator[FieldError]:
+    for member in _CONTAINERS:
+        for index, container in enumerate(spec.get(member) or ()):
+            path = f"spec.{member}[{index}]"
+            for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+                if name in container:
+                    yield from _handler(container[name], f"{path}.{name}")
+            lifecycle = container.get("lifecycle") or {}
+            for name in ("postStart", "preStop"):
+                if name in lifecycle:
+                    yield from _handler(lifecycle[name], f"{path}.lifecycle.{name}")
+
+
+def _handler(handler: Obj, path: str) -> Iterator[FieldError]:
+    given = [name for name in HANDLERS if name in handler]
+    if not given:
+        yield required(path, "must specify a handler type")
+    for name in given[1:]:
+        yield forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
+    match given[:1]:
+        case ["exec"]:
+            if not handler["exec"].get("command"):
+                yield required(f"{path}.exec.command")
+        case ["httpGet"]:
+            request = handler["httpGet"]
+            yield from _port(request.get("port", 0), f"{path}.httpGet.port")
+            if request.get("scheme") not in SCHEMES:
+                yield not_supported(f"{path}.httpGet.scheme", request.get("scheme", ""), SCHEMES)
+        case ["tcpSocket" | "grpc" as name]:
+            yield from _port(handler[name].get("port", 0), f"{path}.{name}.port")
+
+
+def _port(port: int | str, path: str) -> Iterator[FieldError]:
+    if isinstance(port, str):
+        yield from (invalid(path, port, why) for why in port_name_errors(port))
+    elif not 1 <= port <= MAX_PORT:
+        yield invalid(path, port, NOT_A_PORT)
+
+
+def _affinity(spec: Obj) -> Iterator[FieldError]:
+    node = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    name = "preferredDuringSchedulingIgnoredDuringExecution"
+    for index, term in enumerate(node.get(name) or ()):
+        path, weight = f"spec.affinity.nodeAffinity.{name}[{index}]", term.get("weight", 0)
+        if not 1 <= weight <= MAX_WEIGHT:
+            yield invalid(f"{path}.weight", weight, f"must be in the range 1-{MAX_WEIGHT}")
+        yield from _expressions(term.get("preference") or {}, f"{path}.preference")
+    name = "requiredDuringSchedulingIgnoredDuringExecution"
+    for index, term in enumerate((node.get(name) or {}).get("nodeSelectorTerms") or ()):
+        yield from _expressions(term, f"spec.affinity.nodeAffinity.{name}.nodeSelectorTerms[{index}]")
+
+
+def _expressions(term: Obj, path: str) -> Iterator[FieldError]:
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
+        values, key = expression.get("values") or (), expression.get("key", "")
+        match operator:
+            case "In" | "NotIn":
+                if not values:
+                    yield required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+            case "Exists" | "DoesNotExist":
+                if values:
+                    yield forbidden(
+                        f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                    )
+            case "Gt" | "Lt":
+                if len(values) != 1:
+                    yield required(f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+            case _:
+                yield invalid(f"{at}.operator", operator, "not a valid selector operator")
+        yield from (invalid(f"{at}.key", key, why) for why in qualified_name_errors(key))
+
+
+def _spread(spec: Obj) -> Iterator[FieldError]:
+    constraints = spec.get("topologySpreadConstraints") or []
+    last = {_pair(constraint): index for index, constraint in enumerate(constraints)}
+    for index, constraint in enumerate(constraints):
+        path, (key, action) = f"spec.topologySpreadConstraints[{index}]", _pair(constraint)
+        if constraint.get("maxSkew", 0) <= 0:
+            yield invalid(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
+        if not key:
+            yield required(f"{path}.topologyKey", "can not be empty")
+        if action not in UNSATISFIABLE:
+            yield not_supported(f"{path}.whenUnsatisfiable", action, UNSATISFIABLE)
+        if last[key, action] > index:
+            yield duplicate(f"{path}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
+
+
+def _pair(constraint: Obj) -> tuple[str, str]:
+    return constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
+
+
+def _names(spec: Obj) -> Iterator[FieldError]:
+    dns = spec.get("dnsConfig") or {}
+    yield from _addresses(dns.get("nameservers") or (), "spec.dnsConfig.nameservers[{}]")
+    for index, option in enumerate(dns.get("options") or ()):
+        if not option.get("name"):
+            yield required(f"spec.dnsConfig.options[{index}]", "must not be empty")
+    aliases = spec.get("hostAliases") or ()
+    yield from _addresses((alias.get("ip", "") for alias in aliases), "spec.hostAliases[{}].ip")
+    for index, alias in enumerate(aliases):
+        for place, name in enumerate(alias.get("hostnames") or ()):
+            at = f"spec.hostAliases[{index}].hostnames[{place}]"
+            yield from (invalid(at, name, why) for why in dns1123_subdomain_errors(name))
+
+
+def _addresses(addresses: Iterable[str], path: str) -> Iterator[FieldError]:
+    for index, address in enumerate(addresses):
+        if parse_address(address) is None:
+            yield invalid(path.format(index), address, NOT_AN_ADDRESS)

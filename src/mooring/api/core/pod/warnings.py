@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from mooring.api.core.addresses import address_warnings
-from mooring.api.core.pod.resources import amount
+from mooring.api.core.pod.qos import amount
 from mooring.apimachinery.names import dns1123_label_errors, label_value_errors
 from mooring.apimachinery.schema import Obj
 

@@ -20,19 +20,19 @@ from mooring.api.core.addresses import (
     protocol_errors,
     special_address_errors,
 )
-from mooring.api.core.service.types import (
-    BALANCER,
+from mooring.api.core.service.spec import (
     CLUSTER_IP,
     EXTERNAL_NAME,
     FAMILIES,
     HEADLESS,
-    MAX_CLIENT_SECONDS,
+    LOAD_BALANCER,
+    MAX_CLIENT_IP_SECONDS,
     TYPES,
-    checks_health,
-    has_cluster_ip,
-    is_external,
+    is_externally_accessible,
     is_headless,
-    leads_elsewhere,
+    is_headless_without_selector,
+    needs_cluster_ip,
+    needs_health_check,
 )
 from mooring.api.meta.objectmeta import label_errors
 from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
@@ -124,9 +124,9 @@ def _affinity_errors(spec: Obj) -> list[FieldError]:
     if affinity not in ("ClientIP", "None"):
         return [not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))]
     seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds", 1)
-    if 1 <= seconds <= MAX_CLIENT_SECONDS:
+    if 1 <= seconds <= MAX_CLIENT_IP_SECONDS:
         return []
-    why = f"must be greater than 0 and less than {MAX_CLIENT_SECONDS}"
+    why = f"must be greater than 0 and less than {MAX_CLIENT_IP_SECONDS}"
     return [invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)]
 
 
@@ -140,13 +140,13 @@ def _address_errors(text: str, path: str) -> list[FieldError]:
 def _traffic_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     outer, health = spec.get("externalTrafficPolicy", ""), spec.get("healthCheckNodePort", 0)
-    if outer and not is_external(spec):
+    if outer and not is_externally_accessible(spec):
         errors.append(
             invalid("spec.externalTrafficPolicy", outer, "may only be set for externally-accessible services")
         )
-    elif (outer or is_external(spec)) and outer not in TRAFFIC:
+    elif (outer or is_externally_accessible(spec)) and outer not in TRAFFIC:
         errors.append(not_supported("spec.externalTrafficPolicy", outer, TRAFFIC))
-    if health and not checks_health(spec):
+    if health and not needs_health_check(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.append(invalid("spec.healthCheckNodePort", health, why))
     inner, preferred = spec.get("internalTrafficPolicy"), spec.get("trafficDistribution")
@@ -159,7 +159,7 @@ def _traffic_errors(spec: Obj) -> list[FieldError]:
 
 def _balancer_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
-    if spec.get("type") != BALANCER:
+    if spec.get("type") != LOAD_BALANCER:
         why = "may only be used when `type` is 'LoadBalancer'"
         present = (("loadBalancerSourceRanges", "LoadBalancerSourceRanges"), ("loadBalancerClass", "loadBalancerClass"))
         errors += [forbidden(f"spec.{told}", why) for name, told in present if spec.get(name)]
@@ -216,7 +216,7 @@ def _family_errors(spec: Obj) -> list[FieldError]:
     ]
     if policy is not None and policy not in POLICIES:
         errors.append(not_supported("spec.ipFamilyPolicy", policy, POLICIES))
-    if not errors and policy == "RequireDualStack" and not leads_elsewhere(spec):
+    if not errors and policy == "RequireDualStack" and not is_headless_without_selector(spec):
         why = "this cluster is not configured for dual-stack services"
         errors.append(invalid("spec.ipFamilyPolicy", policy, why))
     return errors
@@ -226,12 +226,12 @@ def validate_update(new: Obj, old: Obj) -> list[FieldError]:
     """What of a Service with these defaults may not become of the stored one."""
     spec, kept = new.get("spec") or {}, old.get("spec") or {}
     errors: list[FieldError] = []
-    if has_cluster_ip(spec) and has_cluster_ip(kept):
+    if needs_cluster_ip(spec) and needs_cluster_ip(kept):
         for name in ("clusterIPs", "ipFamilies"):
             now, before = spec.get(name) or [], kept.get(name) or []
             if before and now[:1] != before[:1]:
                 errors.append(invalid(f"spec.{name}[0]", now, FIXED))
-    if spec.get("type") == kept.get("type") == BALANCER:
+    if spec.get("type") == kept.get("type") == LOAD_BALANCER:
         now, before = spec.get("loadBalancerClass"), kept.get("loadBalancerClass")
         if now != before:
             errors.append(invalid("spec.loadBalancerClass", now, FIXED))
@@ -242,7 +242,7 @@ def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
     """Only Services of type LoadBalancer lead in, under addresses with a mode and under DNS names."""
     path = "status.loadBalancer.ingress"
     ways = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
-    if ways and (new.get("spec") or {}).get("type") != BALANCER:
+    if ways and (new.get("spec") or {}).get("type") != LOAD_BALANCER:
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
     errors: list[FieldError] = []
     for index, way in enumerate(ways):

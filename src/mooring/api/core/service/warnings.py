@@ -6,7 +6,7 @@ Source: pkg/api/service/warnings.go of Kubernetes; wording as kube-apiserver's.
 from __future__ import annotations
 
 from mooring.api.core.addresses import address_warnings, range_warnings
-from mooring.api.core.service.types import EXTERNAL_NAME, HEADLESS, is_headless
+from mooring.api.core.service.spec import EXTERNAL_NAME, HEADLESS, is_headless
 from mooring.apimachinery.schema import Obj
 
 TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"

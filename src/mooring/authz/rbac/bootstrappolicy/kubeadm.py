@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from mooring.apimachinery.patch.merge import copied
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.components import PUBLIC, SYSTEM
-from mooring.authz.rbac.bootstrappolicy.objects import (
+from mooring.authz.rbac.bootstrappolicy.builders import (
     binding,
     cluster_binding,
     cluster_role,
@@ -20,6 +19,7 @@ from mooring.authz.rbac.bootstrappolicy.objects import (
     service_account,
     user,
 )
+from mooring.authz.rbac.bootstrappolicy.componentroles import PUBLIC, SYSTEM
 from mooring.authz.rbac.bootstrappolicy.policy import NODE_CLIENT, SELF_NODE_CLIENT
 from mooring.authz.rbac.rules import rule
 from mooring.identity import ANONYMOUS, NODES

@@ -1,30 +1,19 @@
-"""The RBAC objects every cluster has, as data, and how they are reconciled at start.
-
-Rules kept here (docs/protocol/rbac.md#default-roles):
-1. Reconciling only adds: missing rules, missing subjects, missing labels and annotations. What an administrator added stays.
-2. An object whose autoupdate annotation is `"false"` is left alone.
-3. An aggregated role keeps its rules (the controller's), and gets missing selectors; a role that should not aggregate stops.
-4. A binding to another role cannot be changed (roleRef is immutable): the wanted object comes back without uid and
-   resourceVersion, to be created after the old one is deleted.
-"""
+"""Default ClusterRoles, ClusterRoleBindings, Roles and RoleBindings of every cluster (docs/protocol/rbac.md#default-roles)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mooring.apimachinery.patch.merge import copied
 from mooring.apimachinery.schema import Obj
-from mooring.authz.node.rules import NODE_RULES
-from mooring.authz.rbac.bootstrappolicy.components import (
+from mooring.authz.rbac.bootstrappolicy.builders import cluster_binding, cluster_role, default, group
+from mooring.authz.rbac.bootstrappolicy.componentroles import (
     COMPONENT_BINDINGS,
     COMPONENT_CLUSTER_BINDINGS,
     COMPONENT_CLUSTER_ROLES,
     COMPONENT_ROLES,
 )
-from mooring.authz.rbac.bootstrappolicy.objects import AUTOUPDATE, cluster_binding, cluster_role, default, group
-from mooring.authz.rbac.bootstrappolicy.users import READ, USER_ROLES
-from mooring.authz.rbac.escalation import covers
-from mooring.authz.rbac.rules import ALL, compile_rule, compile_rules, path_rule, rule
+from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
+from mooring.authz.rbac.bootstrappolicy.userfacingroles import READ, USER_ROLES
+from mooring.authz.rbac.rules import ALL, path_rule, rule
 from mooring.identity import AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS, UNAUTHENTICATED
 
 _CSRS = "system:certificates.k8s.io:certificatesigningrequests:"
@@ -97,8 +86,10 @@ _CLUSTER_BINDINGS = (
 
 
 def default_policy() -> tuple[Obj, ...]:
-    """Fresh copies of all objects: ClusterRoles, ClusterRoleBindings, Roles, RoleBindings. Namespaced ones need
-    kube-system and kube-public to exist."""
+    """Return new copies of all objects: ClusterRoles, ClusterRoleBindings, Roles, RoleBindings.
+
+    The namespaced ones need kube-system and kube-public to exist.
+    """
     objects = (
         *map(default, _CLUSTER_ROLES),
         *USER_ROLES,
@@ -109,41 +100,3 @@ def default_policy() -> tuple[Obj, ...]:
         *COMPONENT_BINDINGS,
     )
     return tuple(copied(obj) for obj in objects)
-
-
-def reconciled(existing: Obj | None, wanted: Obj) -> Obj | None:
-    """What to write so that `existing` grants at least `wanted`; None when nothing is to be done."""
-    if existing is None:
-        return copied(wanted)
-    if (existing["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
-        return None
-    if "roleRef" in wanted and existing.get("roleRef") != wanted["roleRef"]:
-        return copied(wanted)
-    result = copied(existing)
-    for marks in ("labels", "annotations"):
-        merged = {**wanted["metadata"].get(marks, {}), **(existing["metadata"].get(marks) or {})}
-        if merged:
-            result["metadata"][marks] = merged
-    if "roleRef" in wanted:
-        _add(result, "subjects", wanted.get("subjects", ()))
-    elif "aggregationRule" in wanted:
-        _add(result.setdefault("aggregationRule", {}), "clusterRoleSelectors", _selectors(wanted))
-    else:
-        result.pop("aggregationRule", None)
-        held = compile_rules(existing.get("rules"))
-        missing = [one for one in wanted.get("rules", ()) if covers(held, (compile_rule(one),))]
-        _add(result, "rules", missing)
-    return None if result == existing else result
-
-
-def _selectors(role: Obj) -> Sequence[Obj]:
-    selectors: Sequence[Obj] = role["aggregationRule"]["clusterRoleSelectors"]
-    return selectors
-
-
-def _add(holder: Obj, key: str, wanted: Sequence[Obj]) -> None:
-    """Append to the list `holder[key]` what is not there yet; leave an absent list absent when nothing is missing."""
-    present = holder.get(key) or []
-    missing = [copied(one) for one in wanted if one not in present]
-    if missing:
-        holder[key] = [*present, *missing]

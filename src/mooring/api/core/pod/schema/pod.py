@@ -6,12 +6,12 @@ docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-m
 
 from __future__ import annotations
 
-from mooring.api.core.pod.containers import CONTAINER, EPHEMERAL_CONTAINER, RESOURCE_REQUIREMENTS
-from mooring.api.core.pod.scheduling import AFFINITY, POD_SCHEDULING_GATE, TOLERATION, TOPOLOGY_SPREAD_CONSTRAINT
-from mooring.api.core.pod.security import POD_SECURITY_CONTEXT
-from mooring.api.core.pod.statusschema import POD_STATUS
-from mooring.api.core.pod.volumes import VOLUME
-from mooring.api.core.references import CORE, LOCAL_OBJECT_REFERENCE
+from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE
+from mooring.api.core.pod.schema.container import CONTAINER, EPHEMERAL_CONTAINER, RESOURCE_REQUIREMENTS
+from mooring.api.core.pod.schema.podstatus import POD_STATUS
+from mooring.api.core.pod.schema.scheduling import AFFINITY, POD_SCHEDULING_GATE, TOLERATION, TOPOLOGY_SPREAD_CONSTRAINT
+from mooring.api.core.pod.schema.securitycontext import POD_SECURITY_CONTEXT
+from mooring.api.core.pod.schema.volume import VOLUME
 from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 

@@ -6,8 +6,8 @@ docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-m
 
 from __future__ import annotations
 
-from mooring.api.core.pod.containers import RESOURCE_REQUIREMENTS, STOP_SIGNALS
-from mooring.api.core.references import CORE
+from mooring.api.core.objectreference import CORE
+from mooring.api.core.pod.schema.container import RESOURCE_REQUIREMENTS, STOP_SIGNALS
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 POD_CONDITION = Message(

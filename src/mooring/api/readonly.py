@@ -16,8 +16,8 @@ What an object of such a kind holds was written by another server to the same st
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.columns import AGE, CREATED_AT, NAME
 from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.api.meta.printcolumns import AGE, CREATED_AT, NAME
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Scalar

@@ -6,8 +6,8 @@ docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-m
 
 from __future__ import annotations
 
-from mooring.api.core.pod.legacyvolumes import LEGACY_SOURCES
-from mooring.api.core.references import CORE, LOCAL_OBJECT_REFERENCE
+from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE
+from mooring.api.core.pod.schema.intreevolume import LEGACY_SOURCES
 from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.apimachinery.metav1 import LABEL_SELECTOR
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar

@@ -20,7 +20,7 @@ from typing import Any
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
-from mooring.reconcile.api import ClusterApi
+from mooring.reconcile.clusterapi import ClusterApi
 
 log = logging.getLogger("mooring.controllers")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mooring.api.core.references import CORE, LOCAL_OBJECT_REFERENCE
+from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 _SOURCES: dict[str, Message] = {

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
 from mooring.api.kind import Change
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
@@ -20,7 +20,7 @@ from mooring.authz.review import subject_access_attributes
 from mooring.clock import Clock
 from mooring.controllers.actions import Delete
 from mooring.identity import MASTERS, UserInfo
-from mooring.reconcile.api import OnEvent
+from mooring.reconcile.clusterapi import OnEvent
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.cache.stored import Event
 from mooring.registry.store import Registry

@@ -10,7 +10,7 @@ They name the usual Kubernetes resources, also those this server does not serve,
 from __future__ import annotations
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.objects import cluster_role, default
+from mooring.authz.rbac.bootstrappolicy.builders import cluster_role, default
 from mooring.authz.rbac.rules import rule
 
 READ = "get,list,watch"

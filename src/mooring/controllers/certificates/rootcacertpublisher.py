@@ -16,7 +16,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
-from mooring.controllers.namespace.active import NAMESPACES, is_active
+from mooring.controllers.namespace.phase import NAMESPACES, is_active
 from mooring.pki.rootca import RootCa
 
 CONFIG_MAPS = "configmaps"
@@ -27,7 +27,7 @@ DESCRIPTION = "The CA bundle that proves the identity of this cluster's API serv
 
 
 @dataclass(frozen=True, slots=True)
-class RootCaPublisher:
+class RootCaCertPublisher:
     """Publishes one CA bundle."""
 
     root_ca: RootCa

@@ -6,15 +6,15 @@ missing, and that no two kinds share a plural of a group version or, aliases apa
 
 from __future__ import annotations
 
-from mooring.api import absent
+from mooring.api import readonly
 from mooring.api.authentication import selfsubjectreview, tokenreview
 from mooring.api.authorization import accessreview
 from mooring.api.certificates import certificatesigningrequest
 from mooring.api.coordination import lease
 from mooring.api.core import configmap, endpoints, event, namespace, podtemplate, secret, serviceaccount
-from mooring.api.core.node import kind as node
-from mooring.api.core.pod import kind as pod
-from mooring.api.core.service import kind as service
+from mooring.api.core.node import strategy as node
+from mooring.api.core.pod import strategy as pod
+from mooring.api.core.service import strategy as service
 from mooring.api.discovery import endpointslice
 from mooring.api.events import event as eventsgroup
 from mooring.api.kind import Kind
@@ -23,7 +23,7 @@ from mooring.api.storage import csinode
 from mooring.apimachinery.resource import Resource
 
 _ROWS: tuple[Kind, ...] = (
-    *absent.KINDS,
+    *readonly.KINDS,
     configmap.KIND,
     endpoints.KIND,
     event.KIND,
@@ -53,7 +53,7 @@ KINDS: tuple[Kind, ...] = tuple(sorted(_ROWS, key=lambda kind: (kind.resource.gr
 
 RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
 
-BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if kind.kept}
+BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if kind.stored}
 """Stored kinds by plural; no two groups here share one, aliases apart."""
 
 _BY_RESOURCE = {(kind.resource.group, kind.resource.version, kind.resource.plural): kind for kind in KINDS}

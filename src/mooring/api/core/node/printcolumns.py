@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from mooring.api.meta.columns import AGE, NAME, NONE, UNKNOWN
+from mooring.api.meta.printcolumns import AGE, NAME, NONE, UNKNOWN
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.api.meta.columns import AGE, NAME, NONE, UNKNOWN, spec_of
+from mooring.api.meta.printcolumns import AGE, NAME, NONE, UNKNOWN, spec_of
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
 

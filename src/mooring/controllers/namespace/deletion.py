@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.core.namespace import FINALIZER, TERMINATING
-from mooring.api.table import BY_PLURAL
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
-from mooring.controllers.namespace.active import NAMESPACES
+from mooring.controllers.namespace.phase import NAMESPACES
 
 PODS = ("pods",)
 RIGHTS = ("rolebindings", "roles", "serviceaccounts")

@@ -14,10 +14,10 @@ import ipaddress
 from collections.abc import Hashable, Iterable, Mapping
 
 from mooring.api.core.addresses import range_warnings
-from mooring.api.core.node.columns import COLUMNS
+from mooring.api.core.node.printcolumns import COLUMNS
 from mooring.api.core.node.schema import NODE
-from mooring.api.kind import Change, Kind, SubresourcePolicy
-from mooring.api.meta.parts import restore
+from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_subdomain_errors, label_value_errors, qualified_name_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
@@ -40,12 +40,12 @@ def _default(obj: Obj) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "status")
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
+    reset_fields(new, old, "status")
 
 
 def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "spec")
+    reset_fields(new, old, "spec")
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -163,13 +163,13 @@ KIND = Kind(
     storage="/registry/minions",
     name_errors=dns1123_subdomain_errors,
     default=_default,
-    prepare_update=_prepare_update,
+    prepare_for_update=_prepare_for_update,
     validate=_validate,
     validate_update=_validate_update,
     warnings=_warnings,
-    fields=lambda obj: {
+    selectable_fields=lambda obj: {
         "spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false",
     },
-    selectable=("spec.unschedulable",),
-    subresources={"status": SubresourcePolicy(prepare_update=_prepare_status, validate_update=_validate_update)},
+    field_labels=("spec.unschedulable",),
+    subresources={"status": SubresourceStrategy(prepare_for_update=_prepare_status, validate_update=_validate_update)},
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.api.core.pod.security import SECURITY_CONTEXT
-from mooring.api.core.pod.volumes import OBJECT_FIELD_SELECTOR, RESOURCE_FIELD_SELECTOR
-from mooring.api.core.references import CORE
+from mooring.api.core.objectreference import CORE
+from mooring.api.core.pod.schema.securitycontext import SECURITY_CONTEXT
+from mooring.api.core.pod.schema.volume import OBJECT_FIELD_SELECTOR, RESOURCE_FIELD_SELECTOR
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 _SIGNALS = (

@@ -9,7 +9,7 @@ their namespaces, so theirs are namespaced.
 from __future__ import annotations
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.objects import (
+from mooring.authz.rbac.bootstrappolicy.builders import (
     binding,
     cluster_binding,
     cluster_role,
@@ -18,7 +18,7 @@ from mooring.authz.rbac.bootstrappolicy.objects import (
     service_account,
     user,
 )
-from mooring.authz.rbac.bootstrappolicy.users import READ, READ_WRITE
+from mooring.authz.rbac.bootstrappolicy.userfacingroles import READ, READ_WRITE
 from mooring.authz.rbac.rules import rule
 
 SYSTEM = "kube-system"

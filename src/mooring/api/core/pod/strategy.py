@@ -14,30 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.api.core.pod import (
-    defaults as poddefaults,
-)
-from mooring.api.core.pod import (
-    status as podstatus,
-)
-from mooring.api.core.pod import (
-    validation as podvalidation,
-)
-from mooring.api.core.pod import (
-    warnings as podwarnings,
-)
-from mooring.api.core.pod.columns import COLUMNS, ENDED
-from mooring.api.core.pod.resources import qos_class
-from mooring.api.core.pod.schema import POD
-from mooring.api.kind import Change, Kind, SubresourcePolicy
-from mooring.api.meta.parts import restore
+from mooring.api.core.pod import defaults, statusstrategy, validation, warnings
+from mooring.api.core.pod.printcolumns import COLUMNS, ENDED
+from mooring.api.core.pod.qos import qos_class
+from mooring.api.core.pod.schema.pod import POD
+from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
 from mooring.errors import InvalidError, forbidden
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     """Raises InvalidError for ephemeral containers."""
     spec = obj["spec"]
     if spec.get("ephemeralContainers"):
@@ -55,17 +44,17 @@ def _prepare_create(obj: Obj, change: Change) -> None:
         ]
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "status")
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
+    reset_fields(new, old, "status")
 
 
 def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "spec")
-    restore(new.setdefault("metadata", {}), old["metadata"], "ownerReferences")
+    reset_fields(new, old, "spec")
+    reset_fields(new.setdefault("metadata", {}), old["metadata"], "ownerReferences")
     kept = (old.get("status") or {}).get("qosClass")
     if kept and not (new.get("status") or {}).get("qosClass"):
         new["status"] = {**(new.get("status") or {}), "qosClass": kept}
-    podstatus.keep_observed_generations(new, old)
+    statusstrategy.keep_observed_generations(new, old)
 
 
 def _grace_seconds(obj: Obj, asked: int | None) -> int:
@@ -108,14 +97,14 @@ KIND = Kind(
     ),
     storage="/registry/pods",
     name_errors=dns1123_subdomain_errors,
-    default=poddefaults.default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=podvalidation.validate,
-    validate_update=podvalidation.validate_update,
-    warnings=podwarnings.pod_warnings,
-    fields=_fields,
-    selectable=(
+    default=defaults.default,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
+    validate=validation.validate,
+    validate_update=validation.validate_update,
+    warnings=warnings.pod_warnings,
+    selectable_fields=_fields,
+    field_labels=(
         "spec.nodeName",
         "spec.restartPolicy",
         "spec.schedulerName",
@@ -127,10 +116,10 @@ KIND = Kind(
         "status.nominatedNodeName",
     ),
     subresources={
-        "status": SubresourcePolicy(
-            prepare_update=_prepare_status,
-            validate_update=podstatus.validate_update,
-            warnings=podwarnings.status_warnings,
+        "status": SubresourceStrategy(
+            prepare_for_update=_prepare_status,
+            validate_update=statusstrategy.validate_update,
+            warnings=warnings.status_warnings,
         )
     },
     has_generation=True,

@@ -15,10 +15,10 @@ _ALLOW = Decision(Ruling.ALLOW)
 _NO_OPINION = Decision(Ruling.NO_OPINION)
 
 
-class Masters:
+class PrivilegedGroup:
     """Allows members of `system:masters`; no opinion on others."""
 
-    name = "Masters"
+    name = "PrivilegedGroup"
 
     def authorize(self, attributes: Attributes, views: Views) -> Decision:
         return _ALLOW if MASTERS in attributes.user.groups else _NO_OPINION

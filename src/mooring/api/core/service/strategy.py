@@ -14,21 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.api.core.service import validation as servicevalidation
-from mooring.api.core.service import warnings as servicewarnings
-from mooring.api.core.service.claims import claims
-from mooring.api.core.service.columns import COLUMNS
+from mooring.api.core.service import validation, warnings
+from mooring.api.core.service.allocation import claims
+from mooring.api.core.service.printcolumns import COLUMNS
 from mooring.api.core.service.schema import SERVICE
-from mooring.api.core.service.types import (
-    BALANCER,
-    CLIENT_SECONDS,
-    checks_health,
-    has_cluster_ip,
-    has_node_ports,
-    is_external,
+from mooring.api.core.service.spec import (
+    DEFAULT_CLIENT_IP_SECONDS,
+    LOAD_BALANCER,
+    is_externally_accessible,
+    is_load_balancer,
+    needs_cluster_ip,
+    needs_health_check,
+    needs_node_ports,
 )
-from mooring.api.kind import Change, Kind, SubresourcePolicy
-from mooring.api.meta.parts import restore
+from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
@@ -44,16 +44,16 @@ def _default(obj: Obj) -> None:
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
         config = spec.setdefault("sessionAffinityConfig", {})
-        config.setdefault("clientIP", {}).setdefault("timeoutSeconds", CLIENT_SECONDS)
+        config.setdefault("clientIP", {}).setdefault("timeoutSeconds", DEFAULT_CLIENT_IP_SECONDS)
     for port in spec.get("ports") or ():
         _fill(port, "protocol", "TCP")
         if not port.get("targetPort"):
             port["targetPort"] = port.get("port", 0)
-    if has_cluster_ip(spec):
+    if needs_cluster_ip(spec):
         spec.setdefault("internalTrafficPolicy", "Cluster")
-    if is_external(spec):
+    if is_externally_accessible(spec):
         _fill(spec, "externalTrafficPolicy", "Cluster")
-    if spec["type"] == BALANCER:
+    if spec["type"] == LOAD_BALANCER:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
         for way in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
             if way.get("ip"):
@@ -65,20 +65,20 @@ def _fill(obj: Obj, name: str, value: str) -> None:
         obj[name] = value
 
 
-def _prepare_create(obj: Obj, change: Change) -> None:
+def _prepare_for_create(obj: Obj, change: Change) -> None:
     spec = obj["spec"]
     obj["status"] = {"loadBalancer": {}}
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
 
 
-def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "status")
+def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
+    reset_fields(new, old, "status")
     spec, kept = new["spec"], old.get("spec") or {}
     _keep_cluster_ip(spec, kept)
     _keep_node_ports(spec, kept)
     _give_back(spec, kept)
-    if has_cluster_ip(kept) and has_cluster_ip(spec):
+    if needs_cluster_ip(kept) and needs_cluster_ip(spec):
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and name in kept:
                 spec[name] = kept[name]
@@ -87,28 +87,28 @@ def _prepare_update(new: Obj, old: Obj, change: Change) -> None:
 def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
     given, before = spec.get("clusterIP", ""), kept.get("clusterIP", "")
     untouched = (spec.get("clusterIPs") or []) in ([], kept.get("clusterIPs") or [])
-    if not (has_cluster_ip(spec) and has_cluster_ip(kept)):
+    if not (needs_cluster_ip(spec) and needs_cluster_ip(kept)):
         if given and given != before and untouched:
             spec["clusterIPs"] = [given]
     elif not given and not spec.get("clusterIPs"):
-        restore(spec, kept, "clusterIP", "clusterIPs")
+        reset_fields(spec, kept, "clusterIP", "clusterIPs")
     elif given == before and not spec.get("clusterIPs"):
-        restore(spec, kept, "clusterIPs")
+        reset_fields(spec, kept, "clusterIPs")
     elif given != before and untouched:
         spec["clusterIPs"] = [given] if given else []
 
 
 def _keep_node_ports(spec: Obj, kept: Obj) -> None:
     """The same port of the same protocol keeps its node port."""
-    if has_node_ports(spec) and has_node_ports(kept):
+    if needs_node_ports(spec) and needs_node_ports(kept):
         known = {_identity(port): port["nodePort"] for port in kept.get("ports") or () if port.get("nodePort")}
         wanted = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
         for port in spec.get("ports") or ():
             before = known.get(_identity(port))
             if before and not port.get("nodePort") and before not in wanted:
                 port["nodePort"] = before
-    if checks_health(spec) and checks_health(kept) and not spec.get("healthCheckNodePort"):
-        restore(spec, kept, "healthCheckNodePort")
+    if needs_health_check(spec) and needs_health_check(kept) and not spec.get("healthCheckNodePort"):
+        reset_fields(spec, kept, "healthCheckNodePort")
 
 
 def _identity(port: Obj) -> tuple[str, int]:
@@ -117,26 +117,22 @@ def _identity(port: Obj) -> tuple[str, int]:
 
 def _give_back(spec: Obj, kept: Obj) -> None:
     """Take out what belonged to the type that the Service no longer has."""
-    if has_cluster_ip(kept) and not has_cluster_ip(spec) and _same(spec, kept, "clusterIP", "clusterIPs"):
+    if needs_cluster_ip(kept) and not needs_cluster_ip(spec) and _same(spec, kept, "clusterIP", "clusterIPs"):
         for name in _CLUSTER_FIELDS:
             spec.pop(name, None)
-    if has_node_ports(kept) and not has_node_ports(spec):
+    if needs_node_ports(kept) and not needs_node_ports(spec):
         before = {port.get("nodePort") for port in kept.get("ports") or ()}
         if all(port.get("nodePort") in before for port in spec.get("ports") or () if port.get("nodePort")):
             for port in spec.get("ports") or ():
                 port.pop("nodePort", None)
     for name, applies in (
-        ("healthCheckNodePort", checks_health),
-        ("externalTrafficPolicy", is_external),
-        ("allocateLoadBalancerNodePorts", _is_balancer),
-        ("loadBalancerClass", _is_balancer),
+        ("healthCheckNodePort", needs_health_check),
+        ("externalTrafficPolicy", is_externally_accessible),
+        ("allocateLoadBalancerNodePorts", is_load_balancer),
+        ("loadBalancerClass", is_load_balancer),
     ):
         if applies(kept) and not applies(spec) and _same(spec, kept, name):
             spec.pop(name, None)
-
-
-def _is_balancer(spec: Obj) -> bool:
-    return spec.get("type") == BALANCER
 
 
 def _same(spec: Obj, kept: Obj, *names: str) -> bool:
@@ -144,7 +140,7 @@ def _same(spec: Obj, kept: Obj, *names: str) -> bool:
 
 
 def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
-    restore(new, old, "spec")
+    reset_fields(new, old, "spec")
 
 
 def _fields(obj: Obj) -> Mapping[str, str]:
@@ -170,21 +166,21 @@ KIND = Kind(
     storage="/registry/services/specs",
     name_errors=dns1123_label_errors,
     default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=servicevalidation.validate,
-    validate_update=servicevalidation.validate_update,
-    warnings=servicewarnings.warnings,
-    fields=_fields,
-    selectable=("spec.clusterIP", "spec.type"),
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
+    validate=validation.validate,
+    validate_update=validation.validate_update,
+    warnings=warnings.warnings,
+    selectable_fields=_fields,
+    field_labels=("spec.clusterIP", "spec.type"),
     subresources={
-        "status": SubresourcePolicy(
-            prepare_update=_prepare_status,
-            validate_update=servicevalidation.validate_status_update,
-            warnings=servicewarnings.status_warnings,
+        "status": SubresourceStrategy(
+            prepare_for_update=_prepare_status,
+            validate_update=validation.validate_status_update,
+            warnings=warnings.status_warnings,
         )
     },
-    create_on_update=True,
+    allow_create_on_update=True,
     claims=claims,
-    takes_along=("endpoints",),
+    cascade_plurals=("endpoints",),
 )

@@ -18,7 +18,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Entropy, Key, Requeue, Update
-from mooring.controllers.bootstrap.tokens import SECRETS, expires, is_token
+from mooring.controllers.bootstrap.tokensecrets import SECRETS, expires, is_token
 from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.discovery import clusterinfo
 

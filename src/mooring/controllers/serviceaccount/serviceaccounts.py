@@ -13,7 +13,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Entropy, Key
-from mooring.controllers.namespace.active import NAMESPACES, is_active
+from mooring.controllers.namespace.phase import NAMESPACES, is_active
 
 SERVICE_ACCOUNTS = "serviceaccounts"
 NAME = "default"

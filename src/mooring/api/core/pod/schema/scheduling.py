@@ -6,7 +6,7 @@ docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-m
 
 from __future__ import annotations
 
-from mooring.api.core.references import CORE
+from mooring.api.core.objectreference import CORE
 from mooring.apimachinery.metav1 import LABEL_SELECTOR
 from mooring.apimachinery.schema import Field, ListOf, Message, Scalar
 
