@@ -16,7 +16,7 @@ from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress, patiently
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.watch import WatchEvent
+from mooring.apimachinery.watchevent import WatchEvent
 from mooring.client.cluster import ClusterClient, Listed, Target
 from mooring.clock import SystemClock
 from mooring.errors import (

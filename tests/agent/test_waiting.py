@@ -10,7 +10,7 @@ import pytest
 
 from mooring.agent import request
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.watch import MODIFIED, WatchEvent
+from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.errors import MooringError, PeerError, UnauthorizedError
 from tests.support.manualclock import ManualClock, settle

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.codec.decode import conform
+from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.errors import ApiError
 from tests.support.changes import LATER, created, updated
@@ -54,7 +54,7 @@ def fitting(kind: Type) -> st.SearchStrategy[Any]:
 
 
 def normal(obj: Obj, kind: Kind) -> Obj:
-    assert conform(obj, kind.resource.schema) == []
+    assert unmarshal(obj, kind.resource.schema) == []
     return kind.to_storage(obj)
 
 

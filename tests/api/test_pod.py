@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from mooring.api.core.pod.defaults import is_latest
 from mooring.api.core.pod.qos import amount, qos_class
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.codec.decode import conform
-from mooring.apimachinery.codec.protobuf.envelope import decode, encode
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.errors import InvalidError
@@ -430,9 +431,9 @@ def test_patches_merge_containers_by_name() -> None:
 @given(objects(POD.resource.schema))
 def test_every_pod_survives_json_and_protobuf(obj: Obj) -> None:
     again = copy.deepcopy(obj)
-    assert conform(again, POD.resource.schema) == []
+    assert unmarshal(again, POD.resource.schema) == []
     assert again == obj
-    back = decode(encode(obj, POD.resource.schema), POD.resource.schema)
+    back = decode_message(encode_message(obj, POD.resource.schema), POD.resource.schema)
     assert without_empty_messages(back, POD.resource.schema) == without_empty_messages(obj, POD.resource.schema)
 
 
@@ -461,7 +462,7 @@ def test_a_pod_as_client_go_writes_it() -> None:
     volume = b"\x0a\x01v" + b"\x12" + bytes([len(source)]) + source
     spec = b"\x0a" + bytes([len(volume)]) + volume + b"\x52\x01n"
     message = b"\x12" + bytes([len(spec)]) + spec
-    assert decode(message, POD.resource.schema) == {
+    assert decode_message(message, POD.resource.schema) == {
         "spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}], "nodeName": "n"}
     }
 
@@ -510,8 +511,8 @@ def test_nothing_of_an_older_source_of_volumes_gets_lost(source: str) -> None:
     volume = {"name": "v", source: LEGACY[source]}
     assert spec_of({"volumes": [volume]})["volumes"] == [volume]
     obj = {"spec": {"volumes": [volume]}}
-    assert conform(copy.deepcopy(obj), POD.resource.schema) == []
-    assert decode(encode(obj, POD.resource.schema), POD.resource.schema) == obj
+    assert unmarshal(copy.deepcopy(obj), POD.resource.schema) == []
+    assert decode_message(encode_message(obj, POD.resource.schema), POD.resource.schema) == obj
 
 
 @pytest.mark.parametrize("source", sorted(LEGACY.keys() - {"fc", "flocker", "image"}))

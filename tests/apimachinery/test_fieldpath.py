@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.apimachinery.codec.body import JSON, MAX_VALUES, YAML, decode_body
-from mooring.apimachinery.codec.decode import conform
 from mooring.apimachinery.codec.fieldpath import MAX_PATH, MAX_REPORTED, FieldPath, path_text
-from mooring.apimachinery.codec.jsonsize import count_values
+from mooring.apimachinery.codec.limits import MAX_VALUES, count_values
+from mooring.apimachinery.codec.requestbody import decode_body
+from mooring.apimachinery.codec.unmarshal import unmarshal
+from mooring.apimachinery.negotiation import JSON, YAML
 from mooring.apimachinery.schema import Obj
 from mooring.errors import RequestEntityTooLargeError
 from tests.support.shapes import EXAMPLE
@@ -81,7 +82,7 @@ def test_a_value_that_fits_costs_no_path(value: Obj, monkeypatch: pytest.MonkeyP
 
     for method in ("__format__", "__add__", "__radd__"):
         monkeypatch.setattr(Word, method, refuse)
-    assert conform(value, EXAMPLE) == []
+    assert unmarshal(value, EXAMPLE) == []
 
 
 @pytest.mark.parametrize(

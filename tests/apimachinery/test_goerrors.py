@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.body import decode_json
 from mooring.apimachinery.codec.goerrors import (
     MICRO_TIME_LAYOUT,
     TIME_LAYOUT,
@@ -18,6 +17,7 @@ from mooring.apimachinery.codec.goerrors import (
     time_error,
     unmarshal_error,
 )
+from mooring.apimachinery.codec.json import decode_json
 from mooring.errors import BadRequestError
 
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from mooring.apimachinery.apply.configuration import decode_apply
+from mooring.apimachinery.apply.applyconfiguration import decode_apply
 from mooring.apimachinery.apply.fieldset import FieldSet, path_text, paths
 from mooring.apimachinery.apply.managedfields import Author, applied, updated
-from mooring.apimachinery.codec.body import JSON, YAML, decode_body
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.requestbody import decode_body
 from mooring.apimachinery.codec.yaml import encode_yaml
-from mooring.apimachinery.patch.merge import json_patch, merge_patch
+from mooring.apimachinery.negotiation import JSON, YAML
+from mooring.apimachinery.patch.json import json_patch
+from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import label_selector_from_object, parse_field_selector, parse_label_selector
@@ -96,11 +99,11 @@ def test_decoding_yaml_aliases(text: str) -> None:
 )
 def test_protobuf_and_yaml_out_and_protobuf_in(members: Callable[[int], Obj]) -> None:
     def decoding(size: int) -> Callable[[], object]:
-        raw = protobuf.encode(example(**members(size)), EXAMPLE)
-        return lambda: protobuf.decode(raw, EXAMPLE)
+        raw = encode_message(example(**members(size)), EXAMPLE)
+        return lambda: decode_message(raw, EXAMPLE)
 
     grows_linearly(decoding, SIZE)
-    grows_linearly(lambda size: lambda: protobuf.encode(example(**members(size)), EXAMPLE), SIZE)
+    grows_linearly(lambda size: lambda: encode_message(example(**members(size)), EXAMPLE), SIZE)
     grows_linearly(lambda size: lambda: encode_yaml(example(**members(size))), SIZE)
 
 
@@ -114,8 +117,8 @@ def test_protobuf_and_yaml_out_and_protobuf_in(members: Callable[[int], Obj]) ->
     ],
 )
 def test_decoding_protobuf(field: bytes) -> None:
-    full = protobuf.encode(example(part={"id": "a", "size": 1}, data={"a": "YQ=="}), EXAMPLE)
-    grows_linearly(lambda size: lambda: protobuf.decode(full + field * size, EXAMPLE), SIZE)
+    full = encode_message(example(part={"id": "a", "size": 1}, data={"a": "YQ=="}), EXAMPLE)
+    grows_linearly(lambda size: lambda: decode_message(full + field * size, EXAMPLE), SIZE)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.apply.configuration import settled
+from mooring.apimachinery.apply.applyconfiguration import settled
 from mooring.apimachinery.apply.fieldset import FieldSet, field, has, parse, path_text, paths, union
 from mooring.apimachinery.apply.managedfields import (
     LAST_APPLIED,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.codec.protobuf.envelope import decode
+from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.metav1 import META
 from mooring.apimachinery.openapi.v2 import DEFINITIONS, openapi_v2_document
 from mooring.apimachinery.openapi.v2protobuf import ACCEPTED, CONTENT_TYPE, encode_document
@@ -345,7 +345,7 @@ def _read_path_item(obj: Obj) -> Obj:
 
 def _read(data: bytes) -> Obj:
     """The document in its JSON form."""
-    out = decode(data, _DOCUMENT)
+    out = decode_message(data, _DOCUMENT)
     out["paths"] = {path: _read_path_item(item) for path, item in _map(out["paths"]).items()}
     out["definitions"] = {name: _read_schema(schema) for name, schema in _map(out["definitions"]).items()}
     out["security"] = [{name: held.get("value", []) for name, held in _map(item).items()} for item in out["security"]]

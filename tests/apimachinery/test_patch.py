@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.decode import MAX_DEPTH
-from mooring.apimachinery.patch.json import MAX_MOVED, MAX_OPERATIONS
-from mooring.apimachinery.patch.merge import copied, json_patch, merge_patch
+from mooring.apimachinery.codec.json import deep_copy
+from mooring.apimachinery.codec.limits import MAX_DEPTH
+from mooring.apimachinery.patch.json import MAX_MOVED, MAX_OPERATIONS, json_patch
+from mooring.apimachinery.patch.merge import merge_patch
 from mooring.errors import ApiError, BadRequestError, InvalidError, PatchRejectedError, RequestEntityTooLargeError
 
 
@@ -287,6 +288,6 @@ def test_merging_twice_changes_nothing_more(obj: Any, patch: Any) -> None:
 
 @given(JSON)
 def test_a_copy_is_equal_and_shares_no_container(value: Any) -> None:
-    again = copied(value)
+    again = deep_copy(value)
     assert again == value
     assert again is not value or not isinstance(value, dict | list)

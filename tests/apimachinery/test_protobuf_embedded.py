@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from mooring.apimachinery.codec.protobuf.envelope import decode, encode
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.encode import encode_message
 from mooring.apimachinery.schema import Field, ListOf, Message, Scalar
 from mooring.errors import BadRequestError
 from tests.support.shapes import objects
@@ -46,13 +47,13 @@ Obj = dict[str, Any]
     ],
 )
 def test_inlined_fields_lie_in_an_embedded_message(obj: Obj, message: bytes) -> None:
-    assert encode(obj, VOLUME) == message
-    assert decode(message, VOLUME) == obj
+    assert encode_message(obj, VOLUME) == message
+    assert decode_message(message, VOLUME) == obj
 
 
 @given(objects(VOLUME))
 def test_reading_undoes_writing(obj: Obj) -> None:
-    assert decode(encode(obj, VOLUME), VOLUME) == obj
+    assert decode_message(encode_message(obj, VOLUME), VOLUME) == obj
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_reading_undoes_writing(obj: Obj) -> None:
     ],
 )
 def test_embedded_messages_read_like_others(message: bytes, obj: Obj) -> None:
-    assert decode(message, VOLUME) == obj
+    assert decode_message(message, VOLUME) == obj
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_embedded_messages_read_like_others(message: bytes, obj: Obj) -> None:
 )
 def test_what_is_no_embedded_message_is_told(message: bytes, why: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        decode(message, VOLUME)
+        decode_message(message, VOLUME)
     assert caught.value.message == why
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.encode import encode_message
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import parse_rfc3339
 from tests.support.shapes import EXAMPLE, objects
@@ -160,6 +161,6 @@ def _with_moments(value: Any, kind: Type) -> Any:
 @settings(max_examples=100, deadline=None)
 def test_the_runtime_reads_what_we_write_and_we_read_what_it_writes(obj: Obj) -> None:
     message = RUNTIME()
-    message.ParseFromString(protobuf.encode(obj, EXAMPLE))
+    message.ParseFromString(encode_message(obj, EXAMPLE))
     assert _object(message, EXAMPLE) == _with_moments(obj, EXAMPLE)
-    assert protobuf.decode(message.SerializeToString(), EXAMPLE) == obj
+    assert decode_message(message.SerializeToString(), EXAMPLE) == obj

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.config.authentication import authentication_options
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.server.transport.http import Request

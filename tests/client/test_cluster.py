@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.watch import WatchEvent
+from mooring.apimachinery.watchevent import WatchEvent
 from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.clock import Clock, SystemClock

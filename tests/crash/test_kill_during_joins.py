@@ -22,7 +22,7 @@ from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.watch import BOOKMARK
+from mooring.apimachinery.watchevent import BOOKMARK
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.client.http.transport import drive

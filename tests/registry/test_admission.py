@@ -20,7 +20,7 @@ import mooring.registry.admission as package
 from mooring.api.kind import Change
 from mooring.api.kinds import KINDS
 from mooring.api.view import FixedView
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
@@ -153,7 +153,7 @@ def test_approving_needs_the_right_on_the_signer_or_its_domain(grants: list[tupl
     async def scenario() -> None:
         async with open_room(authorize=granting(*grants)) as room:
             stored = await room.create("certificatesigningrequests", csr(pem("x")))
-            body = copied(stored.obj)
+            body = deep_copy(stored.obj)
             body["status"] = {"conditions": [CONDITION]}
             call = room.update("certificatesigningrequests", body, subresource="approval", user=USER)
             if allowed:
@@ -181,7 +181,7 @@ def test_approving_needs_the_right_on_the_signer_or_its_domain(grants: list[tupl
 @in_room
 async def test_signing(room: Room, status: Obj, metadata: Obj, asked: bool) -> None:
     stored = await room.create("certificatesigningrequests", csr(pem("x")))
-    body = copied(stored.obj)
+    body = deep_copy(stored.obj)
     body["status"] = {**body.get("status", {}), **status}
     body["metadata"].update(metadata)
     call = room.update("certificatesigningrequests", body, subresource="status", user=USER)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
 from mooring.registry.cache import stored as kept
 from mooring.registry.cache.stored import Decoded, Event, Stored, Transition, encoded, head, slices
@@ -76,7 +76,7 @@ def test_a_stored_object_of_another_shape_is_reported(spec: str) -> None:
 
 @given(objects)
 def test_a_copy_is_equal_and_shares_nothing(obj: dict[str, Any]) -> None:
-    twin = copied(obj)
+    twin = deep_copy(obj)
     assert twin == obj
     twin["metadata"]["name"] = "changed"
     assert obj["metadata"]["name"] != "changed"

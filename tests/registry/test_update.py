@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mooring.apimachinery.codec.decode import MAX_VALUES
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
+from mooring.apimachinery.codec.limits import MAX_VALUES
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
@@ -37,7 +37,7 @@ LEASE: Obj = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}
 
 def changed(obj: Obj, **metadata: Any) -> Obj:
     """A copy with other data, and with these metadata fields (None removes one)."""
-    new = copied(obj)
+    new = deep_copy(obj)
     new["data"] = {"key": "bmV3"}
     new["metadata"].update(metadata)
     new["metadata"] = {key: value for key, value in new["metadata"].items() if value is not None}
@@ -166,7 +166,7 @@ async def test_a_write_that_changes_nothing_keeps_the_revision_and_sends_no_even
 @in_room
 async def test_the_stored_object_is_never_changed_in_place(room: Room) -> None:
     old = await room.create("secrets", secret("a", metadata={"labels": {"a": "b"}}))
-    before = copied(old.obj)
+    before = deep_copy(old.obj)
 
     def apply(obj: Obj) -> Obj:
         obj["metadata"]["labels"]["a"] = "c"
@@ -203,7 +203,7 @@ async def test_an_unknown_subresource_is_405(room: Room) -> None:
 @in_room
 async def test_a_subresource_changes_only_what_it_owns(room: Room) -> None:
     old = await room.create("nodes", {"metadata": {"name": "n"}, "spec": {"providerID": "x"}})
-    body = copied(old.obj)
+    body = deep_copy(old.obj)
     body["spec"] = {"providerID": "y"}
     body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     stored, _ = await room.update("nodes", body, subresource="status")

@@ -6,7 +6,8 @@ import pytest
 
 from mooring.api import readonly as absent
 from mooring.api.kind import Kind
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj
 from tests.support.serverroom import Server, in_server
@@ -39,9 +40,9 @@ async def test_the_list_is_empty_in_protobuf(server: Server, kind: Kind) -> None
     assert reply.status == 200
     reply = await server.get(kind.resource.path(), headers=[("Accept", PROTOBUF)])
     assert reply.headers["content-type"] == PROTOBUF
-    api_version, name, raw = protobuf.decode_envelope(reply.body)
+    api_version, name, raw = decode_envelope(reply.body)
     assert (api_version, name) == (kind.resource.api_version, f"{kind.resource.kind}List")
-    assert protobuf.decode(raw, list_of(kind.resource.schema)).get("items", []) == []
+    assert decode_message(raw, list_of(kind.resource.schema)).get("items", []) == []
 
 
 @every_kind

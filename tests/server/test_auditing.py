@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.envelope import encode_object
 from mooring.errors import ConfigError
 from mooring.server.audit import stages as auditing
 from mooring.server.audit.bounds import OMITTED
@@ -129,7 +129,7 @@ QUIET = ["RequestReceived"]
             (
                 "POST",
                 CONFIGMAPS,
-                protobuf.encode_object(MAP, BY_PLURAL["configmaps"].resource.schema),
+                encode_object(MAP, BY_PLURAL["configmaps"].resource.schema),
                 "application/vnd.kubernetes.protobuf",
             ),
             MAP,
@@ -191,7 +191,7 @@ def test_delete_options_are_kept(tmp_path: Path) -> None:
     from mooring.apimachinery.metav1 import DELETE_OPTIONS
 
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-    body = protobuf.encode_object(options, DELETE_OPTIONS)
+    body = encode_object(options, DELETE_OPTIONS)
     (record,) = recorded(
         tmp_path,
         [{"level": "Request", "omitStages": QUIET}],
@@ -247,7 +247,7 @@ def test_no_policy_gets_the_bodies_of_secrets_and_tokens(tmp_path: Path, method:
             id="a TokenReview",
         ),
         pytest.param(
-            protobuf.encode_object(
+            encode_object(
                 {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": HIDDEN}},
                 BY_PLURAL["secrets"].resource.schema,
             ),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.codec.yaml import decode_yaml
-from mooring.apimachinery.discovery.schema import DOCUMENTS
+from mooring.apimachinery.discovery.messages import DOCUMENTS
 from tests.support.serverroom import Server, in_server
 
 PATHS = ["/api", "/apis", "/api/v1", "/apis/coordination.k8s.io", "/apis/coordination.k8s.io/v1"]
@@ -53,11 +54,11 @@ async def test_yaml_is_for_who_asks_for_it(server: Server, path: str) -> None:
 async def test_protobuf_is_for_clients_that_accept_nothing_else(server: Server, path: str) -> None:
     answer = await server.get(path, headers=[("Accept", PROTOBUF)])
     assert (answer.status, answer.headers["content-type"]) == (200, PROTOBUF)
-    api_version, kind, raw = protobuf.decode_envelope(answer.body)
+    api_version, kind, raw = decode_envelope(answer.body)
     document = (await server.get(path)).obj
     assert (api_version, kind) == (document.get("apiVersion", ""), document["kind"])
     body = {name: value for name, value in document.items() if name not in ("kind", "apiVersion")}
-    shown = protobuf.decode(raw, DOCUMENTS[kind])
+    shown = decode_message(raw, DOCUMENTS[kind])
     for resource in body.get("resources", ()):  # protobuf has every verb list, JSON an empty singularName
         assert resource["verbs"]
     assert shown == body
@@ -71,10 +72,10 @@ AGGREGATED = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 async def test_the_aggregated_form_comes_as_protobuf_too(server: Server, path: str) -> None:
     answer = await server.get(path, headers=[("Accept", PROTOBUF + AGGREGATED)])
     assert (answer.status, answer.headers["content-type"]) == (200, PROTOBUF + AGGREGATED)
-    api_version, kind, raw = protobuf.decode_envelope(answer.body)
+    api_version, kind, raw = decode_envelope(answer.body)
     document = (await server.get(path, headers=[("Accept", "application/json" + AGGREGATED)])).obj
     assert (api_version, kind) == (document["apiVersion"], document["kind"])
-    shown = protobuf.decode(raw, DOCUMENTS[kind])
+    shown = decode_message(raw, DOCUMENTS[kind])
     names = [[resource["resource"] for resource in item["versions"][0]["resources"]] for item in document["items"]]
     assert [[resource["resource"] for resource in item["versions"][0]["resources"]] for item in shown["items"]] == names
     again = await server.get(

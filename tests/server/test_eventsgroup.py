@@ -8,10 +8,12 @@ import pytest
 
 from mooring.api.events.event import KIND
 from mooring.api.kinds import by_resource
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_object
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj
 from tests.support.manualclock import settle
+from tests.support.protobufwatch import decode_watch_frame
 from tests.support.serverroom import Server, in_server
 
 OLD = "/api/v1/namespaces/default/events"
@@ -298,20 +300,20 @@ async def test_server_side_apply_owns_fields_in_the_stored_form(server: Server) 
 
 @in_server
 async def test_it_speaks_protobuf(server: Server) -> None:
-    body = protobuf.encode_object(newer(), KIND.resource.schema)
+    body = encode_object(newer(), KIND.resource.schema)
     made = await server.call("POST", NEW, body=body, content_type=PROTOBUF, headers=[("Accept", PROTOBUF)])
     assert made.status == 201
-    api_version, kind, raw = protobuf.decode_envelope(made.body)
+    api_version, kind, raw = decode_envelope(made.body)
     assert (api_version, kind) == ("events.k8s.io/v1", "Event")
-    shown = protobuf.decode(raw, KIND.resource.schema)
+    shown = decode_message(raw, KIND.resource.schema)
     assert (shown["note"], shown["regarding"]["name"], shown["eventTime"]) == ("it joined", "p", WHEN)
     listed = await server.get(NEW, headers=[("Accept", PROTOBUF)])
-    _, _, raw = protobuf.decode_envelope(listed.body)
-    assert [item["note"] for item in protobuf.decode(raw, list_of(KIND.resource.schema))["items"]] == ["it joined"]
+    _, _, raw = decode_envelope(listed.body)
+    assert [item["note"] for item in decode_message(raw, list_of(KIND.resource.schema))["items"]] == ["it joined"]
     watch = await server.follow(f"{NEW}?watch=1", headers=[("Accept", PROTOBUF)])
-    _, body = protobuf.decode_watch_frame(watch.raw)
-    _, _, raw = protobuf.decode_envelope(body)
-    assert protobuf.decode(raw, KIND.resource.schema)["note"] == "it joined"
+    _, body = decode_watch_frame(watch.raw)
+    _, _, raw = decode_envelope(body)
+    assert decode_message(raw, KIND.resource.schema)["note"] == "it joined"
     await watch.end()
 
 

@@ -18,7 +18,7 @@ from hpack import Decoder, HeaderTuple, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
 from mooring.server.transport import frames, holdings, listener
 from mooring.server.transport.frames import Frames

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.pki import pem
 from mooring.server.transport import http, listener
 from mooring.server.transport.frames import Frames

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.codec.body import MAX_BODY
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.config.serviceaccounts import service_account_options
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, encoded, in_server, open_server
@@ -324,9 +325,9 @@ async def test_one_object_in_every_representation(server: Server) -> None:
     assert yaml.safe_load(shown.body)["data"] == {"key": "dmFsdWU="}
     binary = await server.get(target, headers=[("Accept", KINDCAR)])
     assert binary.headers["content-type"] == KINDCAR
-    api_version, kind, raw = protobuf.decode_envelope(binary.body)
+    api_version, kind, raw = decode_envelope(binary.body)
     assert (api_version, kind) == ("v1", "Secret")
-    assert protobuf.decode(raw, BY_PLURAL["secrets"].resource.schema)["metadata"]["name"] == "a"
+    assert decode_message(raw, BY_PLURAL["secrets"].resource.schema)["metadata"]["name"] == "a"
     either = await server.get(target, headers=[("Accept", f"{KINDCAR},application/json")])
     assert either.headers["content-type"] == "application/json"
     curl = await server.get(target, headers=[("User-Agent", "curl/8.0")])
@@ -363,10 +364,10 @@ async def test_a_list_in_every_representation(server: Server) -> None:
     for path, kind in ((SECRETS, "PartialObjectMetadataList"), (f"{SECRETS}/a", "PartialObjectMetadata")):
         answer = await server.get(path, headers=[("Accept", first)])
         assert answer.headers["content-type"] == KINDCAR
-        assert protobuf.decode_envelope(answer.body)[:2] == ("meta.k8s.io/v1", kind)
+        assert decode_envelope(answer.body)[:2] == ("meta.k8s.io/v1", kind)
     assert yaml.safe_load((await server.get(SECRETS, headers=[("Accept", "application/yaml")])).body) == plain
     binary = await server.get(SECRETS, headers=[("Accept", KINDCAR)])
-    assert protobuf.decode_envelope(binary.body)[:2] == ("v1", "SecretList")
+    assert decode_envelope(binary.body)[:2] == ("v1", "SecretList")
     page = (await server.get(f"{SECRETS}?limit=1")).obj
     assert page["metadata"]["remainingItemCount"] == 1
     second = (await server.get(f"{SECRETS}?limit=1&continue={page['metadata']['continue']}")).obj
@@ -392,7 +393,7 @@ async def test_a_review_has_no_table(server: Server, accept: str, status: int) -
 async def test_errors_come_in_the_representation_asked_for(server: Server) -> None:
     binary = await server.get(f"{SECRETS}/x", headers=[("Accept", KINDCAR)])
     assert (binary.status, binary.headers["content-type"]) == (404, KINDCAR)
-    assert protobuf.decode_envelope(binary.body)[:2] == ("v1", "Status")
+    assert decode_envelope(binary.body)[:2] == ("v1", "Status")
     shown = await server.get(f"{SECRETS}/x", headers=[("Accept", "application/yaml")])
     assert yaml.safe_load(shown.body)["reason"] == "NotFound"
     assert (await server.get(f"{SECRETS}/x?pretty=true")).text.startswith("{\n")

@@ -13,10 +13,11 @@ import pytest
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import MAGIC, decode_envelope, encode_watch_frame
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.table import table
-from mooring.apimachinery.watch import bookmark, event_frame
+from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.clock import SystemClock
 from mooring.registry.cache import kindcache, stored
 from mooring.registry.cache.kindcache import Watch
@@ -24,6 +25,7 @@ from mooring.registry.cache.stored import Event
 from mooring.server.resources import watches
 from mooring.server.transport.frames import MAX_FRAME_BACKLOG
 from tests.support.manualclock import settle
+from tests.support.protobufwatch import decode_watch_frame
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, Stream, in_server
 
@@ -113,10 +115,10 @@ async def test_a_watch_too_far_back_is_told_so_in_protobuf(server: Server) -> No
     server.registry._cache.kinds["secrets"].window.restart(10_000)
     media = "application/vnd.kubernetes.protobuf"
     watch = await server.follow(f"{WATCH}&resourceVersion=2", headers=[("Accept", media)])
-    event_type, body = protobuf.decode_watch_frame(watch.raw)
-    api_version, name, raw = protobuf.decode_envelope(body)
+    event_type, body = decode_watch_frame(watch.raw)
+    api_version, name, raw = decode_envelope(body)
     assert (event_type, api_version, name) == ("ERROR", "v1", "Status")
-    assert protobuf.decode(raw, STATUS)["code"] == 410
+    assert decode_message(raw, STATUS)["code"] == 410
 
 
 @in_server
@@ -346,11 +348,11 @@ async def test_a_watch_of_metadata_in_protobuf(server: Server) -> None:
     media = "application/vnd.kubernetes.protobuf"
     await server.create("secrets", secret("a"))
     watch = await server.follow(WATCH, headers=[("Accept", f"{media};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")])
-    event_type, body = protobuf.decode_watch_frame(watch.raw)
+    event_type, body = decode_watch_frame(watch.raw)
     assert event_type == "ADDED"
-    api_version, name, raw = protobuf.decode_envelope(body)
+    api_version, name, raw = decode_envelope(body)
     assert (api_version, name) == ("meta.k8s.io/v1", "PartialObjectMetadata")
-    assert protobuf.decode(raw, PARTIAL_OBJECT_METADATA)["metadata"]["name"] == "a"
+    assert decode_message(raw, PARTIAL_OBJECT_METADATA)["metadata"]["name"] == "a"
     await watch.end()
 
 
@@ -376,7 +378,7 @@ async def test_a_watch_in_protobuf_is_frames_with_their_length(server: Server) -
     while rest:
         size = int.from_bytes(rest[:4])
         sizes.append(size)
-        assert protobuf.MAGIC in rest[4 : 4 + size]
+        assert MAGIC in rest[4 : 4 + size]
         rest = rest[4 + size :]
     assert len(sizes) == 2
     await watch.end()
@@ -422,7 +424,7 @@ def test_watchers_of_one_form_share_its_frames(accept: str, monkeypatch: pytest.
         return encode
 
     monkeypatch.setattr(watches, "event_frame", counted(event_frame))
-    monkeypatch.setattr(protobuf, "encode_watch_frame", counted(protobuf.encode_watch_frame))
+    monkeypatch.setattr(watches, "encode_watch_frame", counted(encode_watch_frame))
 
     @in_server
     async def watch(server: Server) -> None:

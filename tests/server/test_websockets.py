@@ -26,7 +26,8 @@ from kubernetes.stream import ws_client
 from websocket import ABNF
 from websockets.typing import Origin, Subprotocol
 
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import STATUS
 from mooring.identity import MASTERS
 from mooring.server.transport import http
@@ -34,6 +35,7 @@ from mooring.server.transport.http import Request as Asked
 from mooring.server.transport.http import Response
 from mooring.server.transport.http1 import exchange as http1exchange
 from tests.authn.test_websocketbearer import protocol
+from tests.support.protobufwatch import decode_watch_frame
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, open_server
 from tests.support.testca import Pair, ThrowawayCA
@@ -237,8 +239,8 @@ def test_who_accepts_only_protobuf_gets_binary_messages(house: House) -> None:
     with house.open(identity=house.admin, headers={"Accept": PROTOBUF}) as client:
         message = client.receive()
     assert isinstance(message, bytes)
-    kind, envelope = protobuf.decode_watch_frame(len(message).to_bytes(4) + message)
-    assert (kind, protobuf.decode_envelope(envelope)[:2]) == ("ADDED", ("v1", "Secret"))
+    kind, envelope = decode_watch_frame(len(message).to_bytes(4) + message)
+    assert (kind, decode_envelope(envelope)[:2]) == ("ADDED", ("v1", "Secret"))
 
 
 def test_a_table_is_watched_as_a_table(house: House) -> None:
@@ -275,8 +277,8 @@ def test_a_revision_that_is_gone_is_an_error_event_of_410(house: House, accept: 
         told = json.loads(message)
         kind, status = told["type"], told["object"]
     else:
-        kind, envelope = protobuf.decode_watch_frame(len(message).to_bytes(4) + message)
-        status = protobuf.decode(protobuf.decode_envelope(envelope)[2], STATUS)
+        kind, envelope = decode_watch_frame(len(message).to_bytes(4) + message)
+        status = decode_message(decode_envelope(envelope)[2], STATUS)
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
     assert house.watches() == 0
 

@@ -15,7 +15,7 @@ from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.read import Reader
+from mooring.storage.sqlite.reader import Reader
 from tests.support import storageprocess
 
 PROGRAM = storageprocess.__file__
@@ -230,7 +230,7 @@ def test_a_watch_that_another_process_compacted_away_is_told_so(tmp_path: Path) 
 
 
 def test_a_lock_held_too_long_is_told_and_then_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.write.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("mooring.storage.sqlite.writer.BUSY_SECONDS", 0.01)
 
     async def scenario() -> None:
         path = tmp_path / "mooring.db"

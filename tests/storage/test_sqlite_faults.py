@@ -17,7 +17,7 @@ from mooring.errors import StorageError
 from mooring.storage.contract import Change, KeyExistsError
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.schema import explain
-from mooring.storage.sqlite.write import Writer
+from mooring.storage.sqlite.writer import Writer
 
 Scenario = Callable[[SqliteStorage], Awaitable[None]]
 
@@ -211,7 +211,7 @@ def test_a_group_that_fails_fails_whole_and_the_next_one_succeeds(
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr(f"mooring.storage.sqlite.write.Writer.{method}", fail)
+            broken.setattr(f"mooring.storage.sqlite.writer.Writer.{method}", fail)
             outcomes = await asyncio.gather(
                 *(store.create(key, b"v") for key in ("/1", "/taken", "/2")), return_exceptions=True
             )
@@ -236,7 +236,7 @@ def test_a_compaction_that_fails_is_told_and_can_be_asked_again(path: Path, monk
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr("mooring.storage.sqlite.write.Writer.commit", fail)
+            broken.setattr("mooring.storage.sqlite.writer.Writer.commit", fail)
             with pytest.raises(StorageError):
                 await store.compact(2)
         assert await store.compacted() == 1
@@ -249,7 +249,7 @@ def test_a_compaction_that_fails_is_told_and_can_be_asked_again(path: Path, monk
 def test_callers_who_gave_up_while_their_call_was_under_way_harm_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.write.SWEEP_REVISIONS", 2)
+    monkeypatch.setattr("mooring.storage.sqlite.writer.SWEEP_REVISIONS", 2)
 
     async def scenario(store: SqliteStorage) -> None:
         for n in range(20):
@@ -274,7 +274,7 @@ def test_callers_who_gave_up_while_their_call_was_under_way_harm_nobody(
 
 
 def test_closing_does_not_wait_for_a_long_compaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.write.SWEEP_REVISIONS", 1)
+    monkeypatch.setattr("mooring.storage.sqlite.writer.SWEEP_REVISIONS", 1)
 
     async def scenario() -> None:
         store = SqliteStorage(path, SystemClock())
@@ -320,7 +320,7 @@ def test_a_read_that_fails_is_told_and_the_next_one_succeeds(path: Path, monkeyp
         }
         for name, call in calls.items():
             with monkeypatch.context() as broken:
-                broken.setattr(f"mooring.storage.sqlite.read.Reader.{name}", fail)
+                broken.setattr(f"mooring.storage.sqlite.reader.Reader.{name}", fail)
                 met = 0
                 while name == "newest" and not met:  # the poll meets it too, and survives
                     await asyncio.sleep(0.001)

@@ -18,7 +18,7 @@ from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.sqlite import schema as sqlite_schema
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.write import Writer
+from mooring.storage.sqlite.writer import Writer
 
 Scenario = Callable[[SqliteStorage], Awaitable[None]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.decode import keeps_zero, shown_when_missing
+from mooring.apimachinery.codec.unmarshal import keeps_zero, shown_when_missing
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type

@@ -26,7 +26,8 @@ import yaml
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_object
 from mooring.apimachinery.metav1 import (
     DELETE_OPTIONS,
     PARTIAL_OBJECT_METADATA,
@@ -36,6 +37,7 @@ from mooring.apimachinery.metav1 import (
 )
 from mooring.apimachinery.schema import Message, Obj
 from tests.support.liveserver import LiveServer
+from tests.support.protobufwatch import decode_watch_frame
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON = "application/json"
@@ -111,8 +113,8 @@ def decoded(body: bytes, content_type: str) -> Obj:
         parsed: Obj = json.loads(body)
         return parsed
     assert content_type.startswith(PROTOBUF), content_type
-    api_version, kind, raw = protobuf.decode_envelope(body)
-    obj = protobuf.decode(raw, _SCHEMAS[api_version, kind])
+    api_version, kind, raw = decode_envelope(body)
+    obj = decode_message(raw, _SCHEMAS[api_version, kind])
     return {**obj, "apiVersion": api_version, "kind": kind}
 
 
@@ -195,7 +197,7 @@ class Client:
     def encode(self, obj: Obj) -> bytes:
         if self.wire.content_type == JSON:
             return json.dumps(obj).encode()
-        return protobuf.encode_object(obj, _SCHEMAS[obj["apiVersion"], obj["kind"]])
+        return encode_object(obj, _SCHEMAS[obj["apiVersion"], obj["kind"]])
 
     # -- verbs of stored kinds ---------------------------------------------------------------------------------------
 
@@ -308,7 +310,7 @@ class Watching:
         if self.content_type.startswith(PROTOBUF):
             length = self.response.read(4)
             assert len(length) == 4, "the watch ended"
-            event_type, body = protobuf.decode_watch_frame(length + self.response.read(int.from_bytes(length)))
+            event_type, body = decode_watch_frame(length + self.response.read(int.from_bytes(length)))
             event = Told(event_type, decoded(body, PROTOBUF))
         else:
             line = self.response.readline()

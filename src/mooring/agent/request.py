@@ -26,7 +26,7 @@ from typing import ClassVar
 from mooring.agent.steps import REFUSALS, Patience, before, beside
 from mooring.apimachinery.duration import format_duration
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.watch import DELETED
+from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError

@@ -30,7 +30,7 @@ import msgspec
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.status import error_of
-from mooring.apimachinery.watch import ERROR, FrameReader, WatchEvent
+from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
 from mooring.client.http.connection import Ask, Connection, Stream, environment_proxy, not_sent, transport_errors

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from mooring.apimachinery.watch import BOOKMARK, WatchEvent
+from mooring.apimachinery.watchevent import BOOKMARK, WatchEvent
 from mooring.client.cluster import ClusterClient, Listed, Target
 from mooring.errors import (
     ExpiredError,

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from mooring.apimachinery.codec.body import encode_json
+from mooring.apimachinery.codec.json import encode_json
 from mooring.clock import rfc3339
 from mooring.config import Network
 from mooring.errors import ConfigError

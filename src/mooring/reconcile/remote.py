@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 from mooring.api.view import View, Views
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.watch import DELETED
+from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
 from mooring.controllers.actions import Delete

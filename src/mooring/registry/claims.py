@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from mooring.api.kind import Change, Claim, Kind
-from mooring.apimachinery.codec.body import encode_json
+from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import StorageError

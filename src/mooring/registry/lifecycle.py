@@ -20,8 +20,8 @@ from typing import Any
 from mooring.api.core.namespace import TERMINATING
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.options import DeleteOptions
-from mooring.apimachinery.patch.merge import copied
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConflictError
@@ -62,7 +62,7 @@ def finalizers_after(kind: Kind, present: list[str], propagation: str) -> list[s
 
 def marked(kind: Kind, obj: Obj, propagation: str, now: datetime, asked: int | None = None) -> Obj:
     """A copy of `obj` as a delete leaves it: equal to `obj` when it was marked like this before. `asked`: gracePeriodSeconds."""
-    new = copied(obj)
+    new = deep_copy(obj)
     metadata: dict[str, Any] = new["metadata"]
     finalizers = finalizers_after(kind, metadata.get("finalizers") or [], propagation)
     if finalizers:

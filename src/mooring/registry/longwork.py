@@ -8,7 +8,7 @@ Rules kept here:
 * While a computation runs, Python collects no cyclic garbage. Decoding 100 000 values would make it look at every container of the
   process several times, 20 to 100 ms each, with the interpreter held; and what is decoded has no cycles.
 * A computation whose request was cancelled before it began is dropped. One that runs comes to its end: its work is bounded by
-  the limits of `mooring.apimachinery.codec.body`.
+  the limits of `mooring.apimachinery.codec.limits`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 from mooring.api.kind import Change, Kind
-from mooring.apimachinery.apply.configuration import settled
+from mooring.apimachinery.apply.applyconfiguration import settled
 from mooring.apimachinery.apply.managedfields import Author, applied, timeless, updated
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj

@@ -6,8 +6,7 @@ Source: docs/protocol/errors.md, docs/protocol/patches.md, docs/protocol/request
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.apimachinery.codec.decode import MAX_VALUES
-from mooring.apimachinery.codec.jsonsize import count_values
+from mooring.apimachinery.codec.limits import MAX_VALUES, count_values
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,

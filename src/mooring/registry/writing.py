@@ -35,9 +35,9 @@ from mooring.api.meta.objectmeta import (
     validate_meta_update,
 )
 from mooring.api.view import Views
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
-from mooring.apimachinery.patch.merge import copied
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     AlreadyExistsError,
@@ -288,7 +288,7 @@ class Writer:
                 raise refusals.missing(kind, name)
 
             def patched(old: Stored = old) -> Obj:
-                new = apply(copied(old.obj))
+                new = apply(deep_copy(old.obj))
                 refusals.check_place(kind, new, namespace, name)
                 return new
 
@@ -372,7 +372,7 @@ class Writer:
             elif version != str(old.revision):
                 raise refusals.stale(kind, name)
             asked = claimed(kind, new)
-            before = copied(old.obj)  # hooks may move parts of it into `new`, and admission may change those
+            before = deep_copy(old.obj)  # hooks may move parts of it into `new`, and admission may change those
             sent = new["metadata"].pop("managedFields", None)
             kept = before["metadata"].pop("managedFields", None)
             new["kind"], new["apiVersion"] = kind.storage_kind.resource.kind, kind.storage_kind.resource.api_version

@@ -28,7 +28,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from mooring.apimachinery.auditpolicy import Decision as AuditDecision
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.apimachinery.options import parse_timeout
 from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error

@@ -44,9 +44,9 @@ from mooring.apimachinery.apply.fieldset import (
     union,
     union_all,
 )
-from mooring.apimachinery.apply.typed import Difference as Changes
-from mooring.apimachinery.apply.typed import compare, field_set, merge, remove, with_messages
-from mooring.apimachinery.codec.decode import conform
+from mooring.apimachinery.apply.structuredmerge import Difference as Changes
+from mooring.apimachinery.apply.structuredmerge import compare, field_set, merge, remove, with_messages
+from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Message, Obj
 from mooring.clock import rfc3339
@@ -353,7 +353,7 @@ def _last_applied(live: Obj, author: Author) -> tuple[FieldSet, FieldSet]:
         said: Any = msgspec.json.decode(text) if text else None
         if not isinstance(said, dict) or said.get("apiVersion") != author.api_version:
             return {}, {}
-        conform(said, author.schema)
+        unmarshal(said, author.schema)
     except (ValueError, RecursionError, BadRequestError):
         return {}, {}
     changes = compare(live, said, author.schema)

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from mooring.apimachinery.codec.decode import MAX_DEPTH, MAX_VALUES
 from mooring.apimachinery.codec.fieldpath import MAX_PATH, MAX_REPORTED
+from mooring.apimachinery.codec.limits import MAX_DEPTH, MAX_VALUES
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, quoted
 

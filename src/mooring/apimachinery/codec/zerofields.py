@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mooring.apimachinery.codec.decode import TIMES, zero
+from mooring.apimachinery.codec.unmarshal import TIMES, zero
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 
 Fill = Callable[[Any], bool]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.apimachinery.discovery.documents import groups, of_version, versions
-from mooring.apimachinery.openapi.schema import REF
+from mooring.apimachinery.openapi.definitions import REF
 from mooring.apimachinery.openapi.v3 import openapi_v3_document
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj

@@ -21,7 +21,7 @@ import msgspec
 from mooring.apimachinery.discovery.documents import digest, groups, of_version, versions
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, META, STATUS, list_of
 from mooring.apimachinery.negotiation import JSON, PROTOBUF, YAML
-from mooring.apimachinery.openapi.schema import REF, Schemas
+from mooring.apimachinery.openapi.definitions import REF, Schemas
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
 

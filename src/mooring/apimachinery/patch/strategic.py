@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from mooring.apimachinery.patch.merge import copied, read_object_patch
+from mooring.apimachinery.codec.json import deep_copy
+from mooring.apimachinery.patch.document import read_object_patch
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Type
 from mooring.errors import BadRequestError, PatchRejectedError
 
@@ -67,7 +68,7 @@ def _object(original: Obj, patch: Obj, schema: Type | None) -> Obj:
         elif key not in kept:
             continue
         else:
-            after = copied(before)
+            after = deep_copy(before)
         if order is not None and isinstance(after, list):
             previous = before if isinstance(before, list) else []
             after = _ordered(after, order, previous, field.patch_key if field else "")
@@ -163,7 +164,7 @@ def _list(before: list[Any], patch: list[Any], field: Field, item: Type, order: 
         return [_object({}, element, item) for element in wanted]
 
     left = [element for element in before if _key(element, key) not in gone]
-    merged = [copied(element) for element in left]
+    merged = [deep_copy(element) for element in left]
     place = {_key(element, key): index for index, element in reversed(list(enumerate(merged)))}
     for name, element in zip(names, wanted, strict=True):
         if name in place:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from mooring.apimachinery.codec.protobuf.read import Allowance, fields
+from mooring.apimachinery.codec.protobuf.decode import ValueBudget, fields
 from mooring.errors import MooringError
 
 CLAIMS = "claims"
@@ -154,12 +154,12 @@ def _only(message: bytes, wanted: int) -> bytes:
 
 
 def _every(message: bytes, *wanted: int) -> list[bytes]:
-    return [value for number, _, value in fields(message, Allowance()) if number in wanted]
+    return [value for number, _, value in fields(message, ValueBudget()) if number in wanted]
 
 
 def _named(expression: bytes, variable: str) -> Iterator[str]:
     """The members of `variable` that are named anywhere in a serialized Expr."""
-    for kind, _, node in fields(expression, Allowance()):
+    for kind, _, node in fields(expression, ValueBudget()):
         if kind not in _INNER:
             continue
         if kind == _SELECT and _is(_only(node, 1), variable):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy.builders import AUTOUPDATE
 from mooring.authz.rbac.escalation import covers
@@ -23,12 +23,12 @@ from mooring.authz.rbac.rules import compile_rule, compile_rules
 def reconcile(existing: Obj | None, wanted: Obj) -> Obj | None:
     """Return the object to write so that `existing` grants at least `wanted`, or None when it already does."""
     if existing is None:
-        return copied(wanted)
+        return deep_copy(wanted)
     if (existing["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
     if "roleRef" in wanted and existing.get("roleRef") != wanted["roleRef"]:
-        return copied(wanted)
-    result = copied(existing)
+        return deep_copy(wanted)
+    result = deep_copy(existing)
     for marks in ("labels", "annotations"):
         merged = {**wanted["metadata"].get(marks, {}), **(existing["metadata"].get(marks) or {})}
         if merged:
@@ -53,6 +53,6 @@ def _selectors(role: Obj) -> Sequence[Obj]:
 def _add(holder: Obj, key: str, wanted: Sequence[Obj]) -> None:
     """Append the missing elements to the list `holder[key]`; an absent list stays absent when nothing is missing."""
     present = holder.get(key) or []
-    missing = [copied(one) for one in wanted if one not in present]
+    missing = [deep_copy(one) for one in wanted if one not in present]
     if missing:
         holder[key] = [*present, *missing]

@@ -16,7 +16,7 @@ from functools import partial
 
 import click
 
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.facts import decoded, fingerprint
@@ -165,7 +165,7 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
     _check_key(request, decision)
     if decision.condition in types and not decision.force:
         return None
-    changed = copied(request)
+    changed = deep_copy(request)
     if decision.condition not in types:
         added = {
             "type": decision.condition,

@@ -23,11 +23,11 @@ from typing import Literal, cast
 import msgspec
 
 from mooring.api.kind import Kind
-from mooring.apimachinery import watch as wire
-from mooring.apimachinery.codec import body as codec
+from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.codec.zerofields import complete, has_structs
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.errors import StorageError
 from mooring.registry.longwork import LONG_BYTES
 from mooring.storage.contract import Entry
@@ -72,7 +72,7 @@ def joined_size(resource: Resource, items: Sequence[Stored]) -> int:
 def encoded(resource: Resource, obj: Obj) -> bytes:
     """The bytes to store for `obj`: kind and apiVersion first, no resourceVersion. `obj` is not changed."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
-    return codec.encode_json({**obj, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
+    return encode_json({**obj, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
 
 
 class Decoded:
@@ -213,7 +213,7 @@ class Stored:
 
     def frame(self, event: EventType) -> bytes:
         """The JSON watch frame of `event` about this object. `Event.frame` keeps what this builds."""
-        return wire.event_frame(event, self.raw)
+        return event_frame(event, self.raw)
 
     def __repr__(self) -> str:
         return f"Stored({self.key!r}, revision={self.revision})"
@@ -266,7 +266,7 @@ class Event:
         """The object of the event; for a bookmark, the one that carries only the revision."""
         if self.stored is not None:
             return self.stored.obj
-        return wire.bookmark(self.resource, self.revision, self.is_initial_end)
+        return bookmark(self.resource, self.revision, self.is_initial_end)
 
     def shown_as(self, kind: Kind) -> Event:
         """The same event to a watcher of `kind`, which is the kind it is about or an alias of it. A bookmark stays what it is."""
@@ -282,7 +282,7 @@ class Event:
             if self.stored is not None:
                 self._frame = self.stored.frame(self.type)
             else:
-                self._frame = wire.event_frame(self.type, codec.encode_json(self.obj))
+                self._frame = event_frame(self.type, encode_json(self.obj))
         return self._frame
 
     def framed(self, form: str, encode: Callable[[Event], bytes]) -> bytes:

@@ -29,8 +29,10 @@ from mooring.apimachinery.auditpolicy import (
     Decision,
     Level,
 )
-from mooring.apimachinery.codec.body import body_media, read_json
-from mooring.apimachinery.codec.protobuf.envelope import decode, decode_envelope
+from mooring.apimachinery.codec.json import decode_json
+from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
+from mooring.apimachinery.codec.requestbody import body_media
 from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS, list_of
 from mooring.apimachinery.requestinfo import RequestInfo
@@ -188,16 +190,16 @@ def _object(body: bytes, content_type: str, info: RequestInfo) -> Any:
     kept = content_type.partition(";")[0].strip().lower()
     if kept.endswith("-patch+yaml"):
         try:
-            return read_json(body)  # kubectl sends JSON, which is read a hundred times as fast
+            return decode_json(body)  # kubectl sends JSON, which is read a hundred times as fast
         except BadRequestError:
             return decode_yaml(body.decode())[0]
     media = "json" if kept.endswith("-patch+json") else body_media(content_type)
     if media == "json":
-        return read_json(body)
+        return decode_json(body)
     if media == "yaml":
         return decode_yaml(body.decode())[0]
     api_version, kind, raw = decode_envelope(body)
-    return {"kind": kind, "apiVersion": api_version, **decode(raw, _schema(kind, info))}
+    return {"kind": kind, "apiVersion": api_version, **decode_message(raw, _schema(kind, info))}
 
 
 def _schema(kind: str, info: RequestInfo) -> Message:

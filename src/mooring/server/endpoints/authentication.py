@@ -15,7 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.authentication.userinfo import user_info
-from mooring.apimachinery.codec.body import decode_json, encode_json
+from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import judge
 from mooring.authn.credentials import Basic, Credentials, bearer
@@ -84,7 +84,7 @@ async def _object(context: Context) -> Obj:
     body = await context.request.body()
     if len(body) > MAX_CREDENTIAL:
         raise BadRequestError(f"the credential is longer than {MAX_CREDENTIAL} bytes")
-    found, _ = decode_json(body)
+    found = decode_json(body)
     if not isinstance(found, dict):
         raise BadRequestError("the body is not a JSON object")
     return found

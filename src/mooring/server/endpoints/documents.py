@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from mooring import __version__
-from mooring.apimachinery.codec.body import decode_json, encode_json, pretty
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.json import decode_json, encode_json, indent_json
+from mooring.apimachinery.codec.protobuf.envelope import encode_object
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.discovery import documents as discovery
-from mooring.apimachinery.discovery.schema import DOCUMENTS
+from mooring.apimachinery.discovery.messages import DOCUMENTS
 from mooring.apimachinery.negotiation import (
     AGGREGATED_PARAMETERS,
     JSON,
@@ -71,7 +71,7 @@ async def version(context: Context, services: Services) -> Response:
         "compiler": platform.python_implementation().lower(),
         "platform": f"{platform.system().lower()}/{_architecture()}",
     }
-    return Response(200, pretty(encode_json(document)))  # indented for everybody, as kube-apiserver has it
+    return Response(200, indent_json(encode_json(document)))  # indented for everybody, as kube-apiserver has it
 
 
 def _architecture() -> str:
@@ -106,7 +106,7 @@ def _kept(services: Services, path: str, aggregated: bool, as_protobuf: bool = F
 def _encoded(document: Obj, as_protobuf: bool) -> bytes:
     if not as_protobuf:
         return encode_json(document)
-    return protobuf.encode_object({"apiVersion": "", **document}, DOCUMENTS[document["kind"]])
+    return encode_object({"apiVersion": "", **document}, DOCUMENTS[document["kind"]])
 
 
 async def api(context: Context, services: Services) -> Response:
@@ -125,10 +125,10 @@ async def api(context: Context, services: Services) -> Response:
         return missing(context, services)
     if not aggregated:
         if media == YAML:
-            return Response(200, encode_yaml(decode_json(body)[0]), (content_type(YAML), _VARY))
+            return Response(200, encode_yaml(decode_json(body)), (content_type(YAML), _VARY))
         if as_protobuf:
             return Response(200, body, (content_type(PROTOBUF), _VARY))
-        return Response(200, pretty(body) if is_pretty(context.request) else body, (content_type(JSON), _VARY))
+        return Response(200, indent_json(body) if is_pretty(context.request) else body, (content_type(JSON), _VARY))
     headers = (content_type(aggregated + AGGREGATED_PARAMETERS), _VARY, (b"etag", etag.encode()))
     if context.request.header(b"if-none-match") == etag:
         return Response(304, b"", headers)
@@ -161,7 +161,7 @@ def _openapi_v3(services: Services, key: str, media: str) -> tuple[bytes, str]:
     document = _openapi(services)[key]
     if media == JSON:
         return document.raw, f'"{document.hash}"'
-    body = openapiv3protobuf.encode_document(decode_json(document.raw)[0])
+    body = openapiv3protobuf.encode_document(decode_json(document.raw))
     return body, f'"{discovery.digest(body)}"'
 
 

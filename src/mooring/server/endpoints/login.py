@@ -16,7 +16,7 @@ from __future__ import annotations
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from mooring.api.authentication.userinfo import user_info
-from mooring.apimachinery.codec.body import decode_json, encode_json
+from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.authn.login import exchange as rules
 from mooring.authn.login.authenticator import claims_of
@@ -78,7 +78,7 @@ def _certificate_request(body: bytes) -> bytes:
     """The request for a certificate; empty when a token is wanted. Raises BadRequestError."""
     if len(body) > MAX_REQUEST:
         raise BadRequestError(f"the body is longer than {MAX_REQUEST} bytes")
-    asked, _ = decode_json(body or b"{}")
+    asked = decode_json(body or b"{}")
     if not isinstance(asked, dict) or not asked.keys() <= {"kind", "apiVersion", "certificateRequest"}:
         raise BadRequestError('the body is not a JSON object with at most "certificateRequest"')
     text = asked.get("certificateRequest", "")

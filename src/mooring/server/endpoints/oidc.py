@@ -8,7 +8,7 @@ fragment; who may read them is RBAC's business (`system:service-account-issuer-d
 
 from __future__ import annotations
 
-from mooring.apimachinery.codec.body import encode_json
+from mooring.apimachinery.codec.json import encode_json
 from mooring.pki.jwt.jwks import discoverable, discovery_document, jwks_document
 from mooring.pki.jwt.token import algorithm
 from mooring.server.endpoints.documents import not_found

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mooring.apimachinery.codec.body import encode_json, pretty
+from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.apimachinery.discovery.documents import group_paths
 from mooring.server.endpoints.authentication import explain, refusals
 from mooring.server.endpoints.documents import api, openapi_v2, openapi_v3, version
@@ -39,7 +39,7 @@ class Endpoint:
 async def index(context: Context, services: Services) -> Response:
     """`/`: every path that can be read, as kube-apiserver tells it to `kubectl get --raw /`."""
     paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.serve is not index and "GET" in endpoint.methods}
-    return Response(200, pretty(encode_json({"paths": sorted({*paths, *group_paths(services.resources)})})))
+    return Response(200, indent_json(encode_json({"paths": sorted({*paths, *group_paths(services.resources)})})))
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -12,18 +12,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 from mooring.api.kind import Change, Kind
-from mooring.apimachinery.apply.configuration import APPLY_PATCH, decode_apply
-from mooring.apimachinery.codec.body import (
-    conform,
-    decode_body,
-    decode_json,
-    decode_options,
-    duplicate_fields,
-    unhandled,
-    unknown_fields,
-    warn_or_refuse,
-)
+from mooring.apimachinery.apply.applyconfiguration import APPLY_PATCH, decode_apply
+from mooring.apimachinery.codec.fieldvalidation import duplicate_fields, unknown_fields, warn_or_refuse
 from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
+from mooring.apimachinery.codec.json import decode_json, duplicate_keys
+from mooring.apimachinery.codec.requestbody import cannot_be_handled, decode_body, decode_options
+from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS
 from mooring.apimachinery.negotiation import TRANSFORMS
 from mooring.apimachinery.options import (
@@ -36,7 +30,8 @@ from mooring.apimachinery.options import (
     parse_list_options,
     parse_write_options,
 )
-from mooring.apimachinery.patch.merge import json_patch, merge_patch
+from mooring.apimachinery.patch.json import json_patch
+from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
 from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.selectors import parse_field_selector
@@ -210,7 +205,7 @@ class Resources:
                 if unversioned:  # Go decodes such a body into its internal type, which has none of these fields
                     unknown = sorted(new.keys() - {"kind", "apiVersion"})
                 else:
-                    unknown = sorted(conform(new, kind.resource.schema, converted=media == STRATEGIC_PATCH))
+                    unknown = sorted(unmarshal(new, kind.resource.schema, converted=media == STRATEGIC_PATCH))
             except BadRequestError as error:
                 raise refused(patch, error.message) from None
             found = [*duplicate_fields(duplicates), *unknown_fields(unknown)]
@@ -349,7 +344,7 @@ async def read_object(
     context.warnings += warn_or_refuse(
         options.field_validation,
         found,
-        lambda why: BadRequestError(unhandled(api_version, kind, kind, f"strict decoding error: {why}")),
+        lambda why: BadRequestError(cannot_be_handled(api_version, kind, kind, f"strict decoding error: {why}")),
     )
     return decoded.obj
 
@@ -365,7 +360,7 @@ def _readable_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadReque
     """The patch in `body` and the keys that it repeats, or what is wrong with it: an object that is missing comes first."""
     prefix = "" if media == STRATEGIC_PATCH else "error decoding patch: "
     try:
-        patch, duplicates = decode_json(body)
+        patch, duplicates = decode_json(body), duplicate_keys(body)
     except BadRequestError as error:
         return BadRequestError(prefix + error.message)
     if media != JSON_PATCH and not isinstance(patch, dict):

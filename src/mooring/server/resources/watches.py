@@ -25,15 +25,15 @@ from datetime import datetime
 from functools import partial
 
 from mooring.api.kind import Kind
-from mooring.apimachinery.codec.body import encode_json
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.codec.protobuf.envelope import encode_object, encode_watch_frame
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.negotiation import STREAMED, TRANSFORMS, Accepted
 from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.status import status_of
 from mooring.apimachinery.table import partial_metadata, table
-from mooring.apimachinery.watch import ERROR, event_frame
+from mooring.apimachinery.watchevent import ERROR, event_frame
 from mooring.clock import Clock
 from mooring.errors import ApiError, ExpiredError
 from mooring.registry.cache.kindcache import Watch
@@ -157,7 +157,7 @@ def _only(frame: bytes) -> Streamer:
 def _error_frame(error: ApiError, answer: Accepted) -> bytes:
     _, obj = status_of(error)
     if answer.media == "protobuf":
-        return protobuf.encode_watch_frame(ERROR, protobuf.encode_object(obj, STATUS))
+        return encode_watch_frame(ERROR, encode_object(obj, STATUS))
     return event_frame(ERROR, encode_json(obj))
 
 
@@ -235,7 +235,7 @@ def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], d
         return partial_metadata(event.obj, answer.as_api_version) if answer.as_kind else event.obj
 
     def as_protobuf(event: Event) -> bytes:
-        return protobuf.encode_watch_frame(event.type, protobuf.encode_object(shown(event), schema))
+        return encode_watch_frame(event.type, encode_object(shown(event), schema))
 
     def as_json(event: Event) -> bytes:
         return event_frame(event.type, encode_json(shown(event)))

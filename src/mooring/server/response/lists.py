@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from mooring.apimachinery.codec.body import encode_json, encode_yaml, pretty
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.json import encode_json, indent_json
+from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.protobuf.envelope import envelope_parts
+from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA_LIST, list_of
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj
@@ -141,11 +143,11 @@ def as_objects(resource: Resource, metadata: Obj, media: str) -> Form:
 def indented(form: Form) -> Form:
     """A JSON form with indentation, for people."""
     before, after = form.around(0)
-    empty = pretty(before + after)
+    empty = indent_json(before + after)
     lead, end = len(b'{\n  "items": [\n'), len(b"\n  ]\n}\n")
 
     def written(run: Sequence[Stored]) -> bytes:
-        return pretty(b'{"items":[%b]}' % form.run(run))[lead:-end]
+        return indent_json(b'{"items":[%b]}' % form.run(run))[lead:-end]
 
     def around(size: int) -> tuple[bytes, bytes]:
         return (empty[: -len(b"]\n}\n")] + b"\n", b"\n  ]\n}\n") if size else (empty, b"")
@@ -171,10 +173,10 @@ def _yaml(empty: Obj, name: str, shown: Shown) -> Form:
 
 
 def _protobuf(empty: Obj, schema: Message, shown: Shown) -> Form:
-    head = protobuf.encode(empty, schema)
+    head = encode_message(empty, schema)
 
     def around(size: int) -> tuple[bytes, bytes]:
-        before, after = protobuf.envelope(empty["apiVersion"], empty["kind"], len(head) + size)
+        before, after = envelope_parts(empty["apiVersion"], empty["kind"], len(head) + size)
         return before + head, after
 
-    return Form(around, lambda run: protobuf.encode({"items": shown(run)}, schema), b"")
+    return Form(around, lambda run: encode_message({"items": shown(run)}, schema), b"")

@@ -17,8 +17,9 @@ from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 
-from mooring.apimachinery.codec.body import encode_json, encode_yaml, pretty
-from mooring.apimachinery.codec.protobuf import envelope as protobuf
+from mooring.apimachinery.codec.json import encode_json, indent_json
+from mooring.apimachinery.codec.protobuf.envelope import encode_object
+from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.negotiation import (
     JSON,
@@ -94,9 +95,9 @@ def stored_response(request: Request, stored: Stored, now: datetime, status: int
         obj = partial_metadata(stored.obj, answer.as_api_version)
         return _plain(request, answer, obj, status, PARTIAL_OBJECT_METADATA)
     if answer.media == "json":
-        return Response(status, pretty(stored.raw) if is_pretty(request) else stored.raw, _JSON_HEADERS)
+        return Response(status, indent_json(stored.raw) if is_pretty(request) else stored.raw, _JSON_HEADERS)
     if answer.media == "protobuf":
-        body = protobuf.encode_object(stored.obj, resource.schema)
+        body = encode_object(stored.obj, resource.schema)
         return Response(status, body, (content_type(PROTOBUF),))
     return Response(status, encode_yaml(stored.obj), (content_type(answer.content_type),))
 
@@ -145,11 +146,11 @@ def object_response(request: Request, obj: Obj, schema: Message, status: int = 2
 
 def _plain(request: Request, answer: Accepted, obj: Obj, status: int, schema: Message | None = None) -> Response:
     if answer.media == "protobuf" and schema is not None:
-        return Response(status, protobuf.encode_object(obj, schema), (content_type(PROTOBUF),))
+        return Response(status, encode_object(obj, schema), (content_type(PROTOBUF),))
     if answer.media == "yaml":
         return Response(status, encode_yaml(obj), (content_type(answer.content_type),))
     body = encode_json(obj)
-    return Response(status, pretty(body) if is_pretty(request) else body, _JSON_HEADERS)
+    return Response(status, indent_json(body) if is_pretty(request) else body, _JSON_HEADERS)
 
 
 def error_response(error: MooringError, request: Request) -> Response:
@@ -164,12 +165,12 @@ def error_response(error: MooringError, request: Request) -> Response:
     except ApiError:
         answer = Accepted()
     if answer.media == "protobuf":
-        body = protobuf.encode_object(obj, STATUS)
+        body = encode_object(obj, STATUS)
         return Response(code, body, (content_type(PROTOBUF), *headers))
     if answer.media == "yaml":
         return Response(code, encode_yaml(obj), (content_type(answer.content_type), *headers))
     body = encode_json(obj)
     if request.is_query_cheap and (request.query_string or request.header(b"user-agent")):
         with suppress(ApiError):  # an unreadable query is what the error may be about
-            body = pretty(body) if is_pretty(request) else body
+            body = indent_json(body) if is_pretty(request) else body
     return Response(code, body, (content_type(JSON), *headers))

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote
 
 from httptools import HttpParserInvalidURLError, parse_url
 
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.server.transport.frames import Streamer, Switched
 from mooring.server.transport.listener import Connection, TlsTransport

@@ -32,9 +32,9 @@ from mooring.errors import StorageError
 from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, Page, RevisionMismatchError
 from mooring.storage.feed import INLINE_CHANGES, Feed
 from mooring.storage.keys import check_key
-from mooring.storage.sqlite import schema as sqlite_schema
-from mooring.storage.sqlite.read import Reader
-from mooring.storage.sqlite.write import Operation, Writer
+from mooring.storage.sqlite import schema
+from mooring.storage.sqlite.reader import Reader
+from mooring.storage.sqlite.writer import Operation, Writer
 
 POLL_SECONDS = 0.01
 """How late a watch may hear of another process's write. One look costs 3 µs."""
@@ -123,10 +123,10 @@ class SqliteStorage:
     def _connect(self) -> _Connections:
         made: list[sqlite3.Connection] = []
         try:
-            sqlite_schema.create_file(self._path)
-            made.append(sqlite_schema.connect(self._path, read_only=False))
-            sqlite_schema.prepare(made[0], self._path)
-            made += [sqlite_schema.connect(self._path, read_only=True) for _ in range(2)]
+            schema.create_file(self._path)
+            made.append(schema.connect(self._path, read_only=False))
+            schema.prepare(made[0], self._path)
+            made += [schema.connect(self._path, read_only=True) for _ in range(2)]
             opened = _Connections(Reader(made[1]), Reader(made[2]), Writer(made[0]))
             opened.loop_reader.check()
             return opened
@@ -181,9 +181,7 @@ class SqliteStorage:
             timers[-1].cancel()
 
     def _explain(self, error: Exception) -> StorageError:
-        return (
-            StorageError(*error.args) if isinstance(error, StorageError) else sqlite_schema.explain(error, self._path)
-        )
+        return StorageError(*error.args) if isinstance(error, StorageError) else schema.explain(error, self._path)
 
     def _now(self, function: Callable[[], _T]) -> _T:
         try:
@@ -384,7 +382,7 @@ class SqliteStorage:
         opened = self._open
         assert opened is not None  # the writing task ends before the connections do
         if opened.writer is None:
-            opened.writer = await self._on_thread(lambda: Writer(sqlite_schema.connect(self._path, read_only=False)))
+            opened.writer = await self._on_thread(lambda: Writer(schema.connect(self._path, read_only=False)))
         return opened.writer
 
     async def _start_over(self) -> None:

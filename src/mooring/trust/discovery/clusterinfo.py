@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken.record import (
     KEY_ID,
@@ -84,4 +84,4 @@ def signed(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> Obj 
     if wanted == {key: value for key, value in data.items() if key.startswith(SIGNATURE_PREFIX)}:
         return None
     rest = {key: value for key, value in data.items() if not key.startswith(SIGNATURE_PREFIX)}
-    return copied({**config_map, "data": {}}) | {"data": rest | wanted}
+    return deep_copy({**config_map, "data": {}}) | {"data": rest | wanted}

@@ -8,7 +8,7 @@ Rules kept here: everything a joiner gets hangs on the group `system:bootstrappe
 
 from __future__ import annotations
 
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy.builders import (
     binding,
@@ -60,4 +60,4 @@ _OBJECTS: tuple[Obj, ...] = (
 
 def kubeadm_policy() -> tuple[Obj, ...]:
     """Fresh copies of all objects; they need kube-system and kube-public to exist."""
-    return tuple(copied(obj) for obj in _OBJECTS)
+    return tuple(deep_copy(obj) for obj in _OBJECTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.apimachinery.patch.merge import copied
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy.builders import cluster_binding, cluster_role, default, group
 from mooring.authz.rbac.bootstrappolicy.componentroles import (
@@ -99,4 +99,4 @@ def default_policy() -> tuple[Obj, ...]:
         *COMPONENT_ROLES,
         *COMPONENT_BINDINGS,
     )
-    return tuple(copied(obj) for obj in objects)
+    return tuple(deep_copy(obj) for obj in objects)

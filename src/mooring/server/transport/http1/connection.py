@@ -20,7 +20,7 @@ from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.server.transport.frames import Frames, Switched
 from mooring.server.transport.http import (
     HEADER_SECONDS,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec import yaml as yamltext
-from mooring.apimachinery.codec.decode import MAX_VALUES
+from mooring.apimachinery.codec.limits import MAX_VALUES
 from mooring.apimachinery.codec.yaml import decode_yaml, encode_yaml
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError

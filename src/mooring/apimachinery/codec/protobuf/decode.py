@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.codec.decode import MAX_VALUES, depth_exceeds, keeps_zero, zero
-from mooring.apimachinery.codec.jsonsize import count_values
+from mooring.apimachinery.codec.limits import MAX_VALUES, count_values, depth_exceeds
+from mooring.apimachinery.codec.unmarshal import keeps_zero, zero
 from mooring.apimachinery.quantity import canonical
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
@@ -37,7 +37,7 @@ MASK = (1 << 64) - 1
 _PLAN = "_protobuf_read_plan"  # compiled once per message, kept on the message itself
 
 
-class Allowance:
+class ValueBudget:
     """Counts down the values that one body may still hold."""
 
     __slots__ = ("left",)
@@ -54,11 +54,11 @@ class Allowance:
             )
 
 
-_Reader = Callable[[int, Any, Any, Allowance], Any]
+_Reader = Callable[[int, Any, Any, ValueBudget], Any]
 """(wire type, the value on the wire, the JSON value read so far or None, what may still be read) → the JSON value."""
 
 
-class NotReadableError(ValueError):
+class MessageError(ValueError):
     """Why bytes are no message; `decode` tells the caller."""
 
 
@@ -68,7 +68,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     result = shift = 0
     while True:
         if at >= len(data):
-            raise NotReadableError("unexpected end of data")
+            raise MessageError("unexpected end of data")
         byte = data[at]
         at += 1
         result |= (byte & 0x7F) << shift
@@ -76,18 +76,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return result & MASK, at
         shift += 7
         if shift >= 70:
-            raise NotReadableError("integer overflow")
+            raise MessageError("integer overflow")
 
 
-def fields(data: bytes, allowance: Allowance) -> Iterator[tuple[int, int, Any]]:
+def fields(data: bytes, budget: ValueBudget) -> Iterator[tuple[int, int, Any]]:
     """(number, wire type, value) of every field of one message, one at a time."""
     at, end = 0, len(data)
     while at < end:
-        allowance.spend()
+        budget.spend()
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
-            raise NotReadableError(f"illegal tag {number}")
+            raise MessageError(f"illegal tag {number}")
         value: Any
         if wire == VARINT:
             value, at = _varint(data, at)
@@ -100,21 +100,21 @@ def fields(data: bytes, allowance: Allowance) -> Iterator[tuple[int, int, Any]]:
             value = data[at : at + size]
             at += size
         else:
-            raise NotReadableError(f"illegal wire type {wire}")
+            raise MessageError(f"illegal wire type {wire}")
         if at > end:
-            raise NotReadableError("unexpected end of data")
+            raise MessageError("unexpected end of data")
         yield number, wire, value
 
 
-def decode(data: bytes, schema: Message) -> Obj:
+def decode_message(data: bytes, schema: Message) -> Obj:
     """The message as a JSON object. Raises BadRequestError, RequestEntityTooLargeError."""
     try:
-        return _read_message(schema, data, {}, Allowance())
-    except NotReadableError as error:
+        return _read_message(schema, data, {}, ValueBudget())
+    except MessageError as error:
         raise BadRequestError(f"protobuf: {schema.name.rsplit('.', 1)[-1]}: {error}") from None
 
 
-def _read_message(schema: Message, data: bytes, obj: Obj, allowance: Allowance) -> Obj:
+def _read_message(schema: Message, data: bytes, obj: Obj, budget: ValueBudget) -> Obj:
     plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_PLAN)
     if plan is None:
         plan = schema.__dict__[_PLAN] = {
@@ -123,35 +123,35 @@ def _read_message(schema: Message, data: bytes, obj: Obj, allowance: Allowance) 
             if not field.within
         } | {number: ("", _embedded_reader(inner), False) for number, inner in schema.embedded.items()}
     always = set()
-    for number, wire, value in fields(data, allowance):
+    for number, wire, value in fields(data, budget):
         entry = plan.get(number)
         if entry is None:
             continue
         name, read, keep = entry
         if not name:
-            inlined = read(wire, value, obj, allowance)
+            inlined = read(wire, value, obj, budget)
             obj |= inlined
             always |= inlined.keys()
             continue
         try:
-            obj[name] = read(wire, value, obj.get(name), allowance)
-        except NotReadableError as error:
-            raise NotReadableError(f"{name}: {error}") from None
+            obj[name] = read(wire, value, obj.get(name), budget)
+        except MessageError as error:
+            raise MessageError(f"{name}: {error}") from None
         if keep:
             always.add(name)
     return {name: value for name, value in obj.items() if value or (value is not None and name in always)}
 
 
-def expect(wire: int, wanted: int) -> None:
+def expect_wire_type(wire: int, wanted: int) -> None:
     if wire != wanted:
-        raise NotReadableError(f"wrong wire type {wire}")
+        raise MessageError(f"wrong wire type {wire}")
 
 
-def text_of(raw: bytes) -> str:
+def utf8_text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise NotReadableError("invalid UTF-8") from None
+        raise MessageError("invalid UTF-8") from None
 
 
 def _signed(value: int, bits: int) -> int:
@@ -162,7 +162,7 @@ def _signed(value: int, bits: int) -> int:
 def _double(raw: bytes) -> float:
     (value,) = struct.unpack("<d", raw)
     if value - value != 0:  # infinities and NaN, which JSON cannot say
-        raise NotReadableError("number out of range")
+        raise MessageError("number out of range")
     return float(value)
 
 
@@ -173,13 +173,13 @@ _NUMBERS: dict[Scalar, Callable[[int], Any]] = {
 }
 
 
-def _time(raw: bytes, micro: bool, allowance: Allowance) -> str | None:
+def _time(raw: bytes, micro: bool, budget: ValueBudget) -> str | None:
     if not raw:
         return None
     seconds = nanos = 0
-    for number, wire, value in fields(raw, allowance):
+    for number, wire, value in fields(raw, budget):
         if number in (1, 2):
-            expect(wire, VARINT)
+            expect_wire_type(wire, VARINT)
             if number == 1:
                 seconds = _signed(value, 64)
             else:
@@ -187,67 +187,67 @@ def _time(raw: bytes, micro: bool, allowance: Allowance) -> str | None:
     try:
         moment = EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000 if micro else 0)
     except OverflowError:
-        raise NotReadableError("time out of range") from None
+        raise MessageError("time out of range") from None
     if moment == ZERO_TIME:
         return None
     return rfc3339_micro(moment) if micro else rfc3339(moment)
 
 
-def wrapped(raw: bytes, allowance: Allowance) -> list[bytes]:
+def wrapped(raw: bytes, budget: ValueBudget) -> list[bytes]:
     """Every value of field 1 of a message that wraps text or bytes (Quantity, ExtraValue, FieldsV1, RawExtension)."""
     found = []
-    for number, wire, value in fields(raw, allowance):
+    for number, wire, value in fields(raw, budget):
         if number == 1:
-            expect(wire, BYTES)
+            expect_wire_type(wire, BYTES)
             found.append(value)
     return found
 
 
-def _int_or_string(raw: bytes, allowance: Allowance) -> Any:
+def _int_or_string(raw: bytes, budget: ValueBudget) -> Any:
     kind, integer, text = 0, 0, ""
-    for number, wire, value in fields(raw, allowance):
+    for number, wire, value in fields(raw, budget):
         if number in (1, 2):
-            expect(wire, VARINT)
+            expect_wire_type(wire, VARINT)
             if number == 1:
                 kind = _signed(value, 64)
             else:
                 integer = _signed(value, 32)
         elif number == 3:
-            expect(wire, BYTES)
-            text = text_of(value)
+            expect_wire_type(wire, BYTES)
+            text = utf8_text(value)
     return text if kind == 1 else integer
 
 
-def _json_object(raw: bytes, allowance: Allowance) -> Any:
-    text = b"".join(wrapped(raw, allowance)[-1:])
+def _json_object(raw: bytes, budget: ValueBudget) -> Any:
+    text = b"".join(wrapped(raw, budget)[-1:])
     if not text:
         return None
-    allowance.spend(count_values(text, allowance.left))
+    budget.spend(count_values(text, budget.left))
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise NotReadableError("not JSON") from None
+        raise MessageError("not JSON") from None
     if not isinstance(value, dict) or depth_exceeds(value):
-        raise NotReadableError("not a JSON object of reasonable depth")
+        raise MessageError("not a JSON object of reasonable depth")
     return value
 
 
-def _quantity(raw: bytes, allowance: Allowance) -> str:
-    text = "".join(text_of(item) for item in wrapped(raw, allowance)[-1:])
+def _quantity(raw: bytes, budget: ValueBudget) -> str:
+    text = "".join(utf8_text(item) for item in wrapped(raw, budget)[-1:])
     try:
         return canonical(text or "0")
     except ValueError as error:
-        raise NotReadableError(str(error)) from None
+        raise MessageError(str(error)) from None
 
 
-_BLOBS: dict[Scalar, Callable[[bytes, Allowance], Any]] = {
-    Scalar.STRING: lambda raw, allowance: text_of(raw),
-    Scalar.BYTES: lambda raw, allowance: binascii.b2a_base64(raw, newline=False).decode(),
-    Scalar.TIME: lambda raw, allowance: _time(raw, False, allowance),
-    Scalar.MICRO_TIME: lambda raw, allowance: _time(raw, True, allowance),
+_BLOBS: dict[Scalar, Callable[[bytes, ValueBudget], Any]] = {
+    Scalar.STRING: lambda raw, budget: utf8_text(raw),
+    Scalar.BYTES: lambda raw, budget: binascii.b2a_base64(raw, newline=False).decode(),
+    Scalar.TIME: lambda raw, budget: _time(raw, False, budget),
+    Scalar.MICRO_TIME: lambda raw, budget: _time(raw, True, budget),
     Scalar.QUANTITY: _quantity,
     Scalar.INT_OR_STRING: _int_or_string,
-    Scalar.STRING_LIST: lambda raw, allowance: [text_of(item) for item in wrapped(raw, allowance)],
+    Scalar.STRING_LIST: lambda raw, budget: [utf8_text(item) for item in wrapped(raw, budget)],
     Scalar.FIELDS_V1: _json_object,
     Scalar.RAW: _json_object,
 }
@@ -264,9 +264,9 @@ def _reader(kind: Type) -> _Reader:
 
 
 def _message_reader(schema: Message) -> _Reader:
-    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
-        expect(wire, BYTES)
-        return _read_message(schema, value, previous or {}, allowance)
+    def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
+        expect_wire_type(wire, BYTES)
+        return _read_message(schema, value, previous or {}, budget)
 
     return read
 
@@ -274,10 +274,10 @@ def _message_reader(schema: Message) -> _Reader:
 def _embedded_reader(schema: Message) -> _Reader:
     """Reads what JSON shows inline: the value so far is the object around it."""
 
-    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
-        expect(wire, BYTES)
+    def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
+        expect_wire_type(wire, BYTES)
         before = {name: previous[name] for name in schema.by_name if name in previous}
-        return _read_message(schema, value, before, allowance)
+        return _read_message(schema, value, before, budget)
 
     return read
 
@@ -286,15 +286,15 @@ def _scalar_reader(kind: Scalar) -> _Reader:
     if kind in _BLOBS:
         convert = _BLOBS[kind]
 
-        def read_blob(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
-            expect(wire, BYTES)
-            return convert(value, allowance)
+        def read_blob(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
+            expect_wire_type(wire, BYTES)
+            return convert(value, budget)
 
         return read_blob
     wanted, number = (FIXED64, _double) if kind is Scalar.DOUBLE else (VARINT, _NUMBERS[kind])
 
-    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
-        expect(wire, wanted)
+    def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
+        expect_wire_type(wire, wanted)
         return number(value)
 
     return read
@@ -304,14 +304,14 @@ def _list_reader(kind: ListOf) -> _Reader:
     item = _reader(kind.item)
     packed = _unpack(kind.item)
 
-    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
+    def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
         items: list[Any] = previous or []
         if packed is not None and wire == BYTES:
             parts = packed(value)
-            allowance.spend(len(parts))
-            items += [item(wanted, part, None, allowance) for wanted, part in parts]
+            budget.spend(len(parts))
+            items += [item(wanted, part, None, budget) for wanted, part in parts]
         else:
-            items.append(item(wire, value, None, allowance))
+            items.append(item(wire, value, None, budget))
         return items
 
     return read
@@ -326,7 +326,7 @@ def _unpack(kind: Type) -> Callable[[bytes], list[tuple[int, Any]]] | None:
 
 def _doubles(data: bytes) -> list[tuple[int, Any]]:
     if len(data) % 8:
-        raise NotReadableError("unexpected end of data")
+        raise MessageError("unexpected end of data")
     return [(FIXED64, data[at : at + 8]) for at in range(0, len(data), 8)]
 
 
@@ -341,16 +341,16 @@ def _varints(data: bytes) -> list[tuple[int, Any]]:
 def _map_reader(kind: MapOf) -> _Reader:
     item = _reader(kind.value)
 
-    def read(wire: int, value: Any, previous: Any, allowance: Allowance) -> Any:
-        expect(wire, BYTES)
+    def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
+        expect_wire_type(wire, BYTES)
         entries: Obj = previous or {}
         key, held = "", zero(kind.value)
-        for number, inner, part in fields(value, allowance):
+        for number, inner, part in fields(value, budget):
             if number == 1:
-                expect(inner, BYTES)
-                key = text_of(part)
+                expect_wire_type(inner, BYTES)
+                key = utf8_text(part)
             elif number == 2:
-                held = item(inner, part, held, allowance)
+                held = item(inner, part, held, budget)
         entries[key] = held
         return entries
 

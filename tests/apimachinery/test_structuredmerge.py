@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.apply.fieldset import FieldSet, of_paths, path_text, paths
-from mooring.apimachinery.apply.typed import Difference, compare, field_set, merge, remove, with_messages
+from mooring.apimachinery.apply.structuredmerge import Difference, compare, field_set, merge, remove, with_messages
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from mooring.errors import BadRequestError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.codec.decode import conform
+from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.zerofields import complete, has_structs
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from tests.support.shapes import objects
@@ -85,6 +85,6 @@ def test_completing_adds_only_what_decoding_drops(kind: Kind, data: st.DataObjec
     complete(completed, schema)
     once = copy.deepcopy(completed)
     assert complete(completed, schema) is False
-    assert conform(completed, schema) == []
+    assert unmarshal(completed, schema) == []
     complete(completed, schema)
     assert completed == once

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.decode import MAX_DEPTH, conform, depth_exceeds, zero
+from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
+from mooring.apimachinery.codec.unmarshal import unmarshal, zero
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from mooring.errors import BadRequestError
 from tests.support.shapes import EXAMPLE, EXAMPLE_PART, objects
@@ -79,7 +80,7 @@ def _nested(levels: int) -> Any:
 )
 def test_normal_form(given: Obj, wanted: Obj | None) -> None:
     obj = copy.deepcopy(given)
-    assert conform(obj, EXAMPLE) == []
+    assert unmarshal(obj, EXAMPLE) == []
     assert obj == (given if wanted is None else wanted)
 
 
@@ -100,7 +101,7 @@ def test_normal_form(given: Obj, wanted: Obj | None) -> None:
     ],
 )
 def test_unknown_fields_are_dropped_and_named(given: Obj, unknown: list[str], left: Obj) -> None:
-    assert conform(given, EXAMPLE) == unknown
+    assert unmarshal(given, EXAMPLE) == unknown
     assert given == left
 
 
@@ -166,7 +167,7 @@ def test_unknown_fields_are_dropped_and_named(given: Obj, unknown: list[str], le
 )
 def test_wrong_types_are_refused_with_their_path(given: Obj, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        conform(given, EXAMPLE)
+        unmarshal(given, EXAMPLE)
     assert str(caught.value) == "json: cannot unmarshal " + message
 
 
@@ -220,14 +221,14 @@ def test_wrong_types_are_refused_with_their_path(given: Obj, message: str) -> No
 )
 def test_bad_values_are_refused_in_the_words_of_their_decoders(given: Obj, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        conform(given, EXAMPLE)
+        unmarshal(given, EXAMPLE)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("given", [[], "x", 5, None], ids=["a list", "text", "a number", "null"])
 def test_only_objects_conform(given: Any) -> None:
     with pytest.raises(BadRequestError, match=r"^json: cannot unmarshal .* into Go value of type v1\.Part$"):
-        conform(given, EXAMPLE_PART)
+        unmarshal(given, EXAMPLE_PART)
 
 
 def test_depth_counts_containers() -> None:
@@ -250,7 +251,7 @@ def test_depth_counts_containers() -> None:
 def test_the_zero_time_is_absent_also_where_a_zero_of_another_type_would_stay(kind: Scalar, zero_time: str) -> None:
     schema = Message("io.example.v1.Times", (Field("by", 1, kind, required=True), Field("at", 2, kind, pointer=True)))
     obj = {"by": zero_time, "at": zero_time}
-    assert conform(obj, schema) == []
+    assert unmarshal(obj, schema) == []
     assert obj == {}
 
 
@@ -265,7 +266,7 @@ def test_zeros_are_fresh() -> None:
 @settings(deadline=None, max_examples=50)
 def test_what_is_in_normal_form_stays(obj: Obj) -> None:
     before = copy.deepcopy(obj)
-    assert conform(obj, EXAMPLE) == []
+    assert unmarshal(obj, EXAMPLE) == []
     assert obj == before
 
 
@@ -282,19 +283,19 @@ _junk = st.recursive(
 @settings(deadline=None, max_examples=200)
 def test_junk_fits_or_is_a_bad_request_and_fitting_twice_changes_nothing(obj: Any) -> None:
     try:
-        conform(obj, EXAMPLE)
+        unmarshal(obj, EXAMPLE)
     except BadRequestError:
         return
     once = copy.deepcopy(obj)
-    assert conform(obj, EXAMPLE) == []
+    assert unmarshal(obj, EXAMPLE) == []
     assert obj == once
 
 
 def test_a_plan_belongs_to_one_message() -> None:
     one = Message("io.example.v1.Same", ())
     other = Message("io.example.v1.Same", EXAMPLE_PART.fields)
-    assert conform({"id": "a"}, one) == ["id"]
-    assert conform({"id": "a"}, other) == []
+    assert unmarshal({"id": "a"}, one) == ["id"]
+    assert unmarshal({"id": "a"}, other) == []
 
 
 @pytest.mark.parametrize(
@@ -316,5 +317,5 @@ def test_a_plan_belongs_to_one_message() -> None:
 )
 def test_the_converter_after_a_strategic_patch_has_words_of_its_own(given: Obj, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        conform(given, EXAMPLE, converted=True)
+        unmarshal(given, EXAMPLE, converted=True)
     assert str(caught.value) == message

@@ -4,7 +4,7 @@ Rules kept here (docs/protocol/server-side-apply.md):
 * YAML, of which JSON is a part. It says its apiVersion and kind, and those are the resource's; it says no managedFields.
 * A field that the schema does not know is refused whatever fieldValidation says: nobody could own it. Duplicate keys are the
   caller's to judge.
-* A zero that is said is an opinion and stays, where other bodies lose it (`mooring.apimachinery.codec.decode`): it is owned, and
+* A zero that is said is an opinion and stays, where other bodies lose it (`mooring.apimachinery.codec.unmarshal`): it is owned, and
   it overrides.
   null is no opinion, nor is Go's zero time; and what other bodies get without saying it (a `required` field) is none either.
 """
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mooring.apimachinery.apply.typed import untyped
-from mooring.apimachinery.codec.body import MAX_BODY, Decoded, decode_json
-from mooring.apimachinery.codec.decode import TIMES, conform, zero
+from mooring.apimachinery.apply.structuredmerge import untyped
 from mooring.apimachinery.codec.goerrors import unmarshal_error
+from mooring.apimachinery.codec.json import decode_json, deep_copy, duplicate_keys
+from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.requestbody import Decoded
+from mooring.apimachinery.codec.unmarshal import TIMES, unmarshal, zero
 from mooring.apimachinery.codec.yaml import decode_yaml
-from mooring.apimachinery.patch.merge import copied
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Type
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
@@ -41,8 +42,8 @@ def decode_apply(body: bytes, resource: Resource) -> Decoded:
     if (api_version, kind) != (resource.api_version, resource.kind):
         group, _, version = str(api_version).rpartition("/")
         raise BadRequestError(f"invalid object type: {group}/{version}, Kind={kind}")
-    config = copied(given)
-    unknown = conform(config, resource.schema)
+    config = deep_copy(given)
+    unknown = unmarshal(config, resource.schema)
     if unknown:
         told = ", ".join(f".{path}: field not declared in schema" for path in sorted(unknown)[:MAX_TOLD])
         raise untyped(config, told)
@@ -56,8 +57,8 @@ def decode_apply(body: bytes, resource: Resource) -> Decoded:
 def _value(body: bytes) -> tuple[Any, list[str]]:
     if body.lstrip()[:1] == b"{":
         try:
-            value, repeated = decode_json(body)
-            if not repeated:  # a YAML reader tells the lines of the others
+            value = decode_json(body)
+            if not duplicate_keys(body):  # the YAML reader reports duplicates with their lines
                 return value, []
         except BadRequestError:
             pass  # a YAML document may begin with a brace, too; if it is none, its reader says so better
@@ -97,6 +98,6 @@ def _restored(given: Any, normal: Any, schema: Type) -> Any:
 
 def settled(obj: Obj, schema: Message) -> Obj:
     """A copy of an object that was merged with a configuration, without the zeros that say nothing in an object."""
-    obj = copied(obj)
-    conform(obj, schema)
+    obj = deep_copy(obj)
+    unmarshal(obj, schema)
     return obj

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.apply.configuration import decode_apply, settled
-from mooring.apimachinery.codec.body import MAX_BODY
+from mooring.apimachinery.apply.applyconfiguration import decode_apply, settled
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import ApiError, BadRequestError, RequestEntityTooLargeError
 
 PODS, MAPS = BY_PLURAL["pods"].resource, BY_PLURAL["configmaps"].resource

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message
-from mooring.apimachinery.watch import ADDED, DELETED, MODIFIED, TYPES, FrameReader, WatchEvent, bookmark, event_frame
+from mooring.apimachinery.watchevent import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    TYPES,
+    FrameReader,
+    WatchEvent,
+    bookmark,
+    event_frame,
+)
 from mooring.errors import PeerError
 
 LEASES = Resource(

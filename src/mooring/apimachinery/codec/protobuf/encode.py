@@ -3,7 +3,7 @@
 Source: docs/protocol/negotiation.md#field-numbers.
 
 Rules kept here: the fields that are set are written in order of their numbers, map keys sorted, so that equal objects give
-equal bytes. Objects conform to their schema (`mooring.apimachinery.codec.decode`); fields without a number, and what the schema
+equal bytes. Objects conform to their schema (`mooring.apimachinery.codec.unmarshal`); fields without a number, and what the schema
 does not name (kind, apiVersion), are left out.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.codec.protobuf.read import BYTES, EPOCH, FIXED64, MASK, VARINT
+from mooring.apimachinery.codec.protobuf.decode import BYTES, EPOCH, FIXED64, MASK, VARINT
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import parse_rfc3339
 
@@ -27,7 +27,7 @@ _INTEGERS = (Scalar.BOOL, Scalar.INT32, Scalar.INT64)
 _Writer = Callable[[bytearray, Any], None]
 
 
-def encode(obj: Obj, schema: Message) -> bytes:
+def encode_message(obj: Obj, schema: Message) -> bytes:
     """The message of an object that conforms to `schema`; fields the schema does not number are left out."""
     plan: list[tuple[str, _Writer]] | None = schema.__dict__.get(_PLAN)
     if plan is None:
@@ -108,7 +108,7 @@ _TO_BLOB: dict[Scalar, Callable[[Any], bytes]] = {
 
 def _writer(number: int, kind: Type) -> _Writer:
     if isinstance(kind, Message):
-        return lambda out, value: put_bytes(out, number, encode(value, kind))
+        return lambda out, value: put_bytes(out, number, encode_message(value, kind))
     if isinstance(kind, ListOf):
         return _list_writer(number, kind)
     if isinstance(kind, MapOf):

@@ -30,21 +30,16 @@ from typing import Any, cast
 from mooring.apimachinery.codec.fieldpath import MAX_REPORTED, FieldPath, path_text
 from mooring.apimachinery.codec.goerrors import JSON_TYPES, MICRO_TIME_LAYOUT, TIME_LAYOUT, base64_error, time_error
 from mooring.apimachinery.codec.gotypes import NAMED_TYPES
+from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
 from mooring.apimachinery.quantity import BAD_FORMAT, canonical
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
 from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 
-MAX_DEPTH = 100
-"""Levels of nesting in a body. The deepest Kubernetes kind has about 30; recursion elsewhere must never run out of stack."""
-MAX_VALUES = 100_000
-"""Values in a body, aliases expanded. A Role of 8 000 rules has 64 000 and a full EndpointSlice 20 000. Each costs the server some
-microseconds and 60 bytes of memory, and 3 MiB could hold a million of them."""
-
 Check = Callable[[Any, FieldPath, str | int, list[str]], Any]
 """(value, path above it, its name or index, unknown paths found so far) → normal form of the value."""
 
-_PLAN = "_conform_plan"
+_PLAN = "_unmarshal_plan"
 _NUMBERS = frozenset((Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.INT_OR_STRING))
 """Types of which encoding/json quotes a number that does not fit."""
 _GO_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
@@ -99,7 +94,7 @@ class _MismatchError(Exception):
         """What the decoder of the type says itself; empty where encoding/json judges."""
 
 
-def conform(obj: Any, schema: Message, *, converted: bool = False) -> list[str]:
+def unmarshal(obj: Any, schema: Message, *, converted: bool = False) -> list[str]:
     """Change `obj` in place so that it fits `schema`; return the paths of the first unknown fields that were dropped.
 
     `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError in the words of encoding/json, or where
@@ -120,21 +115,6 @@ def conform(obj: Any, schema: Message, *, converted: bool = False) -> list[str]:
             why = f"error decoding from json: {why}"
         raise BadRequestError(why) from None
     return unknown
-
-
-def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Whether lists and objects nest deeper than `limit`; looks level by level, so that it needs no stack itself."""
-    level = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return False
-    return any(isinstance(item, dict | list) for item in level)
 
 
 @dataclass(frozen=True, slots=True)

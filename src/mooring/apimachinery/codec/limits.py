@@ -1,0 +1,65 @@
+"""Limits on request bodies: bytes, values and depth of nesting.
+
+A value costs far more memory than the three bytes that it may take: 3 MiB of `{},` are a million objects. So the values of JSON
+text are counted before anything is built of them, by byte searches that take about a millisecond for each MiB.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooring.errors import RequestEntityTooLargeError
+
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request body: kube-apiserver's limit."""
+MAX_DEPTH = 100
+"""Levels of nesting in a body. The deepest Kubernetes kind has about 30. The bound keeps recursive code within the stack."""
+MAX_VALUES = 100_000
+"""Values in a body, aliases expanded. A Role of 8 000 rules has 64 000 and a full EndpointSlice 20 000. Each value costs the
+server some microseconds and 60 bytes of memory, and 3 MiB could hold a million of them."""
+
+
+def body_too_large() -> RequestEntityTooLargeError:
+    """Return the error for a body of more than `MAX_BODY` bytes, as kube-apiserver words it."""
+    return RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_BODY}")
+
+
+def too_many_values() -> RequestEntityTooLargeError:
+    """Return the error for a body of more than `MAX_VALUES` values."""
+    return RequestEntityTooLargeError(
+        f"Request entity too large: the body has more than {MAX_VALUES} values; split it into several objects"
+    )
+
+
+def count_values(text: bytes, enough: int = MAX_VALUES) -> int:
+    """Return the number of values of JSON text: its commas and opening brackets outside strings.
+
+    Every value counts at least once, except the outermost. A result above `enough` need not be exact, and the result for text that
+    is not JSON has no meaning.
+    """
+    count = _count_separators(text)
+    if count <= enough:  # separators inside strings are counted too, but even with them the limit is kept
+        return count
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # without escapes every quote begins or ends a string
+    most_quotes = 4 * (enough + 1)  # two strings, a key and a text, for every value
+    parts = plain.split(b'"', most_quotes)
+    return count if len(parts) > most_quotes else _count_separators(b"".join(parts[::2]))
+
+
+def _count_separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"{") + text.count(b"[")
+
+
+def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Return whether lists and objects nest deeper than `limit`. The search goes level by level and does not recurse."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return any(isinstance(item, dict | list) for item in level)
