@@ -29,10 +29,11 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery.exchange import Fetch, Fetched, cluster_info_data, cluster_info_url
+from mooring.trust.discovery.exchange import Fetch, cluster_info_data, cluster_info_url
 from mooring.trust.discovery.failures import EndpointDownError
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.token import Polling
+from mooring.trust.httpexchange import HttpResponse
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, User, for_user, select
 from mooring.trust.kubeconfig.text import dump, parse
@@ -188,10 +189,10 @@ def test_kubeadm_finds_one_ca_whichever_entry_it_looks_at(company: Company) -> N
 
     async def read() -> bytes:
         reply = await fetch(Fetch(cluster_info_url(company.server.url), COMPANY.certificate_pem), SystemClock())
-        assert isinstance(reply, Fetched)
+        assert isinstance(reply, HttpResponse)
         return reply.body
 
-    config = parse(cluster_info_data("reading", Fetched(200, asyncio.run(read())))["kubeconfig"])
+    config = parse(cluster_info_data("reading", HttpResponse(200, asyncio.run(read())))["kubeconfig"])
     assert [one.name for one in config.clusters] == ["", "127.0.0.1:1"]
     assert {one.ca_pem for one in config.clusters} == {COMPANY.certificate_pem}
     assert (config.users, config.contexts, config.current_context) == ((), (), "")
@@ -349,7 +350,7 @@ def until_published(server: LiveServer, ca_pem: bytes) -> None:
         async with asyncio.timeout(30):
             while True:
                 reply = await fetch(Fetch(cluster_info_url(server.url)), SystemClock())
-                if isinstance(reply, Fetched):
+                if isinstance(reply, HttpResponse):
                     text = cluster_info_data("asking", reply)["kubeconfig"]
                     if parse(text).clusters[0].ca_pem == ca_pem:
                         return

@@ -202,9 +202,9 @@ class Counting(Answering):
 
     asked = 0
 
-    async def exchange(self, call: Any) -> Any:
+    async def send(self, call: Any) -> Any:
         self.asked += 1
-        return await super().exchange(call)
+        return await super().send(call)
 
 
 @pytest.mark.parametrize(("ttl", "asked"), [(0, 3), (120, 1)], ids=["remembered for no time", "remembered"])

@@ -134,4 +134,4 @@ def test_not_mine(bearer: str | bytes | None) -> None:
 )
 def test_refused_with_a_reason_and_the_public_id_only(bearer: str, found: Obj, reason: str, detail: str) -> None:
     told = f"token id {bearer[:6]}{detail}"
-    assert judged(bearer, found) == Rejected(reason, told, elsewhere=reason == "unknown-id")
+    assert judged(bearer, found) == Rejected(reason, told, form_only=reason == "unknown-id")

@@ -17,7 +17,7 @@ from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
 from mooring.authn.chain import NOT_ASKED, Found, Outcome, Pending, Refusal, Step, authenticate, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, SchemeCredential
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.secret import Secret
 
@@ -182,7 +182,7 @@ def test_anonymous_is_unauthenticated_and_nothing_more() -> None:
     assert ANONYMOUS_USER.groups == (UNAUTHENTICATED,)
 
 
-LATER = Later()
+LATER = Deferred()
 ASKS = Says("asks", LATER)
 LATER_NOW = NOW + timedelta(seconds=3)
 
@@ -205,7 +205,7 @@ def driven(
 
 
 OUT = Says("webhook", LATER)
-RECKONS = Says("file", Later(compute=lambda: None, ours=True))
+RECKONS = Says("file", Deferred(compute=lambda: None, recognised=True))
 BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
 
 
@@ -233,15 +233,15 @@ BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
             id="what a computation does not know is asked outside",
         ),
         pytest.param(
-            (Says("keys", Later(ours=True), Rejected("bad-signature")), OUT), (None,), ["keys"], None, ["bad-signature"],
+            (Says("keys", Deferred(recognised=True), Rejected("bad-signature")), OUT), (None,), ["keys"], None, ["bad-signature"],
             id="nor is a token of ours that new keys do not verify",
         ),
         pytest.param(
-            (Says("keys", Later(ours=True), Accepted(BOB, ("vault",))), OUT), (None,), ["keys"], None, ["wrong-audience"],
+            (Says("keys", Deferred(recognised=True), Accepted(BOB, ("vault",))), OUT), (None,), ["keys"], None, ["wrong-audience"],
             id="nor is one of ours that is for somebody else",
         ),
         pytest.param(
-            (Says("keys", Later(ours=True)), OUT), (Rejected("keys-not-fetched"),), ["keys"], None, ["keys-not-fetched"],
+            (Says("keys", Deferred(recognised=True)), OUT), (Rejected("keys-not-fetched"),), ["keys"], None, ["keys-not-fetched"],
             id="nor is one of ours that could not be judged",
         ),
         pytest.param((ASKS, ANYONE), (NotMine(),), ["asks"], None, ["unknown-token"], id="what nobody claims is unknown"),

@@ -18,9 +18,9 @@ from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identificati
 from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
 from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import Published
-from mooring.authn.verdict import Answer, CallFailed
 from mooring.pki.jwt.keyset import parse_key_set
 from mooring.secret import Secret
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, unsigned
 from tests.support.talks import World
 
@@ -123,8 +123,10 @@ def test_the_access_token_goes_to_the_source_and_to_nobody_else() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        pytest.param(CallFailed("no answer within 5 s"), "its source: no answer within 5 s", id="nobody answers"),
-        pytest.param(Answer(401, {}, b""), "its source: the provider answers 401", id="not allowed"),
+        pytest.param(
+            HttpFailure(UNREACHABLE, "no answer within 5 s"), "its source: no answer within 5 s", id="nobody answers"
+        ),
+        pytest.param(HttpResponse(401, b""), "its source: the provider answers 401", id="not allowed"),
         pytest.param(b"x" * 40_000, "longer than 32768 bytes", id="too much"),
         pytest.param(b'{"groups": ["admins"]}', "not a token of three", id="JSON that nobody signed"),
         pytest.param(b"\xff\xfe", "not a token of three", id="no text"),

@@ -14,21 +14,11 @@ from mooring.authn.chain import Refusal, authenticate
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
 from mooring.authn.keystone import authenticator as keystone
 from mooring.authn.keystone.authenticator import KeystoneAuthenticator, tokens_url
-from mooring.authn.verdict import (
-    Accepted,
-    Answer,
-    Call,
-    CallFailed,
-    FirstVerdict,
-    Later,
-    NotMine,
-    Pause,
-    Rejected,
-    Verdict,
-)
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.identity import UserInfo
 from mooring.secret import Secret
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse, Wait
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TTL = timedelta(seconds=10)
@@ -42,9 +32,9 @@ def described(name: Any = "jane", domain: Any = "Default", uid: Any = "4f2a", **
     return {"token": {"methods": ["password"], "user": user, "audit_ids": ["BgCB4TPYQhq"], **times, **more}}
 
 
-def answer(status: int = 201, body: Any = None, **headers: str) -> Answer:
+def answer(status: int = 201, body: Any = None, **headers: str) -> HttpResponse:
     data = body if isinstance(body, bytes) else json.dumps(described() if body is None else body).encode()
-    return Answer(status, {"x-subject-token": SUBJECT_TOKEN, **headers}, data)
+    return HttpResponse(status, data, {"x-subject-token": SUBJECT_TOKEN, **headers})
 
 
 def asking(ttl: timedelta = TTL) -> KeystoneAuthenticator:
@@ -57,21 +47,21 @@ def first(
     return authenticator.authenticate(Credentials(basic=Basic(user, Secret(password))), {}, now, ("https://here",))
 
 
-def talked(said: FirstVerdict, reply: Answer | CallFailed | None) -> tuple[Call | Pause, Verdict]:
+def talked(said: FirstVerdict, reply: HttpResponse | HttpFailure | None) -> tuple[HttpRequest | Wait, Verdict]:
     """What was asked, and what came of the reply."""
-    assert isinstance(said, Later)
-    assert said.talk is not None
-    talk = said.talk(NOW)
+    assert isinstance(said, Deferred)
+    assert said.exchange is not None
+    talk = said.exchange(NOW)
     asked = next(talk)
     with pytest.raises(StopIteration) as done:
         talk.send(reply)
     verdict = done.value.value
-    assert said.found is not None
-    said.found(verdict, NOW)
+    assert said.on_verdict is not None
+    said.on_verdict(verdict, NOW)
     return asked, verdict
 
 
-def found(reply: Answer | CallFailed | None, user: str = "jane") -> Verdict:
+def found(reply: HttpResponse | HttpFailure | None, user: str = "jane") -> Verdict:
     return talked(first(asking(), user), reply)[1]
 
 
@@ -88,7 +78,7 @@ def found(reply: Answer | CallFailed | None, user: str = "jane") -> Verdict:
 )
 def test_what_keystone_is_asked(user: str, name: str, domain: str) -> None:
     asked, _ = talked(first(asking(), user, 'pass"wörd\x00'), answer())
-    assert isinstance(asked, Call)
+    assert isinstance(asked, HttpRequest)
     assert (asked.target, asked.method, asked.url) == ("keystone", "POST", "")
     assert dict(asked.headers) == {"content-type": "application/json", "accept": "application/json"}
     assert json.loads(asked.body or b"") == {
@@ -144,7 +134,7 @@ def test_each_user_of_keystone_has_one_name_and_is_found_by_it(name: str, domain
     if not isinstance(verdict, Accepted):
         return
     asked, again = talked(first(asking(), verdict.user.username), answer(body=described(name, domain)))
-    assert isinstance(asked, Call)
+    assert isinstance(asked, HttpRequest)
     sent = json.loads(asked.body or b"")["auth"]["identity"]["password"]["user"]
     assert (sent["name"], sent["domain"]["name"]) == (name, domain)
     assert again == verdict
@@ -181,7 +171,10 @@ RESERVED = Rejected("reserved-name", "the name begins with system:")
         pytest.param(answer(300), Rejected("keystone-unexpected-status", "status 300"), id="300 lists versions"),
         pytest.param(answer(302), Rejected("keystone-unexpected-status", "status 302"), id="302 is not followed"),
         pytest.param(answer(400), Rejected("keystone-unexpected-status", "status 400"), id="400"),
-        pytest.param(CallFailed("no answer within 5 s"), Rejected("keystone-unreachable", "no answer within 5 s"), id="no answer"),
+        pytest.param(
+            HttpFailure(UNREACHABLE, "no answer within 5 s"),
+            Rejected("keystone-unreachable", "no answer within 5 s"), id="no answer",
+        ),
         pytest.param(None, Rejected("keystone-unreachable", ""), id="nothing at all"),
         pytest.param(answer(body=b""), UNREADABLE, id="an empty body"),
         pytest.param(answer(body=b"<html>"), UNREADABLE, id="HTML"),
@@ -207,7 +200,7 @@ RESERVED = Rejected("reserved-name", "the name begins with system:")
         pytest.param(answer(body=described("system:")), RESERVED, id="also an empty one"),
     ],
 )  # fmt: skip
-def test_what_is_no_good_answer_is_a_refusal(reply: Answer | CallFailed | None, verdict: Rejected) -> None:
+def test_what_is_no_good_answer_is_a_refusal(reply: HttpResponse | HttpFailure | None, verdict: Rejected) -> None:
     assert found(reply) == verdict
     assert verdict.reason in keystone.CODES
 
@@ -252,37 +245,39 @@ def test_who_was_accepted_is_remembered_for_a_while() -> None:
     authenticator = asking()
     talked(first(authenticator, "jane"), answer())
     assert first(authenticator, "jane", now=NOW + TTL - timedelta(microseconds=1)) == Accepted(UserInfo("jane", "4f2a"))
-    assert isinstance(first(authenticator, "jane", now=NOW + TTL), Later)
-    assert isinstance(first(authenticator, "jane", "other"), Later)
-    assert isinstance(first(authenticator, "jane@Default"), Later)
+    assert isinstance(first(authenticator, "jane", now=NOW + TTL), Deferred)
+    assert isinstance(first(authenticator, "jane", "other"), Deferred)
+    assert isinstance(first(authenticator, "jane@Default"), Deferred)
 
 
 @pytest.mark.parametrize(
-    "reply", [answer(401), answer(503), CallFailed("down"), answer(body={})], ids=["wrong", "broken", "down", "odd"]
+    "reply",
+    [answer(401), answer(503), HttpFailure(UNREACHABLE, "down"), answer(body={})],
+    ids=["wrong", "broken", "down", "odd"],
 )
-def test_a_refusal_is_never_remembered(reply: Answer | CallFailed) -> None:
+def test_a_refusal_is_never_remembered(reply: HttpResponse | HttpFailure) -> None:
     authenticator = asking()
     talked(first(authenticator, "jane"), reply)
-    assert isinstance(first(authenticator, "jane"), Later)
+    assert isinstance(first(authenticator, "jane"), Deferred)
 
 
 def test_without_a_time_to_remember_nothing_is_remembered() -> None:
     authenticator = asking(timedelta(0))
     talked(first(authenticator, "jane"), answer())
-    assert isinstance(first(authenticator, "jane"), Later)
+    assert isinstance(first(authenticator, "jane"), Deferred)
 
 
 def test_who_was_accepted_can_be_forgotten() -> None:
     authenticator = asking()
     talked(first(authenticator, "jane"), answer())
     authenticator.forget()
-    assert isinstance(first(authenticator, "jane"), Later)
+    assert isinstance(first(authenticator, "jane"), Deferred)
 
 
 def test_those_who_send_the_same_share_one_asking() -> None:
     authenticator = asking()
     said = [first(authenticator, *pair) for pair in (("jane", "x"), ("jane", "x"), ("jane", "y"), ("janex", ""))]
-    keys = [one.key for one in said if isinstance(one, Later)]
+    keys = [one.key for one in said if isinstance(one, Deferred)]
     assert keys[0] == keys[1]
     assert len({*keys}) == 3
 
@@ -308,7 +303,7 @@ def test_neither_the_password_nor_keystones_token_is_shown() -> None:
     ).map(lambda value: json.dumps(value).encode()),
 )
 def test_whatever_keystone_answers_is_a_verdict(status: int, body: bytes) -> None:
-    assert isinstance(found(Answer(status, {}, body)), Accepted if status == 201 and _complete(body) else Rejected)
+    assert isinstance(found(HttpResponse(status, body)), Accepted if status == 201 and _complete(body) else Rejected)
 
 
 def _complete(body: bytes) -> bool:

@@ -20,10 +20,11 @@ from mooring.authn.oidc import authenticator as oidc
 from mooring.authn.oidc.authenticator import DISTRIBUTED_TTL, OidcAuthenticator
 from mooring.authn.oidc.issuer import HOLD, KEEP, IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import Published
-from mooring.authn.verdict import Accepted, Answer, CallFailed, Later, NotMine, Rejected
+from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.pki.jwt.keyset import KeySet, parse_key_set
 from mooring.secret import Secret
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, signed_with_secret, unsigned
 from tests.support.talks import World
 
@@ -49,7 +50,7 @@ def published(*keys: Any) -> Published:
 class Room:
     """An authenticator with one issuer whose keys are known, and the world it may ask."""
 
-    def __init__(self, pages: Mapping[str, bytes | Answer | CallFailed] | None = None, **changed: Any) -> None:
+    def __init__(self, pages: Mapping[str, bytes | HttpResponse | HttpFailure] | None = None, **changed: Any) -> None:
         self.world = World({JWKS: key_set(public(KEY)), **(pages or {})})
         self.issuer = JwtIssuer(config(**changed), "oidc/1")
         self.issuer.learn(published(), NOW)
@@ -67,11 +68,11 @@ class Room:
         try:
             pending = next(chain)
             while True:
-                later = pending.later
-                assert later.talk is not None
-                verdict = self.world.run(later.talk(now))
-                if later.found is not None and verdict is not None:
-                    later.found(verdict, now)
+                later = pending.deferred
+                assert later.exchange is not None
+                verdict = self.world.run(later.exchange(now))
+                if later.on_verdict is not None and verdict is not None:
+                    later.on_verdict(verdict, now)
                 pending = chain.send(Found(verdict, now))
         except StopIteration as done:
             outcome: Outcome = done.value
@@ -134,7 +135,7 @@ def test_not_mine(offered: str | bytes | None) -> None:
 def test_a_malformed_token_of_a_configured_issuer_is_mine_and_bad(offered: str, code: str) -> None:
     verdict = Room().first(offered)
     assert isinstance(verdict, Rejected)
-    assert (verdict.reason, verdict.elsewhere) == (code, False)
+    assert (verdict.reason, verdict.form_only) == (code, False)
 
 
 def test_without_issuers_nothing_is_mine() -> None:
@@ -193,7 +194,7 @@ def test_keys_that_are_too_old_are_not_believed_and_neither_is_what_they_verifie
     long = token(exp=(NOW + 3 * KEEP).timestamp())
     assert room.user(long) == "p:jane"
     later = NOW + HOUR + KEEP + SECOND
-    room.world.pages[JWKS] = CallFailed("down")
+    room.world.pages[JWKS] = HttpFailure(UNREACHABLE, "down")
     assert room.refusal(long, later) == ("keys-not-fetched", f"issuer {ISSUER}: the key set: down")
     assert room.refusal(long, later) == (
         "unknown-key", f"issuer {ISSUER}: what it published last is too old to be believed",
@@ -216,7 +217,7 @@ ROTATED = {JWKS: key_set(public(NEW_KEY, "new"))}
 def test_a_rotated_key_is_found_by_asking_the_provider_once(header: dict[str, Any]) -> None:
     room = Room({JWKS: key_set(public(NEW_KEY, header["kid"]))})
     later = room.first(signed(claims(), NEW_KEY, **header))
-    assert isinstance(later, Later)
+    assert isinstance(later, Deferred)
     assert later.key == ISSUER.encode(), "all who wait for this issuer wait together"
     room = Room({JWKS: key_set(public(NEW_KEY, header["kid"]))})
     assert room.user(signed(claims(), NEW_KEY, **header)) == "p:jane"
@@ -230,14 +231,14 @@ def test_who_comes_while_the_provider_is_asked_waits_for_the_same_answer() -> No
     tokens = [signed(claims(jti=str(number)), NEW_KEY, kid="new") for number in range(3)]
     first, *others = (room.first(offered) for offered in tokens)
     assert {later.key for later in others} == {first.key}
-    assert room.world.run(first.talk(NOW)) is None, "all who wait are to be judged again"
+    assert room.world.run(first.exchange(NOW)) is None, "all who wait are to be judged again"
     assert all(isinstance(room.first(offered), Accepted) for offered in tokens)
 
 
 def test_an_asking_that_was_broken_off_is_over() -> None:
     room = Room(ROTATED)
     later = room.first(signed(claims(), NEW_KEY, kid="new"))
-    talk = later.talk(NOW)
+    talk = later.exchange(NOW)
     next(talk)
     talk.close()
     assert room.first(signed(claims(), NEW_KEY, kid="new")).reason == "unknown-key"
@@ -259,7 +260,9 @@ def test_random_key_ids_make_the_provider_asked_once_in_a_while() -> None:
 def test_what_is_found_out_about_a_token_of_an_issuer_is_the_issuers_affair() -> None:
     room = Room(ROTATED)
     rotated = room.first(signed(claims(), NEW_KEY, kid="new"))
-    assert (type(rotated), rotated.ours) == (Later, True), "so a forged one is never shown to whoever is asked outside"
+    assert (type(rotated), rotated.recognised) == (Deferred, True), (
+        "so a forged one is never shown to whoever is asked outside"
+    )
 
 
 def test_a_forged_signature_is_refused() -> None:
@@ -270,7 +273,7 @@ def test_a_forged_signature_is_refused() -> None:
 
 
 def test_a_provider_that_does_not_answer_leaves_what_is_known_in_force() -> None:
-    room = Room({JWKS: CallFailed("no answer within 5 s")})
+    room = Room({JWKS: HttpFailure(UNREACHABLE, "no answer within 5 s")})
     assert room.refusal(signed(claims(), STRANGER, kid="new")) == (
         "keys-not-fetched", f"issuer {ISSUER}: the key set: no answer within 5 s",
     )  # fmt: skip
@@ -427,12 +430,12 @@ def test_an_unverified_token_makes_nobody_ask_a_source() -> None:
 def test_what_was_found_for_an_issuer_that_is_gone_is_not_remembered() -> None:
     room = Room({ENDPOINT: groups_of_jane("far")})
     later = room.first(token(**ELSEWHERE))
-    verdict = room.world.run(later.talk(NOW))
+    verdict = room.world.run(later.exchange(NOW))
     room.authenticator.replace([])
-    later.found(verdict, NOW)
+    later.on_verdict(verdict, NOW)
     assert room.first(token(**ELSEWHERE)) == NotMine()
     room.authenticator.replace([room.issuer])
-    assert isinstance(room.first(token(**ELSEWHERE)), Later)
+    assert isinstance(room.first(token(**ELSEWHERE)), Deferred)
 
 
 def test_reasons_never_hold_the_token_or_a_value_of_it() -> None:
@@ -449,13 +452,13 @@ def test_reasons_never_hold_the_token_or_a_value_of_it() -> None:
     )
 )
 def test_any_claims_give_a_verdict(changed: dict[str, Any]) -> None:
-    assert isinstance(ROOM.first(token(**changed)), Accepted | NotMine | Rejected | Later)
+    assert isinstance(ROOM.first(token(**changed)), Accepted | NotMine | Rejected | Deferred)
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
 def test_any_segments_give_a_verdict(header: bytes, payload: bytes, signature: bytes) -> None:
     text = b".".join((header, payload, signature))
-    assert isinstance(ROOM.first(text), Accepted | NotMine | Rejected | Later)
+    assert isinstance(ROOM.first(text), Accepted | NotMine | Rejected | Deferred)
 
 
 ROOM = Room()

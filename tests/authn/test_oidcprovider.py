@@ -24,7 +24,7 @@ from mooring.authn.oidc.provider import (
     https_problem,
     renew,
 )
-from mooring.authn.verdict import Answer, CallFailed
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public
 from tests.support.talks import World
 
@@ -83,10 +83,12 @@ def test_a_document_from_elsewhere_still_names_the_issuer() -> None:
 @pytest.mark.parametrize(
     ("page", "why"),
     [
-        pytest.param(CallFailed("refused"), "the discovery document: refused", id="nobody answers"),
-        pytest.param(Answer(404, {}, b""), "the discovery document: the provider answers 404", id="not found"),
-        pytest.param(Answer(302, {"location": "/"}, b""), "the provider answers 302", id="a redirect is not followed"),
-        pytest.param(Answer(204, {}, document()), "the provider answers 204", id="a success of another kind"),
+        pytest.param(HttpFailure(UNREACHABLE, "refused"), "the discovery document: refused", id="nobody answers"),
+        pytest.param(HttpResponse(404, b""), "the discovery document: the provider answers 404", id="not found"),
+        pytest.param(
+            HttpResponse(302, b"", {"location": "/"}), "the provider answers 302", id="a redirect is not followed"
+        ),
+        pytest.param(HttpResponse(204, document()), "the provider answers 204", id="a success of another kind"),
         pytest.param(b" " * MAX_DOCUMENT + document(), "longer than 65536 bytes", id="a document without end"),
         pytest.param(b"<html>", "the discovery document is not JSON", id="a page"),
         pytest.param(b"\xff", "the discovery document is not JSON", id="no text"),
@@ -111,8 +113,8 @@ def test_documents_that_lead_nowhere(page: Any, why: str) -> None:
 @pytest.mark.parametrize(
     ("page", "why"),
     [
-        pytest.param(CallFailed("timed out"), "the key set: timed out", id="nobody answers"),
-        pytest.param(Answer(500, {}, b""), "the key set: the provider answers 500", id="an error"),
+        pytest.param(HttpFailure(UNREACHABLE, "timed out"), "the key set: timed out", id="nobody answers"),
+        pytest.param(HttpResponse(500, b""), "the key set: the provider answers 500", id="an error"),
         pytest.param(
             b" " * MAX_KEY_SET + KEYS, "the key set: the answer is longer than 262144 bytes", id="without end"
         ),
@@ -141,7 +143,7 @@ def test_key_sets_that_are_none(page: Any, why: str) -> None:
 )
 def test_how_long_keys_need_not_be_asked_for(said: str | None, life: timedelta) -> None:
     headers = {} if said is None else {"cache-control": said}
-    assert world(**{JWKS: Answer(200, headers, KEYS)}).run(renew(PROVIDER, JWKS)).life == life
+    assert world(**{JWKS: HttpResponse(200, KEYS, headers)}).run(renew(PROVIDER, JWKS)).life == life
 
 
 @pytest.mark.parametrize(

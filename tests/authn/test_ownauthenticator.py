@@ -20,7 +20,7 @@ from mooring.authn.chain import Found, Outcome, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
 from mooring.authn.custom.authenticator import MAX_DETAIL, MAX_USER, ContainedAuthenticator, read
 from mooring.authn.own import NotMine, Offered, Rejected, User
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import AUTHENTICATED, UserInfo
 from mooring.pki.jwt.token import MAX_CLAIMED_BYTES
@@ -67,13 +67,13 @@ def first(authenticator: ContainedAuthenticator, credentials: Credentials, now: 
 def asked(authenticator: ContainedAuthenticator, credentials: Credentials, now: datetime = NOW) -> Verdict | None:
     """What comes out when what it wants found out is found out."""
     at_once: FirstVerdict = first(authenticator, credentials, now)
-    if not isinstance(at_once, Later):
+    if not isinstance(at_once, Deferred):
         return at_once
-    assert at_once.foreign is not None
-    found = driven(at_once.foreign())
+    assert at_once.coroutine is not None
+    found = driven(at_once.coroutine())
     assert found is not None
-    if at_once.found is not None:
-        at_once.found(found, now)
+    if at_once.on_verdict is not None:
+        at_once.on_verdict(found, now)
     return found
 
 
@@ -156,8 +156,8 @@ def test_a_credential_of_another_scheme_is_shown_each_time_and_shared_with_no_ot
     authenticator = contained(guest, schemes=("negotiate",))
     for _ in range(2):
         later = first(authenticator, TICKET)
-        assert (later.key, later.found, later.deadline) == (None, None, 3.0)
-        assert driven(later.foreign()) == Accepted(JANE)
+        assert (later.key, later.on_verdict, later.deadline) == (None, None, 3.0)
+        assert driven(later.coroutine()) == Accepted(JANE)
     assert len(guest.shown) == 2
 
 
@@ -224,7 +224,7 @@ def test_two_credentials_share_no_answer(one: Credentials, other: Credentials) -
 def test_who_is_asked_for_other_audiences_is_asked_again() -> None:
     authenticator = contained(Guest())
     keys = {
-        authenticator.authenticate(TOKEN, {}, NOW, audiences).key  # type: ignore[union-attr] # all are Later
+        authenticator.authenticate(TOKEN, {}, NOW, audiences).key  # type: ignore[union-attr] # all are Deferred
         for audiences in ((), ("api",), ("other",), ("api", "other"), ("\ud800",))
     }
     assert len(keys) == 5
@@ -364,8 +364,8 @@ def through_the_chain(credentials: Credentials, *guests: Guest) -> Outcome:
     try:
         pending = next(chain)
         while True:
-            assert pending.later.foreign is not None
-            pending = chain.send(Found(driven(pending.later.foreign()), NOW))
+            assert pending.deferred.coroutine is not None
+            pending = chain.send(Found(driven(pending.deferred.coroutine()), NOW))
     except StopIteration as ended:
         outcome: Outcome = ended.value
         return outcome

@@ -22,7 +22,7 @@ from mooring.authn.passwordfile.authenticator import (
     PasswordFileAuthenticator,
 )
 from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
@@ -65,13 +65,13 @@ def first(
 def judged(authenticator: PasswordFileAuthenticator, user: str, password: str, now: datetime = NOW) -> Verdict:
     """With the second stage."""
     said = first(authenticator, user, password, now)
-    if not isinstance(said, Later):
+    if not isinstance(said, Deferred):
         return said
     assert said.compute is not None
     verdict = said.compute()
     assert verdict is not None
-    assert said.found is not None
-    said.found(verdict, now)
+    assert said.on_verdict is not None
+    said.on_verdict(verdict, now)
     return verdict
 
 
@@ -118,8 +118,8 @@ def outcome(authenticator: PasswordFileAuthenticator, user: str, password: str) 
     chain = judge(basic(user, password), [authenticator], {}, NOW, ("https://here",))
     try:
         pending = next(chain)
-        assert pending.later.compute is not None
-        chain.send(Found(pending.later.compute(), NOW))
+        assert pending.deferred.compute is not None
+        chain.send(Found(pending.deferred.compute(), NOW))
     except StopIteration as done:
         ended: Outcome = done.value
         return ended
@@ -163,8 +163,8 @@ def operations(data: bytes, user: str, password: str, monkeypatch: pytest.Monkey
         patch.setattr(passwordfile, "hmac", Counted)
         patch.setattr(PasswordHash, "derive", counted)
         said = first(authenticator, user, password)
-        done.append("in a thread" if isinstance(said, Later) else "at once")
-        if isinstance(said, Later):
+        done.append("in a thread" if isinstance(said, Deferred) else "at once")
+        if isinstance(said, Deferred):
             assert said.compute is not None
             said.compute()
     return done
@@ -205,7 +205,7 @@ def test_who_was_accepted_is_remembered_for_a_while() -> None:
     authenticator = knowing(HASHED)
     assert judged(authenticator, "jane", "hunter2") == Accepted(JANE)
     assert first(authenticator, "jane", "hunter2", NOW + TTL - timedelta(microseconds=1)) == Accepted(JANE)
-    assert isinstance(first(authenticator, "jane", "hunter2", NOW + TTL), Later)
+    assert isinstance(first(authenticator, "jane", "hunter2", NOW + TTL), Deferred)
 
 
 @pytest.mark.parametrize(
@@ -214,26 +214,26 @@ def test_who_was_accepted_is_remembered_for_a_while() -> None:
 def test_a_refusal_is_never_remembered(user: str, password: str) -> None:
     authenticator = knowing(HASHED)
     judged(authenticator, user, password)
-    assert isinstance(first(authenticator, user, password), Later)
+    assert isinstance(first(authenticator, user, password), Deferred)
 
 
 def test_what_is_remembered_is_one_user_with_one_password() -> None:
     authenticator = knowing(HASHED)
     judged(authenticator, "jane", "hunter2")
-    assert isinstance(first(authenticator, "jane", "hunter"), Later)
-    assert isinstance(first(authenticator, "janeh", "unter2"), Later), "the same bytes, divided elsewhere"
+    assert isinstance(first(authenticator, "jane", "hunter"), Deferred)
+    assert isinstance(first(authenticator, "janeh", "unter2"), Deferred), "the same bytes, divided elsewhere"
 
 
 def test_without_a_time_to_remember_nothing_is_remembered() -> None:
     authenticator = knowing(HASHED, timedelta(0))
     judged(authenticator, "jane", "hunter2")
-    assert isinstance(first(authenticator, "jane", "hunter2"), Later)
+    assert isinstance(first(authenticator, "jane", "hunter2"), Deferred)
 
 
 def test_those_who_send_the_same_share_one_computation_and_others_do_not() -> None:
     authenticator = knowing(HASHED)
     said = [first(authenticator, *pair) for pair in (("jane", "x"), ("jane", "x"), ("jane", "y"), ("jim", "x"))]
-    keys = [one.key for one in said if isinstance(one, Later)]
+    keys = [one.key for one in said if isinstance(one, Deferred)]
     assert keys[0] == keys[1]
     assert len({*keys}) == 3
     assert all(key is not None and len(key) == 32 for key in keys)
@@ -253,13 +253,13 @@ def test_a_new_file_forgets_who_was_accepted() -> None:
 def test_what_is_found_out_under_the_old_file_is_of_no_use_under_the_new_one() -> None:
     authenticator = knowing(HASHED)
     under_way = first(authenticator, "jane", "hunter2")
-    assert isinstance(under_way, Later)
+    assert isinstance(under_way, Deferred)
     assert under_way.compute is not None
-    assert under_way.found is not None
+    assert under_way.on_verdict is not None
     authenticator.replace(f"{hashed('other')},jane,42\n".encode())
-    under_way.found(under_way.compute() or NotMine(), NOW)
+    under_way.on_verdict(under_way.compute() or NotMine(), NOW)
     asked = first(authenticator, "jane", "hunter2")
-    assert isinstance(asked, Later)
+    assert isinstance(asked, Deferred)
     assert asked.key != under_way.key, "nor does anybody new wait for it"
 
 

@@ -17,7 +17,7 @@ from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import Found, Outcome
 from mooring.authn.credentials import Credentials
 from mooring.authn.review import Reviewed, review_self, review_token
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.secret import Secret
 
@@ -149,7 +149,7 @@ def test_a_review_waits_for_what_has_to_be_found_out() -> None:
         def authenticate(
             self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
         ) -> FirstVerdict:
-            return Later()
+            return Deferred()
 
     asking = review_token({"spec": {"token": "t"}}, (Asks(),), {}, NOW, ("api",))
     assert next(asking).authenticator == "doorman"

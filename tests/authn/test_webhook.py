@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from mooring.api.view import Views
 from mooring.authn.chain import Found, Pending, judge
 from mooring.authn.credentials import Credentials, bearer
-from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Later, NotMine, Pause, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected, Verdict
 from mooring.authn.webhook import authenticator as webhook
 from mooring.authn.webhook.authenticator import WebhookAuthenticator
 from mooring.identity import UserInfo
 from mooring.secret import Secret
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse, Wait
 
 NO_VIEWS: Views = {}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -29,7 +30,7 @@ TOKEN = "opaque-token-of-jane-4711"
 API = "https://kubernetes.default.svc"
 TTL = timedelta(minutes=2)
 JANE = {"username": "jane"}
-Reply = Answer | CallFailed
+Reply = HttpResponse | HttpFailure
 
 
 def authenticator(
@@ -40,26 +41,26 @@ def authenticator(
 
 def first(
     by: WebhookAuthenticator, token: str = TOKEN, audiences: tuple[str, ...] = (API,), now: datetime = NOW
-) -> Verdict | Later:
+) -> Verdict | Deferred:
     return by.authenticate(Credentials(bearer=bearer(token)), NO_VIEWS, now, audiences)
 
 
-def later(by: WebhookAuthenticator, token: str = TOKEN, audiences: tuple[str, ...] = (API,)) -> Later:
+def later(by: WebhookAuthenticator, token: str = TOKEN, audiences: tuple[str, ...] = (API,)) -> Deferred:
     found = first(by, token, audiences)
-    assert isinstance(found, Later)
+    assert isinstance(found, Deferred)
     return found
 
 
-def talked(asked: Later, *replies: Reply) -> tuple[Verdict | None, list[Call], list[float]]:
+def talked(asked: Deferred, *replies: Reply) -> tuple[Verdict | None, list[HttpRequest], list[float]]:
     """The verdict, the calls and the pauses, when the answers are these; the last one is given again and again."""
-    assert asked.talk is not None
-    talk, waiting = asked.talk(NOW), list(replies)
+    assert asked.exchange is not None
+    talk, waiting = asked.exchange(NOW), list(replies)
     calls, pauses = [], []
     reply: Reply | None = None
     try:
         while True:
             step = talk.send(reply)
-            if isinstance(step, Pause):
+            if isinstance(step, Wait):
                 pauses.append(step.seconds)
                 reply = None
             else:
@@ -69,16 +70,16 @@ def talked(asked: Later, *replies: Reply) -> tuple[Verdict | None, list[Call], l
         return done.value, calls, pauses
 
 
-def status(code: int, **headers: str) -> Answer:
-    return Answer(code, {name.replace("_", "-"): value for name, value in headers.items()}, b"")
+def status(code: int, **headers: str) -> HttpResponse:
+    return HttpResponse(code, b"", {name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def review(said: Any = None, version: str = "v1", **more: Any) -> Answer:
+def review(said: Any = None, version: str = "v1", **more: Any) -> HttpResponse:
     body = {"kind": "TokenReview", "apiVersion": f"authentication.k8s.io/{version}", "status": said, **more}
-    return Answer(201, {}, json.dumps({key: value for key, value in body.items() if value is not None}).encode())
+    return HttpResponse(201, json.dumps({key: value for key, value in body.items() if value is not None}).encode())
 
 
-def good(**more: Any) -> Answer:
+def good(**more: Any) -> HttpResponse:
     return review({"authenticated": True, "user": JANE, **more})
 
 
@@ -120,7 +121,7 @@ def test_no_audiences_are_asked_for_when_this_server_has_none() -> None:
 )
 def test_which_tokens_are_asked_about(token: str, found: Verdict | None) -> None:
     judged = first(authenticator(), token)
-    assert isinstance(judged, Later) if found is None else judged == found
+    assert isinstance(judged, Deferred) if found is None else judged == found
 
 
 def test_bytes_that_are_no_text_are_not_asked_about() -> None:
@@ -157,9 +158,11 @@ def test_without_a_bearer_nobody_is_asked() -> None:
         pytest.param(status(503, retry_after="²"), 1, id="nor what only looks like a digit"),
         pytest.param(status(503, retry_after="9" * 5000), 1, id="nor endless digits"),
         pytest.param(status(401), 1, id="401 is not asked again"),
-        pytest.param(CallFailed("connection reset by peer", broken=True), 5, id="a connection that broke is"),
-        pytest.param(CallFailed("connection refused"), 1, id="one that never was is not"),
-        pytest.param(CallFailed("no answer within 10 s"), 1, id="nor one that was too slow"),
+        pytest.param(
+            HttpFailure(UNREACHABLE, "connection reset by peer", broken=True), 5, id="a connection that broke is"
+        ),
+        pytest.param(HttpFailure(UNREACHABLE, "connection refused"), 1, id="one that never was is not"),
+        pytest.param(HttpFailure(UNREACHABLE, "no answer within 10 s"), 1, id="nor one that was too slow"),
     ],
 )
 def test_what_is_asked_again(reply: Reply, tries: int) -> None:
@@ -179,7 +182,9 @@ def test_a_pause_is_as_long_as_the_webhook_says_even_when_it_is_cut_by_a_fifth()
 
 
 def test_a_webhook_that_comes_back_is_believed() -> None:
-    found, calls, _ = talked(later(authenticator()), status(500), CallFailed("reset", broken=True), good())
+    found, calls, _ = talked(
+        later(authenticator()), status(500), HttpFailure(UNREACHABLE, "reset", broken=True), good()
+    )
     assert found == Accepted(UserInfo("jane"), (API,))
     assert len(calls) == 3
 
@@ -188,10 +193,12 @@ def test_a_webhook_that_comes_back_is_believed() -> None:
     ("reply", "found"),
     [
         pytest.param(
-            CallFailed("connection refused"), Rejected("webhook-unreachable", "connection refused"), id="nobody there"
+            HttpFailure(UNREACHABLE, "connection refused"),
+            Rejected("webhook-unreachable", "connection refused"),
+            id="nobody there",
         ),
         pytest.param(
-            CallFailed("reset", broken=True),
+            HttpFailure(UNREACHABLE, "reset", broken=True),
             Rejected("webhook-unreachable", "reset (5 times)"),
             id="a connection that breaks each time",
         ),
@@ -226,8 +233,8 @@ def test_a_webhook_that_does_not_answer_refuses_and_says_why(reply: Reply, found
 
 def test_no_reply_at_all_refuses() -> None:
     asked = later(authenticator())
-    assert asked.talk is not None
-    talk = asked.talk(NOW)
+    assert asked.exchange is not None
+    talk = asked.exchange(NOW)
     next(talk)
     with pytest.raises(StopIteration) as done:
         talk.send(None)
@@ -281,7 +288,7 @@ def test_who_it_is(said: Mapping[str, Any], user: UserInfo) -> None:
 
 @pytest.mark.parametrize("code", [200, 201, 202, 206])
 def test_every_success_is_one(code: int) -> None:
-    assert verdict(Answer(code, {}, good().body)) == Accepted(UserInfo("jane"), (API,))
+    assert verdict(HttpResponse(code, good().body)) == Accepted(UserInfo("jane"), (API,))
 
 
 @pytest.mark.parametrize(
@@ -378,7 +385,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("body", "why"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_answer_refuses(body: bytes, why: str) -> None:
-    assert verdict(Answer(200, {}, body)) == Rejected("webhook-bad-answer", why)
+    assert verdict(HttpResponse(200, body)) == Rejected("webhook-bad-answer", why)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +423,7 @@ def test_whatever_it_says_it_is_a_verdict(said: Any) -> None:
 
 @given(st.binary(max_size=200))
 def test_whatever_the_bytes_are_nobody_comes_in(body: bytes) -> None:
-    assert isinstance(verdict(Answer(200, {}, body)), Rejected | NotMine)
+    assert isinstance(verdict(HttpResponse(200, body)), Rejected | NotMine)
 
 
 @given(st.text(min_size=1, max_size=40), st.text(max_size=60), st.text(max_size=60))
@@ -433,9 +440,9 @@ def found_out(by: WebhookAuthenticator, answer: Reply, token: str = TOKEN, audie
     """As the second stage does."""
     asked = later(by, token, audiences)
     verdict, _, _ = talked(asked, answer)
-    assert asked.found is not None
+    assert asked.on_verdict is not None
     assert verdict is not None
-    asked.found(verdict, NOW)
+    asked.on_verdict(verdict, NOW)
 
 
 REMEMBERED = [
@@ -451,44 +458,44 @@ def test_what_it_decided_is_remembered_for_its_time(answer: Reply, kept: Verdict
     found_out(by, answer)
     assert first(by) == kept
     assert first(by, now=NOW + TTL - timedelta(seconds=1)) == kept
-    assert isinstance(first(by, now=NOW + TTL), Later)
+    assert isinstance(first(by, now=NOW + TTL), Deferred)
 
 
 @pytest.mark.parametrize(("answer", "kept"), REMEMBERED)
 def test_zero_remembers_nothing(answer: Reply, kept: Verdict) -> None:
     by = authenticator(ttl=timedelta(0))
     found_out(by, answer)
-    assert isinstance(first(by), Later)
+    assert isinstance(first(by), Deferred)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         pytest.param(review({"error": "the directory is down"}), id="an error text"),
-        pytest.param(CallFailed("connection refused"), id="nobody there"),
+        pytest.param(HttpFailure(UNREACHABLE, "connection refused"), id="nobody there"),
         pytest.param(status(503), id="an error"),
-        pytest.param(Answer(200, {}, b"?"), id="a wrong answer"),
+        pytest.param(HttpResponse(200, b"?"), id="a wrong answer"),
     ],
 )
 def test_what_went_wrong_is_never_remembered(answer: Reply) -> None:
     by = authenticator()
     found_out(by, answer)
-    assert isinstance(first(by), Later)
+    assert isinstance(first(by), Deferred)
 
 
 def test_each_token_and_each_list_of_audiences_is_remembered_apart() -> None:
     by = authenticator()
     found_out(by, good())
-    assert isinstance(first(by, TOKEN + "x"), Later)
-    assert isinstance(first(by, audiences=(API, "b")), Later)
-    assert isinstance(first(by, audiences=()), Later)
+    assert isinstance(first(by, TOKEN + "x"), Deferred)
+    assert isinstance(first(by, audiences=(API, "b")), Deferred)
+    assert isinstance(first(by, audiences=()), Deferred)
 
 
 def test_a_storm_of_bad_tokens_pushes_no_good_one_out() -> None:
     by = authenticator()
     found_out(by, good())
     for number in range(5000):
-        found = later(by, f"guess-{number}").found
+        found = later(by, f"guess-{number}").on_verdict
         assert found is not None
         found(NotMine(), NOW)
     assert first(by) == Accepted(UserInfo("jane"), (API,))
@@ -509,11 +516,11 @@ def test_another_webhook_knows_nothing_of_what_the_one_before_decided() -> None:
     found_out(by, good())
     under_way = later(by, "another")
     by.forget()
-    assert isinstance(first(by), Later)
-    assert under_way.found is not None
-    under_way.found(Accepted(UserInfo("jane")), NOW)
+    assert isinstance(first(by), Deferred)
+    assert under_way.on_verdict is not None
+    under_way.on_verdict(Accepted(UserInfo("jane")), NOW)
     again = first(by, "another")
-    assert isinstance(again, Later)
+    assert isinstance(again, Deferred)
     assert again.key != under_way.key, "nobody waits for what the one before will say"
 
 
@@ -547,7 +554,7 @@ class Ours:
         pytest.param(NotMine(), True, id="a token nobody here knows is asked about"),
         pytest.param(Rejected("expired"), False, id="a token of ours that is bad is shown to nobody"),
         pytest.param(Accepted(UserInfo("ann")), False, id="nor one that is good"),
-        pytest.param(Rejected("unknown-id", elsewhere=True), True, id="one that only looks like ours is asked about"),
+        pytest.param(Rejected("unknown-id", form_only=True), True, id="one that only looks like ours is asked about"),
     ],
 )
 def test_tokens_of_ours_are_shown_to_nobody(ours: Verdict, asked: bool) -> None:

@@ -17,6 +17,7 @@ from mooring.client.login.oauth import drive
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.httpexchange import Reply
 from mooring.trust.login import oauth
 from mooring.trust.login.oauth import Client, OauthError
 from tests.support.deviceprovider import DeviceProvider, serving
@@ -34,7 +35,7 @@ def provider(tmp_path: Path) -> Iterator[DeviceProvider]:
         yield running
 
 
-def run(generator: Generator[oauth.Step, oauth.Reply, R], issuer: str, ca_pem: bytes = CA.certificate_pem) -> R:
+def run(generator: Generator[oauth.Step, Reply, R], issuer: str, ca_pem: bytes = CA.certificate_pem) -> R:
     return asyncio.run(drive(generator, issuer, ca_pem, SystemClock(), lambda shown: None))
 
 

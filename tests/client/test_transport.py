@@ -16,19 +16,16 @@ from mooring.client.http.transport import drive, fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import (
+from mooring.trust.discovery.exchange import SYSTEM_ROOTS, Fetch, Step, Told
+from mooring.trust.httpexchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,
     NOT_TLS,
-    SYSTEM_ROOTS,
     TIMEOUT,
     UNREACHABLE,
-    Fetch,
-    Fetched,
-    FetchFailed,
+    HttpFailure,
+    HttpResponse,
     Reply,
-    Step,
-    Told,
     Wait,
 )
 from mooring.trust.kubeconfig.model import User
@@ -42,19 +39,19 @@ OTHER = ThrowawayCA("somebody else")
 SERVING = CA.server(*LOOPBACK)
 
 
-def got(request: Fetch) -> Fetched | FetchFailed:
+def got(request: Fetch) -> HttpResponse | HttpFailure:
     return asyncio.run(fetch(request, SystemClock()))
 
 
-def failed(request: Fetch) -> FetchFailed:
+def failed(request: Fetch) -> HttpFailure:
     answer = got(request)
-    assert isinstance(answer, FetchFailed), answer
+    assert isinstance(answer, HttpFailure), answer
     return answer
 
 
-def fetched(request: Fetch) -> Fetched:
+def fetched(request: Fetch) -> HttpResponse:
     answer = got(request)
-    assert isinstance(answer, Fetched), answer
+    assert isinstance(answer, HttpResponse), answer
     return answer
 
 
@@ -98,7 +95,7 @@ def test_a_certificate_outside_its_time_is_told_with_our_clock(begins: int, ends
     )
     with peer.http_peer(pair=pair) as server:
         answer = asyncio.run(fetch(Fetch(server.url, CA.certificate_pem), ManualClock()))
-        assert isinstance(answer, FetchFailed)
+        assert isinstance(answer, HttpFailure)
         assert (answer.kind, answer.message) == (CERTIFICATE_TIME, message)
         assert answer.hint == "this machine's clock says 2026-01-02T03:04:05Z"
 
@@ -211,7 +208,7 @@ def test_a_generator_is_driven_to_its_result() -> None:
         yield Told("hello")
         yield Wait(3.0)
         answer = yield Fetch(f"https://127.0.0.1:{port}")
-        assert isinstance(answer, FetchFailed)
+        assert isinstance(answer, HttpFailure)
         return answer.kind
 
     port, told = free_port(), list[Told]()

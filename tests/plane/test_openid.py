@@ -20,13 +20,14 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.authenticationconfig import parse
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import IssuerConfig
-from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Rejected
+from mooring.authn.verdict import Accepted, Rejected
 from mooring.config.authentication import AuthenticationOptions, OidcFlags
 from mooring.errors import ConfigError
 from mooring.plane.openid import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
 from mooring.secret import Secret
 from mooring.server.authentication.secondstage import SecondStage, Target
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock, settle
 from tests.support.testca import ThrowawayCA
@@ -53,15 +54,15 @@ class Room:
         self.down: set[str] = set()
         self.asked: list[str] = []
 
-    async def exchange(self, call: Call) -> Answer | CallFailed:
+    async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         """Every provider there is."""
         self.asked.append(call.url)
         issuer = "/".join(call.url.split("/")[:3])
         if issuer in self.down:
-            return CallFailed("nobody there")
+            return HttpFailure(UNREACHABLE, "nobody there")
         if call.url.endswith("/jwks"):
-            return Answer(200, {"cache-control": "max-age=600"}, key_set(public(KEY)))
-        return Answer(200, {}, json.dumps({"issuer": issuer, "jwks_uri": f"{issuer}/jwks"}).encode())
+            return HttpResponse(200, key_set(public(KEY)), {"cache-control": "max-age=600"})
+        return HttpResponse(200, json.dumps({"issuer": issuer, "jwks_uri": f"{issuer}/jwks"}).encode())
 
     def reached(self) -> None:
         """From now on the targets that were made lead to the providers of this room."""

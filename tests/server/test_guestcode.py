@@ -25,7 +25,7 @@ from mooring.authn.own import (
     Secret,
     User,
 )
-from mooring.authn.verdict import Later, Verdict
+from mooring.authn.verdict import Deferred, Verdict
 from mooring.server.authentication import customcode as guestcode
 from mooring.server.authentication.customcode import GuestCode
 from mooring.server.authentication.secondstage import SecondStage
@@ -181,7 +181,7 @@ async def decided(stage: SecondStage, code: GuestCode, name: str, seconds: float
         return verdict.NotMine("answered") if said is JANE else None
 
     def chain() -> Generator[Pending, Found, Found]:
-        return (yield Pending(name, Later(foreign=foreign, deadline=seconds)))
+        return (yield Pending(name, Deferred(coroutine=foreign, deadline=seconds)))
 
     return (await stage.run(chain())).verdict
 
@@ -334,7 +334,7 @@ ENDLESS = """
 import asyncio, sys, threading
 from datetime import UTC, datetime
 from mooring.authn.own import Offered, Secret
-from mooring.server.guestcode import GuestCode
+from mooring.server.authentication.customcode import GuestCode
 
 class Endless:
     def authenticate(self, offered):

@@ -10,10 +10,11 @@ from datetime import datetime
 import pytest
 
 from mooring.authn.chain import Found, Pending
-from mooring.authn.verdict import Accepted, Answer, Call, CallFailed, Later, NotMine, Pause, Rejected, Talk, Verdict
+from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
 from mooring.server.authentication import secondstage
 from mooring.server.authentication.secondstage import GUESSING, SecondStage
+from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse, Wait
 from tests.support.manualclock import ManualClock, settle
 
 ALICE = Accepted(UserInfo("alice"))
@@ -23,29 +24,29 @@ class Peer:
     """Answers as told, and counts."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[HttpRequest] = []
         self.open = asyncio.Event()
         self.open.set()
 
-    async def exchange(self, call: Call) -> Answer | CallFailed:
+    async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         self.calls.append(call)
         await self.open.wait()
-        return Answer(200, {}, b"alice")
+        return HttpResponse(200, b"alice")
 
 
 class Sleeper:
-    async def exchange(self, call: Call) -> Answer | CallFailed:
+    async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         await asyncio.Event().wait()
         raise AssertionError("nobody wakes it")
 
 
-def pending(later: Later, name: str = "webhook") -> Generator[Pending, Found, Found]:
+def pending(later: Deferred, name: str = "webhook") -> Generator[Pending, Found, Found]:
     return (yield Pending(name, later))
 
 
-def asking() -> Talk:
-    reply = yield Call("peer")
-    return Accepted(UserInfo(reply.body.decode())) if isinstance(reply, Answer) else Rejected("down", str(reply))
+def asking() -> Exchange[Verdict | None]:
+    reply = yield HttpRequest("peer")
+    return Accepted(UserInfo(reply.body.decode())) if isinstance(reply, HttpResponse) else Rejected("down", str(reply))
 
 
 Test = Callable[[SecondStage, ManualClock, Peer], Awaitable[None]]
@@ -65,7 +66,7 @@ def staged(test: Test) -> None:
     asyncio.run(run())
 
 
-async def verdict(stage: SecondStage, later: Later) -> Verdict | None:
+async def verdict(stage: SecondStage, later: Deferred) -> Verdict | None:
     return (await stage.run(pending(later))).verdict
 
 
@@ -86,51 +87,57 @@ def fails() -> Verdict | None:
     raise ValueError("hunter2 is the password")
 
 
-def endless() -> Talk:
+def endless() -> Exchange[Verdict | None]:
     while True:
-        yield Call("peer")
+        yield HttpRequest("peer")
 
 
-def to_nobody() -> Talk:
-    reply = yield Call("stranger")
-    assert isinstance(reply, CallFailed)
-    return Rejected("down", reply.reason)
+def to_nobody() -> Exchange[Verdict | None]:
+    reply = yield HttpRequest("stranger")
+    assert isinstance(reply, HttpFailure)
+    return Rejected("down", reply.text)
 
 
-def to_a_slow_one() -> Talk:
-    reply = yield Call("sleeper", timeout=0)
-    assert isinstance(reply, CallFailed)
-    return Rejected("down", reply.reason)
+def to_a_slow_one() -> Exchange[Verdict | None]:
+    reply = yield HttpRequest("sleeper", timeout=0)
+    assert isinstance(reply, HttpFailure)
+    return Rejected("down", reply.text)
 
 
 @pytest.mark.parametrize(
     ("later", "found"),
     [
-        pytest.param(Later(talk=lambda now: asking()), ALICE, id="a conversation ends in a verdict"),
-        pytest.param(Later(compute=lambda: ALICE), ALICE, id="so does a computation"),
-        pytest.param(Later(foreign=answered), ALICE, id="and a coroutine"),
-        pytest.param(Later(), None, id="nothing to find out: ask again"),
+        pytest.param(Deferred(exchange=lambda now: asking()), ALICE, id="a conversation ends in a verdict"),
+        pytest.param(Deferred(compute=lambda: ALICE), ALICE, id="so does a computation"),
+        pytest.param(Deferred(coroutine=answered), ALICE, id="and a coroutine"),
+        pytest.param(Deferred(), None, id="nothing to find out: ask again"),
         pytest.param(
-            Later(foreign=broken), Rejected("failed", "ValueError"), id="a failure tells its type and no more"
+            Deferred(coroutine=broken), Rejected("failed", "ValueError"), id="a failure tells its type and no more"
         ),
-        pytest.param(Later(compute=fails), Rejected("failed", "ValueError"), id="in a thread too"),
+        pytest.param(Deferred(compute=fails), Rejected("failed", "ValueError"), id="in a thread too"),
         pytest.param(
-            Later(foreign=silent, deadline=0), Rejected("timed-out", "no verdict within 0 s"), id="a deadline passes"
-        ),
-        pytest.param(
-            Later(talk=lambda now: endless()), Rejected("failed", "more than 64 steps"), id="nobody talks for ever"
-        ),
-        pytest.param(
-            Later(talk=lambda now: to_nobody()), Rejected("down", "nobody is called stranger here"), id="nobody there"
+            Deferred(coroutine=silent, deadline=0),
+            Rejected("timed-out", "no verdict within 0 s"),
+            id="a deadline passes",
         ),
         pytest.param(
-            Later(talk=lambda now: to_a_slow_one()),
+            Deferred(exchange=lambda now: endless()),
+            Rejected("failed", "more than 64 steps"),
+            id="nobody talks for ever",
+        ),
+        pytest.param(
+            Deferred(exchange=lambda now: to_nobody()),
+            Rejected("down", "there is no target stranger"),
+            id="nobody there",
+        ),
+        pytest.param(
+            Deferred(exchange=lambda now: to_a_slow_one()),
             Rejected("down", "no answer within 0 s"),
             id="a call has its own time",
         ),
     ],
 )
-def test_what_is_found(later: Later, found: Verdict | None) -> None:
+def test_what_is_found(later: Deferred, found: Verdict | None) -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
         assert await verdict(stage, later) == found
 
@@ -140,7 +147,7 @@ def test_what_is_found(later: Later, found: Verdict | None) -> None:
 def test_the_finder_is_told_what_was_found_and_when() -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
         told: list[Verdict | datetime] = []
-        await verdict(stage, Later(foreign=answered, found=lambda verdict, now: told.extend((verdict, now))))
+        await verdict(stage, Deferred(coroutine=answered, on_verdict=lambda verdict, now: told.extend((verdict, now))))
         assert told == [ALICE, clock.now()]
 
     staged(test)
@@ -149,10 +156,10 @@ def test_the_finder_is_told_what_was_found_and_when() -> None:
 def test_those_who_ask_for_the_same_share_one_conversation() -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
         peer.open.clear()
-        later = Later(talk=lambda now: asking(), key=b"k")
+        later = Deferred(exchange=lambda now: asking(), key=b"k")
         first = asyncio.create_task(verdict(stage, later))
         second = asyncio.create_task(verdict(stage, later))
-        other = asyncio.create_task(verdict(stage, Later(talk=lambda now: asking(), key=b"other")))
+        other = asyncio.create_task(verdict(stage, Deferred(exchange=lambda now: asking(), key=b"other")))
         await settle()
         first.cancel()
         peer.open.set()
@@ -166,7 +173,9 @@ def test_those_who_ask_for_the_same_share_one_conversation() -> None:
 
 def test_nothing_is_found_out_for_who_guesses() -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
-        later = Later(talk=lambda now: asking(), found=lambda verdict, now: pytest.fail("nothing was found"))
+        later = Deferred(
+            exchange=lambda now: asking(), on_verdict=lambda verdict, now: pytest.fail("nothing was found")
+        )
         assert (await stage.run(pending(later), lambda: True)).verdict == Rejected(GUESSING)
         assert peer.calls == []
 
@@ -175,11 +184,11 @@ def test_nothing_is_found_out_for_who_guesses() -> None:
 
 def test_a_pause_lasts_a_fifth_more_at_the_most() -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
-        def patient() -> Talk:
-            assert (yield Pause(10)) is None
+        def patient() -> Exchange[Verdict | None]:
+            assert (yield Wait(10, 0.2)) is None
             return NotMine()
 
-        waiting = asyncio.create_task(verdict(stage, Later(talk=lambda now: patient(), deadline=60)))
+        waiting = asyncio.create_task(verdict(stage, Deferred(exchange=lambda now: patient(), deadline=60)))
         await clock.advance(11.9)
         assert not waiting.done()
         await clock.advance(0.2)
@@ -191,22 +200,22 @@ def test_a_pause_lasts_a_fifth_more_at_the_most() -> None:
 def test_a_storm_of_passwords_is_refused_beyond_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
         monkeypatch.setattr(secondstage, "MAX_COMPUTING", 2)
-        monkeypatch.setattr(secondstage, "MAX_ASKING", 1)
+        monkeypatch.setattr(secondstage, "MAX_REMOTE", 1)
         gate = threading.Event()
 
         def hashing() -> Verdict | None:
             gate.wait(30)
             return ALICE
 
-        tasks = [asyncio.create_task(verdict(stage, Later(compute=hashing))) for _ in range(2)]
+        tasks = [asyncio.create_task(verdict(stage, Deferred(compute=hashing))) for _ in range(2)]
         await settle()
-        assert await verdict(stage, Later(compute=hashing)) == Rejected("too-busy")
-        assert await verdict(stage, Later(foreign=answered)) == ALICE, "others are not held up"
+        assert await verdict(stage, Deferred(compute=hashing)) == Rejected("too-busy")
+        assert await verdict(stage, Deferred(coroutine=answered)) == ALICE, "others are not held up"
         gate.set()
         assert [await task for task in tasks] == [ALICE, ALICE]
-        tasks = [asyncio.create_task(verdict(stage, Later(foreign=silent)))]
+        tasks = [asyncio.create_task(verdict(stage, Deferred(coroutine=silent)))]
         await settle()
-        assert await verdict(stage, Later(foreign=answered)) == Rejected("too-busy")
+        assert await verdict(stage, Deferred(coroutine=answered)) == Rejected("too-busy")
         tasks[0].cancel()
 
     staged(test)
@@ -214,17 +223,17 @@ def test_a_storm_of_passwords_is_refused_beyond_the_queue(monkeypatch: pytest.Mo
 
 def test_a_storm_within_one_turn_of_the_event_loop_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
-        monkeypatch.setattr(secondstage, "MAX_ASKING", 2)
-        found = await asyncio.gather(*(verdict(stage, Later(foreign=answered)) for _ in range(5)))
+        monkeypatch.setattr(secondstage, "MAX_REMOTE", 2)
+        found = await asyncio.gather(*(verdict(stage, Deferred(coroutine=answered)) for _ in range(5)))
         assert found == [ALICE, ALICE, *[Rejected("too-busy")] * 3]
-        assert await verdict(stage, Later(foreign=answered)) == ALICE, "and over when it is over"
+        assert await verdict(stage, Deferred(coroutine=answered)) == ALICE, "and over when it is over"
 
     staged(test)
 
 
 def test_closing_gives_up_what_is_under_way() -> None:
     async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
-        waiting = asyncio.create_task(verdict(stage, Later(foreign=silent)))
+        waiting = asyncio.create_task(verdict(stage, Deferred(coroutine=silent)))
         await settle()
         await stage.close()
         with pytest.raises(asyncio.CancelledError):

@@ -361,7 +361,7 @@ async def gathered(tasks: list[asyncio.Task[Reply]]) -> list[Reply]:
 def test_a_storm_is_refused_beyond_what_may_be_asked_at_once(
     hook: SimulatedWebhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secondstage, "MAX_ASKING", 8)
+    monkeypatch.setattr(secondstage, "MAX_REMOTE", 8)
 
     async def test(server: Server) -> None:
         hook.always = waits

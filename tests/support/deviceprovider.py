@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from mooring.pki.jwt.jwks import jwks_document
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
-from mooring.trust.discovery.exchange import Fetched, FetchFailed, Wait
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
 from mooring.trust.login import oauth
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
@@ -149,10 +149,10 @@ class Conversation:
     status: int = 200
     shown: list[oauth.Show] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
-    asked: list[oauth.Ask] = field(default_factory=list)
+    asked: list[HttpRequest] = field(default_factory=list)
 
-    def drive(self, generator: Generator[oauth.Step, oauth.Reply, R]) -> R:
-        reply: oauth.Reply = None
+    def drive(self, generator: Generator[oauth.Step, Reply, R]) -> R:
+        reply: Reply = None
         try:
             while True:
                 step = generator.send(reply)
@@ -167,17 +167,17 @@ class Conversation:
             result: R = stop.value
             return result
 
-    def _answer(self, ask: oauth.Ask) -> Fetched | FetchFailed:
+    def _answer(self, ask: HttpRequest) -> HttpResponse | HttpFailure:
         self.asked.append(ask)
         if self.down:
             self.down -= 1
-            return FetchFailed("timeout", "no answer within 15 s")
+            return HttpFailure("timeout", "no answer within 15 s")
         if self.body is not None:
-            return Fetched(self.status, self.body)
-        basic = f"Basic {base64.b64encode(ask.basic.reveal()).decode()}" if ask.basic else ""
+            return HttpResponse(self.status, self.body)
         path = ask.url.removeprefix(self.provider.issuer)
-        status, found = self.provider.answer(path, None if ask.form is None else dict(ask.form), basic)
-        return Fetched(status, json.dumps(found).encode())
+        form = None if ask.body is None else dict(parse_qsl(ask.body.decode()))
+        status, found = self.provider.answer(path, form, dict(ask.headers).get("Authorization", ""))
+        return HttpResponse(status, json.dumps(found).encode())
 
 
 @contextmanager

@@ -22,17 +22,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.exchange import (
-    CERTIFICATE,
-    UNREACHABLE,
-    Fetch,
-    Fetched,
-    FetchFailed,
-    Reply,
-    Step,
-    Told,
-    Wait,
-)
+from mooring.trust.discovery.exchange import Fetch, Step, Told
+from mooring.trust.httpexchange import CERTIFICATE, UNREACHABLE, HttpFailure, HttpResponse, Reply, Wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 R = TypeVar("R")
@@ -70,24 +61,24 @@ class Server:
 
     config_map: Obj | None
     serving_ca: bytes = CA
-    override: Callable[[int, Fetch], Fetched | FetchFailed | None] = lambda count, request: None
+    override: Callable[[int, Fetch], HttpResponse | HttpFailure | None] = lambda count, request: None
     elapsed: float = 0.0
     requests: list[Fetch] = field(default_factory=list)
 
-    def answer(self, request: Fetch) -> Fetched | FetchFailed:
+    def answer(self, request: Fetch) -> HttpResponse | HttpFailure:
         self.requests.append(request)
         overridden = self.override(len(self.requests), request)
         if overridden is not None:
             return overridden
         if request.ca_pem is not None and self.serving_ca not in request.ca_pem:
-            return FetchFailed(CERTIFICATE, "unable to get local issuer certificate")
+            return HttpFailure(CERTIFICATE, "unable to get local issuer certificate")
         if urlsplit(request.url).path != clusterinfo.PATH or self.config_map is None:
             return status(404)
-        return Fetched(200, json.dumps(self.config_map).encode(), self.elapsed)
+        return HttpResponse(200, json.dumps(self.config_map).encode(), elapsed=self.elapsed)
 
 
-def status(code: int) -> Fetched:
-    return Fetched(code, json.dumps({"kind": "Status", "apiVersion": "v1", "code": code}).encode())
+def status(code: int) -> HttpResponse:
+    return HttpResponse(code, json.dumps({"kind": "Status", "apiVersion": "v1", "code": code}).encode())
 
 
 def signed_cluster_info(*tokens: BootstrapToken, server: str = "https://cluster.test:6443", ca: bytes = CA) -> Obj:
@@ -124,6 +115,6 @@ class Network:
             result: R = stop.value
             return result
 
-    def _fetch(self, request: Fetch) -> Fetched | FetchFailed:
+    def _fetch(self, request: Fetch) -> HttpResponse | HttpFailure:
         server = self.servers.get(urlsplit(request.url).netloc)
-        return server.answer(request) if server else FetchFailed(UNREACHABLE, "connection refused")
+        return server.answer(request) if server else HttpFailure(UNREACHABLE, "connection refused")

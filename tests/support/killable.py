@@ -27,7 +27,8 @@ from mooring.plane.supervise import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import Change
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.trust.discovery.exchange import Fetch, Fetched
+from mooring.trust.discovery.exchange import Fetch
+from mooring.trust.httpexchange import HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.ports import free_port
 
@@ -107,7 +108,7 @@ class KillableServer:
         deadline = time.monotonic() + READY_SECONDS
         while True:
             answer = await fetch(Fetch(f"https://{self.endpoint}/readyz"), SystemClock())
-            if isinstance(answer, Fetched) and answer.status == 200:
+            if isinstance(answer, HttpResponse) and answer.status == 200:
                 return
             assert self.process is not None
             assert self.process.poll() is None, self.log

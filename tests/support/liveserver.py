@@ -28,8 +28,9 @@ from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
-from mooring.trust.discovery.exchange import Fetch, Fetched
+from mooring.trust.discovery.exchange import Fetch
 from mooring.trust.discovery.pins import pins_of
+from mooring.trust.httpexchange import HttpResponse
 from tests.support.ports import free_port
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ def _await_ready(server: LiveServer) -> None:
         deadline = time.monotonic() + START_SECONDS
         while True:
             answer = await fetch(Fetch(f"{server.url}/readyz"), SystemClock())
-            if isinstance(answer, Fetched) and answer.status == 200:
+            if isinstance(answer, HttpResponse) and answer.status == 200:
                 return
             if server.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the server did not get ready: {answer}\n{server.log}")

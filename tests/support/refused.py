@@ -19,13 +19,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.authn import own
 from mooring.authn.oidc.provider import Published
-from mooring.authn.verdict import Answer, Call, CallFailed
 from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.pki.jwt.keyset import parse_key_set
 from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
 from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, connection
@@ -219,8 +219,8 @@ jwt:
 class Nobody:
     """A provider that is down."""
 
-    async def exchange(self, call: Call) -> CallFailed:
-        return CallFailed("nobody listens there")
+    async def send(self, call: HttpRequest) -> HttpFailure:
+        return HttpFailure(UNREACHABLE, "nobody listens there")
 
 
 def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: Any) -> Case:
@@ -256,19 +256,19 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
 class Answering:
     """A service that says the same to everybody."""
 
-    def __init__(self, answer: Answer | CallFailed) -> None:
+    def __init__(self, answer: HttpResponse | HttpFailure) -> None:
         self._answer = answer
 
-    async def exchange(self, call: Call) -> Answer | CallFailed:
+    async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         return self._answer
 
 
-def answered(status: int, body: Any = None, **headers: str) -> Answer:
+def answered(status: int, body: Any = None, **headers: str) -> HttpResponse:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, named, body if isinstance(body, bytes) else json.dumps(body).encode())
+    return HttpResponse(status, body if isinstance(body, bytes) else json.dumps(body).encode(), named)
 
 
-DOWN = CallFailed("nobody listens there")
+DOWN = HttpFailure(UNREACHABLE, "nobody listens there")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -279,7 +279,7 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 """
 
 
-def hooked(answer: Answer | CallFailed, bearer: bytes = b"theirs") -> Case:
+def hooked(answer: HttpResponse | HttpFailure, bearer: bytes = b"theirs") -> Case:
     """A bearer that a webhook is asked about, which answers so."""
 
     async def drive(server: Server) -> Reply:
@@ -294,7 +294,7 @@ def hooked(answer: Answer | CallFailed, bearer: bytes = b"theirs") -> Case:
     return Case(drive, options)
 
 
-def reviewed(**status: Any) -> Answer:
+def reviewed(**status: Any) -> HttpResponse:
     return answered(200, {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1beta1", "status": status})
 
 
@@ -302,7 +302,7 @@ def basic(user: str, password: str) -> list[tuple[str, str]]:
     return [("Authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}")]
 
 
-def keystone(answer: Answer | CallFailed, user: str = "jane") -> Case:
+def keystone(answer: HttpResponse | HttpFailure, user: str = "jane") -> Case:
     """A password that a Keystone is asked about, which answers so."""
 
     async def drive(server: Server) -> Reply:
@@ -312,7 +312,7 @@ def keystone(answer: Answer | CallFailed, user: str = "jane") -> Case:
     return Case(drive, lambda directory: {"keystone_url": "https://keystone.example"})
 
 
-def named(name: str) -> Answer:
+def named(name: str) -> HttpResponse:
     return answered(201, {"token": {"user": {"id": "1", "name": name, "domain": {"name": "Default"}}}})
 
 

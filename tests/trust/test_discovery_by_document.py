@@ -14,8 +14,9 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.discovery import clusterinfo, failures
-from mooring.trust.discovery.exchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, Fetch, Fetched, FetchFailed
+from mooring.trust.discovery.exchange import Fetch
 from mooring.trust.discovery.token import Polling, TrustedCluster, discover_by_file, discover_by_url
+from mooring.trust.httpexchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, HttpFailure, HttpResponse
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
@@ -31,7 +32,7 @@ WITHOUT_CA = kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b""))
 WITH_TOKEN = kubeconfigtext.dump(kubeconfig.for_user(SERVER, CA, User("joiner", token=Secret("hush"))))
 
 
-def network(config_map: Obj | None = None, reply: Fetched | FetchFailed | None = None) -> Network:
+def network(config_map: Obj | None = None, reply: HttpResponse | HttpFailure | None = None) -> Network:
     return Network({HOST: Server(config_map or signed_cluster_info(), override=lambda count, request: reply)})
 
 
@@ -227,18 +228,18 @@ def test_a_document_is_refused_before_anything_is_asked(text: str | bytes, messa
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (FetchFailed(UNREACHABLE, "refused"), failures.EndpointDownError),
-        (FetchFailed(CERTIFICATE, "unknown CA"), failures.CertificateError),
-        (FetchFailed(CERTIFICATE_TIME, "too early"), failures.ClockSkewError),
+        (HttpFailure(UNREACHABLE, "refused"), failures.EndpointDownError),
+        (HttpFailure(CERTIFICATE, "unknown CA"), failures.CertificateError),
+        (HttpFailure(CERTIFICATE_TIME, "too early"), failures.ClockSkewError),
         (status(401), failures.UnauthorizedAnswerError),
         (status(404), failures.ClusterInfoMissingError),
         (status(500), failures.RefusedAnswerError),
-        (Fetched(200, b"<html>"), failures.NotKubernetesError),
+        (HttpResponse(200, b"<html>"), failures.NotKubernetesError),
     ],
     ids=["endpoint down", "another CA", "clock skew", "401", "404", "500", "not a Kubernetes server"],
 )
 def test_another_answer_is_polled_on_and_then_raised(
-    reply: Fetched | FetchFailed, error: type[failures.DiscoveryError]
+    reply: HttpResponse | HttpFailure, error: type[failures.DiscoveryError]
 ) -> None:
     net = network(reply=reply)
     with pytest.raises(error, match=r"^fetching cluster-info from https://cluster.test:6443 \(step 2\): ") as caught:
@@ -261,14 +262,14 @@ def test_a_server_that_starts_late_is_waited_for() -> None:
 URL = "https://www.test/cluster.yaml"
 
 
-def with_page(reply: Fetched | FetchFailed) -> Network:
+def with_page(reply: HttpResponse | HttpFailure) -> Network:
     net = network()
     net.servers["www.test"] = Server(None, override=lambda count, request: reply)
     return net
 
 
 def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None:
-    net = with_page(Fetched(200, PLAIN.encode()))
+    net = with_page(HttpResponse(200, PLAIN.encode()))
     found = net.drive(discover_by_url(URL, polling=ONCE))
     assert found == TrustedCluster(
         SERVER, CA, "", None, (), "url", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
@@ -278,7 +279,7 @@ def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None
 
 def test_what_a_url_may_carry_in_secret_is_sent_and_not_told() -> None:
     url = "https://jane:hush@www.test/cluster.yaml?signature=hush"
-    net = with_page(Fetched(404, b"gone"))
+    net = with_page(HttpResponse(404, b"gone"))
     net.servers["jane:hush@www.test"] = net.servers["www.test"]
     with pytest.raises(failures.RefusedAnswerError, match=f"^fetching the discovery document {URL} ") as caught:
         net.drive(discover_by_url(url, polling=ONCE))
@@ -288,7 +289,7 @@ def test_what_a_url_may_carry_in_secret_is_sent_and_not_told() -> None:
 
 
 def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:
-    net = with_page(Fetched(200, WITH_TOKEN.encode()))
+    net = with_page(HttpResponse(200, WITH_TOKEN.encode()))
     found = net.drive(discover_by_url(URL, allow_credentials=True, polling=ONCE))
     assert found.client_credentials is not None
 
@@ -296,14 +297,14 @@ def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (FetchFailed(UNREACHABLE, "refused"), failures.EndpointDownError),
-        (Fetched(404, b"gone"), failures.RefusedAnswerError),
-        (Fetched(200, WITH_TOKEN.encode()), failures.CredentialsRefusedError),
-        (Fetched(200, json.dumps([]).encode()), failures.UnusableClusterInfoError),
+        (HttpFailure(UNREACHABLE, "refused"), failures.EndpointDownError),
+        (HttpResponse(404, b"gone"), failures.RefusedAnswerError),
+        (HttpResponse(200, WITH_TOKEN.encode()), failures.CredentialsRefusedError),
+        (HttpResponse(200, json.dumps([]).encode()), failures.UnusableClusterInfoError),
     ],
     ids=["unreachable", "404", "credentials in it", "no kubeconfig"],
 )
-def test_a_url_fails_at_once_with(reply: Fetched | FetchFailed, error: type[failures.DiscoveryError]) -> None:
+def test_a_url_fails_at_once_with(reply: HttpResponse | HttpFailure, error: type[failures.DiscoveryError]) -> None:
     net = with_page(reply)
     with pytest.raises(error):
         net.drive(discover_by_url(URL))

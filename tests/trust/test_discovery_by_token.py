@@ -17,19 +17,10 @@ from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery import clusterinfo, failures, jws
-from mooring.trust.discovery.exchange import (
-    CERTIFICATE,
-    CERTIFICATE_TIME,
-    MAX_BODY,
-    NOT_TLS,
-    TIMEOUT,
-    Fetch,
-    Fetched,
-    FetchFailed,
-    fetch,
-)
+from mooring.trust.discovery.exchange import MAX_BODY, Fetch, fetch
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.token import Polling, TrustedCluster, discover_by_token
+from mooring.trust.httpexchange import CERTIFICATE, CERTIFICATE_TIME, NOT_TLS, TIMEOUT, HttpFailure, HttpResponse
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
@@ -144,24 +135,24 @@ def test_a_thief_of_the_token_cannot_name_another_ca_of_clients() -> None:
     """The extension is part of the text that is signed, and that has to come from the pinned server as well."""
     forged = publishing(kubeconfig.for_cluster_info(f"https://{A}", CA, client_ca_pem=OTHER_CA))
     honest = Server(signed_cluster_info(TOKEN))
-    honest.override = lambda count, request: Fetched(200, json.dumps(forged).encode()) if count == 1 else None
+    honest.override = lambda count, request: HttpResponse(200, json.dumps(forged).encode()) if count == 1 else None
     with pytest.raises(failures.ClusterInfoChangedError):
         discover(Network({A: honest}))
 
 
-def failing(reply: Fetched | FetchFailed, at: int = 1) -> Server:
+def failing(reply: HttpResponse | HttpFailure, at: int = 1) -> Server:
     return Server(signed_cluster_info(TOKEN), override=lambda count, request: reply if count == at else None)
 
 
 def answering(obj: Any) -> Server:
-    return failing(Fetched(200, json.dumps(obj).encode()))
+    return failing(HttpResponse(200, json.dumps(obj).encode()))
 
 
 def changed(data: dict[str, str | None]) -> Server:
     """A server whose second answer has these data."""
     config_map = signed_cluster_info(TOKEN)
     merged = {key: value for key, value in (config_map["data"] | data).items() if value is not None}
-    return failing(Fetched(200, json.dumps(config_map | {"data": merged}).encode()), at=2)
+    return failing(HttpResponse(200, json.dumps(config_map | {"data": merged}).encode()), at=2)
 
 
 FIRST = f"fetching cluster-info from {A} (step 1): "
@@ -184,45 +175,45 @@ REPAIR = "; ask the cluster's administrator to repair it"
             id="endpoint down",
         ),
         pytest.param(
-            failing(FetchFailed(TIMEOUT, "10 s")),
+            failing(HttpFailure(TIMEOUT, "10 s")),
             failures.EndpointTimeoutError,
             FIRST + "no answer in time (10 s); check the address, the firewall, and the load of the server, "
             "and that the port speaks TLS",
             id="no answer in time",
         ),
         pytest.param(
-            failing(FetchFailed(NOT_TLS, "wrong version number")),
+            failing(HttpFailure(NOT_TLS, "wrong version number")),
             failures.NotTlsError,
             FIRST + "the server does not speak TLS (wrong version number); give the HTTPS address of the API server, "
             "usually port 6443",
             id="not TLS",
         ),
         pytest.param(
-            failing(FetchFailed("reset", "connection reset")),
+            failing(HttpFailure("reset", "connection reset")),
             failures.FetchError,
             FIRST + "the exchange failed (connection reset); see the server's log",
             id="a failure of another kind",
         ),
         pytest.param(
-            failing(Fetched(200, b"<html>")),
+            failing(HttpResponse(200, b"<html>")),
             failures.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (not JSON); check the address and the port",
             id="not a Kubernetes server: HTML",
         ),
         pytest.param(
-            failing(Fetched(200, b"[" * 100_000)),
+            failing(HttpResponse(200, b"[" * 100_000)),
             failures.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (not JSON)",
             id="not a Kubernetes server: endless nesting",
         ),
         pytest.param(
-            failing(Fetched(200, b"\xff\xfe\xfd")),
+            failing(HttpResponse(200, b"\xff\xfe\xfd")),
             failures.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (not JSON)",
             id="not a Kubernetes server: bytes that are no text",
         ),
         pytest.param(
-            failing(Fetched(200, b" " * (MAX_BODY + 1))),
+            failing(HttpResponse(200, b" " * (MAX_BODY + 1))),
             failures.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (longer than 4194304 bytes)",
             id="not a Kubernetes server: an endless body",
@@ -257,7 +248,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             for data in ([1], {"kubeconfig": 1})
         ),
         pytest.param(
-            failing(Fetched(404, b'{"message":"no such page"}')),
+            failing(HttpResponse(404, b'{"message":"no such page"}')),
             failures.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (status 404 without a Kubernetes Status)",
             id="not a Kubernetes server: a 404 of somebody else",
@@ -394,10 +385,10 @@ REPAIR = "; ask the cluster's administrator to repair it"
                 id=f"clock skew: {why}",
             )
             for why, reply in {
-                "certificate is not yet valid": FetchFailed(CERTIFICATE, "certificate is not yet valid"),
-                "certificate has expired": FetchFailed(CERTIFICATE, "certificate has expired"),
-                "verify failed; not-yet-valid": FetchFailed(CERTIFICATE, "verify failed", "not-yet-valid"),
-                "too early": FetchFailed(CERTIFICATE_TIME, "too early"),
+                "certificate is not yet valid": HttpFailure(CERTIFICATE, "certificate is not yet valid"),
+                "certificate has expired": HttpFailure(CERTIFICATE, "certificate has expired"),
+                "verify failed; not-yet-valid": HttpFailure(CERTIFICATE, "verify failed", "not-yet-valid"),
+                "too early": HttpFailure(CERTIFICATE_TIME, "too early"),
             }.items()
         ),
         pytest.param(
@@ -409,7 +400,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             id="changed between the two fetches",
         ),
         pytest.param(
-            failing(Fetched(200, json.dumps(signed_cluster_info(TOKEN, ca=OTHER_CA)).encode()), at=2),
+            failing(HttpResponse(200, json.dumps(signed_cluster_info(TOKEN, ca=OTHER_CA)).encode()), at=2),
             failures.ClusterInfoChangedError,
             SIXTH + "cluster-info differs",
             id="another CA in the second, well signed",
@@ -551,7 +542,7 @@ def test_a_driver_that_does_not_answer_a_fetch_is_told_so() -> None:
 )
 def test_no_answer_makes_it_crash_or_trust(code: int, body: bytes) -> None:
     with pytest.raises(failures.DiscoveryError):
-        discover(Network({A: failing(Fetched(code, body))}))
+        discover(Network({A: failing(HttpResponse(code, body))}))
 
 
 JUNK = st.recursive(

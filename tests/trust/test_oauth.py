@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import FetchFailed
+from mooring.trust.httpexchange import HttpFailure, HttpRequest
 from mooring.trust.login import oauth
 from mooring.trust.login.oauth import Client, GrantEndedError, OauthError, Provider, Show
 from tests.support.deviceprovider import Conversation, DeviceProvider
@@ -80,7 +79,7 @@ def test_a_provider_whose_certificate_does_not_verify_is_told_with_the_flag() ->
     next(generator)
     told = r"certificate of provider.example does not verify \(no such issuer\); name the CA .* --oidc-ca-file$"
     with pytest.raises(OauthError, match=told):
-        generator.send(FetchFailed("certificate", "no such issuer"))
+        generator.send(HttpFailure("certificate", "no such issuer"))
 
 
 def test_a_driver_that_answers_nothing_is_told() -> None:
@@ -113,7 +112,7 @@ def granted(provider: DeviceProvider, client: Client = CLIENT, down: int = 0) ->
         asks = iter(range(100))
         real = conversation._answer
 
-        def unreliable(ask: oauth.Ask) -> Any:
+        def unreliable(ask: HttpRequest) -> Any:
             conversation.down = 1 if 0 < next(asks) <= down else 0
             return real(ask)
 
@@ -127,7 +126,7 @@ def test_a_person_is_shown_the_code_and_the_token_comes_when_it_was_typed() -> N
     assert conversation.waited == [5, 5, 5]
     assert tokens.id_token.reveal().count(b".") == 2
     assert tokens.refresh_token is not None
-    form = dict(conversation.asked[0].form or ())
+    form = dict(parse_qsl((conversation.asked[0].body or b"").decode()))
     assert form == {"client_id": "kubernetes", "scope": "openid offline_access"}
 
 
@@ -224,8 +223,8 @@ def test_the_client_secret_goes_where_the_provider_wants_it(methods: Any, posted
     configuration = {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
     provider = DeviceProvider(secret="s&cret é", configuration=configuration)
     _, conversation = granted(provider, CONFIDENTIAL)
-    assert {"client_secret" in dict(ask.form or ()) for ask in conversation.asked} == {posted}
-    assert {ask.basic is None for ask in conversation.asked} == {posted}
+    assert {b"client_secret" in (ask.body or b"") for ask in conversation.asked} == {posted}
+    assert {"Authorization" not in dict(ask.headers) for ask in conversation.asked} == {posted}
     assert "s&cret" not in repr(conversation.asked)
 
 
@@ -400,8 +399,9 @@ def test_whatever_a_provider_answers_ends_in_tokens_or_in_one_error(body: bytes)
 
 
 def test_nothing_secret_is_in_a_repr() -> None:
-    basic = base64.b64encode(b"x")
-    shown = repr((CONFIDENTIAL, MADE, oauth.Ask("https://x", (("refresh_token", "s3cret"),), Secret(basic))))
+    basic, posted = "Basic s3cret", oauth._request("https://x", (("refresh_token", "s3cret"),), "Basic s3cret")
+    assert dict(posted.headers)["Authorization"] == basic
+    shown = repr((CONFIDENTIAL, MADE, posted))
     assert "s3cret" not in shown
     assert "cret é" not in shown
     assert MADE.verifier.reveal().decode() not in shown

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.pki.pem import certificates
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.exchange import Fetch, Fetched, FetchFailed
+from mooring.trust.discovery.exchange import Fetch
 from mooring.trust.discovery.failures import (
     CertificateError,
     ClusterInfoMissingError,
@@ -20,6 +20,7 @@ from mooring.trust.discovery.failures import (
 )
 from mooring.trust.discovery.pinned import pinned_ca
 from mooring.trust.discovery.pins import Pin, pins_of
+from mooring.trust.httpexchange import HttpFailure, HttpResponse
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 URL = "https://cluster.test:6443"
@@ -49,13 +50,13 @@ def test_a_server_that_hides_cluster_info_the_second_time_is_proved_all_the_same
     assert certificates(trusted(server)) == certificates(CA)
 
 
-def only_first(answer: Fetched | FetchFailed) -> Server:
+def only_first(answer: HttpResponse | HttpFailure) -> Server:
     return Server(INFO, override=lambda count, request: answer if count == 1 else None)
 
 
-def info(text: str | None) -> Fetched:
+def info(text: str | None) -> HttpResponse:
     data = {} if text is None else {"kubeconfig": text}
-    return Fetched(200, json.dumps({**INFO, "data": data}).encode())
+    return HttpResponse(200, json.dumps({**INFO, "data": data}).encode())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def info(text: str | None) -> Fetched:
             id="a cluster without a CA",
         ),
         pytest.param(
-            only_first(FetchFailed("unreachable", "connection refused")), PINS, EndpointDownError, id="nobody there"
+            only_first(HttpFailure("unreachable", "connection refused")), PINS, EndpointDownError, id="nobody there"
         ),
     ],
 )

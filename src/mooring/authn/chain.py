@@ -27,7 +27,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION, NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 
@@ -41,7 +41,7 @@ NOTHING_OFFERED = "nothing-offered"
 """No credential, and nobody is let in without one: what the operator is told, for there is no refusal to tell of."""
 UNDECIDED = "undecided"
 """An authenticator did not decide even after it had been told what it asked for."""
-MAX_ASKING = 2
+MAX_DEFERRALS = 2
 """How often one authenticator may ask about one credential: for the keys of an issuer, then for groups that are elsewhere."""
 
 UNKNOWN_CA = "unknown-ca"
@@ -99,7 +99,7 @@ class Pending:
     """What `authenticator` wants found out."""
 
     authenticator: str
-    later: Later
+    deferred: Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _judged(
     audiences: Sequence[str],
 ) -> Chain:
     said: list[Said] = []
-    waiting: list[tuple[int, Authenticator, Later]] = []
+    waiting: list[tuple[int, Authenticator, Deferred]] = []
     shown_to_strangers = True
     for authenticator in authenticators:
         if authenticator.judges == NOTHING:
@@ -169,7 +169,7 @@ def _judged(
         if isinstance(first, NotMine):  # first, because nearly everybody says so
             said.append((authenticator.name, first))
             continue
-        if isinstance(first, Later):
+        if isinstance(first, Deferred):
             waiting.append((len(said), authenticator, first))
             said.append((authenticator.name, NOT_ASKED))
             continue
@@ -177,20 +177,20 @@ def _judged(
         said.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, said)
-        if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.elsewhere:
+        if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
             shown_to_strangers = False
     for place, authenticator, later in waiting if shown_to_strangers else ():
         then: FirstVerdict = later
-        for _ in range(MAX_ASKING):
-            if isinstance(then, Later):
+        for _ in range(MAX_DEFERRALS):
+            if isinstance(then, Deferred):
                 later = then
                 found = yield Pending(authenticator.name, later)
                 then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
-        verdict = Rejected(UNDECIDED) if isinstance(then, Later) else _for_us(then, audiences)
+        verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _for_us(then, audiences)
         said[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, said)
-        if isinstance(verdict, Rejected) and later.ours:
+        if isinstance(verdict, Rejected) and later.recognised:
             break
     return _nobody(credentials, authenticators, said, views, now, audiences)
 

@@ -1,23 +1,20 @@
-"""Verdicts of an authenticator (law 3): not mine / mine and bad / accepted, or: mine perhaps, ask outside (law 2).
+"""Verdicts of an authenticator: not mine, rejected, accepted, or deferred until a remote service has answered (laws 2 and 3).
 
-Rules kept here:
-* A rejection carries a reason code for the operator and nothing for the caller.
-* `Later` says what has to be found out; nothing here does it. The chain hands it to the pipeline once every authenticator
-  was asked, and the verdict that comes back is as good as one of the first stage.
-* What has to be found out is either a conversation over HTTP, as a generator that yields `Call` and `Pause` (law 8), or a
-  computation too long for the event loop, or a coroutine of somebody else's.
+- A rejection carries a reason code for the operator. The caller never sees it.
+- A deferred verdict describes work and performs none. The chain yields it after every authenticator has judged; the second stage
+  (`mooring.server.authentication.secondstage`) does the work.
+- The work is one of three: an HTTP exchange (law 8), a computation too long for the event loop, or a coroutine of a custom
+  authenticator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.identity import UserInfo
-
-MAX_ANSWER = 1 << 20
-"""Bytes read of an answer: a TokenReview, a key set or a discovery document has a few kB."""
+from mooring.trust.httpexchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +26,21 @@ class NotMine:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """This authenticator recognises the credential and refuses it. `reason` is a code such as `expired`, `wrong-secret`.
+    """This authenticator recognises the credential and rejects it. `reason` is a code such as `expired` or `wrong-secret`.
 
-    `elsewhere`: only its form is recognised; nobody here has it, so that somebody outside may be asked about it.
+    `form_only`: the authenticator recognises the form of the credential but has no record of it. A remote service may know it.
     """
 
     reason: str
     detail: str = ""
-    elsewhere: bool = False
+    form_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The caller is `user`. `audiences`: those the credential is valid for among those asked; empty = not audience-bound.
+    """The credential authenticates `user`. `audiences`: the requested audiences that it is valid for; empty: bound to none.
 
-    `warnings` go to the caller: the credential will not do for much longer. `annotations` go into the audit record.
+    `warnings` go to the caller, for example about a credential that will stop working. `annotations` go into the audit record.
     """
 
     user: UserInfo
@@ -53,66 +50,27 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One HTTP exchange with `target`, a name the composition root knows: who it is, and under which trust.
+class Deferred:
+    """The verdict needs more work. Exactly one of `exchange`, `compute` and `coroutine` describes it.
 
-    `url` empty means the target's own. At most `max_bytes` are read; `timeout` seconds bound the whole exchange.
+    The work results in a verdict, or in None: then the same authenticator judges the credential once more. `deadline` is in
+    seconds. A failure of the work is a rejection, and so is a missed deadline.
+
+    `key`: deferred verdicts of one authenticator with the same key share one piece of work; None: the work is not shared.
+    `on_verdict` receives the verdict and its time, so that an authenticator can remember it.
+    `recognised`: a rejection ends the second stage, as a rejection of the first stage does.
     """
 
-    target: str
-    method: str = "GET"
-    url: str = ""
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    timeout: float = 10.0
-    max_bytes: int = MAX_ANSWER
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back, whatever its status. Header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailed:
-    """No whole answer; `reason` in words for the operator. `broken`: the connection was there and ended too soon."""
-
-    reason: str
-    broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Let `seconds` pass, a fifth more or less: those who were turned away together must not come back together."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """Mine perhaps. Exactly one of `talk`, `compute` and `foreign` finds out.
-
-    What it finds is a verdict, or None: ask the authenticator again, it knows more now. `key`: those with the same key wait
-    for one finding out and share its verdict; None: nobody shares it. It is given `deadline` seconds; whatever goes wrong,
-    and time running out, is a rejection. `found` is told the verdict and the time, so that an authenticator may remember.
-    `ours`: when it is refused, whatever for, it is ours and bad, as if it had been refused at once.
-    """
-
-    talk: Callable[[datetime], Talk] | None = None
+    exchange: Callable[[datetime], Exchange[Verdict | None]] | None = None
     compute: Callable[[], Verdict | None] | None = None
-    foreign: Callable[[], Awaitable[Verdict | None]] | None = None
+    coroutine: Callable[[], Awaitable[Verdict | None]] | None = None
     key: bytes | None = None
     deadline: float = 10.0
-    found: Callable[[Verdict, datetime], None] | None = None
-    ours: bool = False
+    on_verdict: Callable[[Verdict, datetime], None] | None = None
+    recognised: bool = False
 
 
 Verdict = NotMine | Rejected | Accepted
-"""What is known at last."""
-FirstVerdict = Verdict | Later
-"""What an authenticator says at once."""
-Talk = Generator[Call | Pause, Answer | CallFailed | None, Verdict | None]
+"""A final verdict."""
+FirstVerdict = Verdict | Deferred
+"""The result of the first stage."""

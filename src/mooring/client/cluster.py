@@ -46,8 +46,9 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import FetchFailed, failure
+from mooring.trust.discovery.exchange import failure
 from mooring.trust.discovery.failures import EndpointDownError, EndpointTimeoutError, NotKubernetesError
+from mooring.trust.httpexchange import HttpFailure
 from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
 
 Target = str | Resource
@@ -398,7 +399,7 @@ class ClusterClient:
 
     def _failed(self, error: Exception, asked: Cluster) -> PeerError:
         found = tls.finding(error, self.clock.now(), TIMEOUT)
-        return failure(f"asking {asked.server.rstrip('/')}", FetchFailed(found.kind, found.message, found.hint))
+        return failure(f"asking {asked.server.rstrip('/')}", HttpFailure(found.kind, found.message, found.hint))
 
     def _refusal(self, answer: Stream, body: bytes) -> ApiError | PeerError:
         obj = _json_object(body)

@@ -23,7 +23,6 @@ from mooring.authn.oidc.authenticationconfig import AuthenticationConfiguration,
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import ProviderError, discover
-from mooring.authn.verdict import Call
 from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
 from mooring.config.authentication import AuthenticationOptions, OidcFlags
@@ -143,14 +142,8 @@ class OpenIdIssuers:
                 await self._clock.sleep(RETRY_SECONDS)
 
     async def _ask(self, issuer: JwtIssuer) -> None:
-        asking = discover(issuer.provider)
         try:
-            step = next(asking)
-            while True:
-                answer = await self._second_stage.exchange(step) if isinstance(step, Call) else None
-                step = asking.send(answer)
-        except StopIteration as done:
-            issuer.learn(done.value, self._clock.now())
+            issuer.learn(await self._second_stage.drive(discover(issuer.provider)), self._clock.now())
         except ProviderError as error:
             issuer.fail(str(error))
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.discovery.exchange import Reply, Step, Told
+from mooring.trust.discovery.exchange import Step, Told
 from mooring.trust.discovery.failures import DiscoveryError
 from mooring.trust.discovery.token import TrustedCluster, published_at, works
+from mooring.trust.httpexchange import Reply
 from mooring.trust.kubeconfig.model import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"

@@ -40,5 +40,5 @@ class BootstrapTokenAuthenticator:
         reason, groups = tokenrecord.authenticate_secret(found, token, now)
         if reason != tokenrecord.OK:
             detail = tokenrecord.told(found, token.id, reason, now)
-            return Rejected(reason, detail, elsewhere=reason == tokenrecord.UNKNOWN_ID)
+            return Rejected(reason, detail, form_only=reason == tokenrecord.UNKNOWN_ID)
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

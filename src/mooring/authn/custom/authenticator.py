@@ -29,7 +29,7 @@ from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import BASIC, BEARER
 from mooring.authn.credentials import Credentials
 from mooring.authn.own import Offered, User
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.authn.webhook.authenticator import TOKEN_TOO_LONG
 from mooring.identity import UserInfo
@@ -74,7 +74,7 @@ class ContainedAuthenticator:
         parts: tuple[bytes, ...]
         if other is not None and other.value and other.scheme in self.schemes:
             offered = Offered(scheme=other.scheme, credential=other.value, now=now, audiences=asked)
-            return Later(foreign=partial(self._find_out, offered), deadline=self._deadline)
+            return Deferred(coroutine=partial(self._find_out, offered), deadline=self._deadline)
         if token and BEARER in self.schemes:
             if len(token.reveal()) > MAX_CLAIMED_BYTES:
                 return NotMine(TOKEN_TOO_LONG)
@@ -86,11 +86,11 @@ class ContainedAuthenticator:
         else:
             return _NOT_MINE
         place = self._remembered.place(*parts, *(one.encode("utf-8", "surrogatepass") for one in asked))
-        return self._remembered.get(place, now) or Later(
-            foreign=partial(self._find_out, offered),
+        return self._remembered.get(place, now) or Deferred(
+            coroutine=partial(self._find_out, offered),
             key=place,
             deadline=self._deadline,
-            found=partial(self._remembered.put, place),
+            on_verdict=partial(self._remembered.put, place),
         )
 
     async def _find_out(self, offered: Offered) -> Verdict:

@@ -24,20 +24,10 @@ import msgspec
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Basic, Credentials
-from mooring.authn.verdict import (
-    Accepted,
-    Answer,
-    Call,
-    CallFailed,
-    FirstVerdict,
-    Later,
-    NotMine,
-    Rejected,
-    Talk,
-    Verdict,
-)
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import UserInfo
+from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
 
 TARGET = "keystone"
 """Whom the composition root knows under this name: the URL of `tokens_url`, and its trust."""
@@ -126,17 +116,19 @@ class KeystoneAuthenticator:
         if not _good(name, MAX_NAME) or not _good(domain, MAX_DOMAIN) or len(basic.password.reveal()) > MAX_PASSWORD:
             return NotMine(NOT_A_NAME)
         place = self._remembered.place(basic.user.encode(), basic.password.reveal())
-        return self._remembered.get(place, now) or Later(
-            talk=partial(self._ask, name, domain, basic),
+        return self._remembered.get(place, now) or Deferred(
+            exchange=partial(self._ask, name, domain, basic),
             key=place,
             deadline=DEADLINE,
-            found=partial(self._remembered.put, place),
+            on_verdict=partial(self._remembered.put, place),
         )
 
-    def _ask(self, name: str, domain: str, basic: Basic, now: datetime) -> Talk:
-        answer = yield Call(TARGET, "POST", "", _HEADERS, _request(name, domain, basic), CALL_SECONDS, MAX_ANSWER)
-        if not isinstance(answer, Answer):
-            return Rejected(UNREACHABLE, answer.reason if isinstance(answer, CallFailed) else "")
+    def _ask(self, name: str, domain: str, basic: Basic, now: datetime) -> Exchange[Verdict | None]:
+        answer = yield HttpRequest(
+            TARGET, "POST", "", _HEADERS, _request(name, domain, basic), CALL_SECONDS, MAX_ANSWER
+        )
+        if not isinstance(answer, HttpResponse):
+            return Rejected(UNREACHABLE, answer.text if isinstance(answer, HttpFailure) else "")
         if answer.status != 201:
             return _refusal(answer)
         return self._named(answer.body)
@@ -165,7 +157,7 @@ def _good(name: str, most: int) -> bool:
     return 0 < len(name) <= most and name.isprintable()
 
 
-def _refusal(answer: Answer) -> Verdict:
+def _refusal(answer: HttpResponse) -> Verdict:
     if answer.status == 401 and "openstack-auth-receipt" in answer.headers:
         return Rejected(MORE_FACTORS, "Keystone wants another factor of this user")
     known = _BY_STATUS.get(answer.status)

@@ -32,11 +32,12 @@ from mooring.authn.oidc.distributedclaims import DISTRIBUTED_CLAIM, Source, fetc
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import REFRESH_SECONDS, JwtIssuer
 from mooring.authn.oidc.provider import ProviderError, Published, renew
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Talk, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.identity import UserInfo
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.token import Claims, claimed_issuer, peek
+from mooring.trust.httpexchange import Exchange
 
 NOT_READY = "provider-not-ready"
 KEYS_NOT_FETCHED = "keys-not-fetched"
@@ -122,11 +123,11 @@ class OidcAuthenticator:
         except TokenRefusedError:
             if not issuer.may_ask(now):
                 raise
-            return Later(
-                talk=partial(_asked_again, issuer, issuer.published),
+            return Deferred(
+                exchange=partial(_asked_again, issuer, issuer.published),
                 key=issuer.config.url.encode(),
                 deadline=REFRESH_SECONDS,
-                ours=True,
+                recognised=True,
             )
         groups = issuer.config.identification.groups
         source = source_of(groups.name, claims) if isinstance(groups, Claim) else None
@@ -140,14 +141,16 @@ class OidcAuthenticator:
                 self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
         talk = partial(_with_groups, issuer, claims, source)
-        return Later(talk=talk, key=hashlib.sha256(raw).digest(), deadline=FETCH_SECONDS, found=found, ours=True)
+        return Deferred(
+            exchange=talk, key=hashlib.sha256(raw).digest(), deadline=FETCH_SECONDS, on_verdict=found, recognised=True
+        )
 
     def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
         if self._issuers.get(issuer.config.url) is issuer:  # else the configuration changed while somebody was asked
             self._verified.put(raw, _Known(user, issuer, issuer.changes), now, until)
 
 
-def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
+def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Exchange[Verdict | None]:
     """The issuer's keys, asked for because of a token; None: judge it again."""
     try:
         issuer.learn((yield from renew(issuer.provider, before.jwks_uri)), now)
@@ -159,7 +162,7 @@ def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Talk:
     return None
 
 
-def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Talk:
+def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Exchange[Verdict | None]:
     try:
         groups = yield from fetch(source, issuer, now)
         return Accepted(identify({**claims, source.name: groups}, issuer.config.identification))

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mooring.authn.verdict import Answer, Call, CallFailed, Pause
 from mooring.errors import MooringError
 from mooring.pki.errors import KeyRefusedError
 from mooring.pki.jwt.keyset import KeySet, parse_key_set
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Wait
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ MAX_LIFE = timedelta(hours=24)
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?([0-9]{1,9})", re.ASCII | re.IGNORECASE)
 _NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
 
-Asking = Generator[Call | Pause, Answer | CallFailed | None, T]
+Asking = Generator[HttpRequest | Wait, HttpResponse | HttpFailure | None, T]
 
 
 class ProviderError(MooringError):
@@ -94,12 +94,14 @@ def renew(provider: Provider, jwks_uri: str) -> Asking[Published]:
     return Published(keys, jwks_uri, _life(answer.headers))
 
 
-def ask(target: str, url: str, max_bytes: int, what: str, headers: tuple[tuple[str, str], ...] = ()) -> Asking[Answer]:
+def ask(
+    target: str, url: str, max_bytes: int, what: str, headers: tuple[tuple[str, str], ...] = ()
+) -> Asking[HttpResponse]:
     """One answer with status 200. Raises ProviderError that says `what` was asked for."""
     sent = (("accept", "application/json, */*"), *headers)
-    answer = yield Call(target, "GET", url, sent, timeout=ASK_SECONDS, max_bytes=max_bytes)
-    if not isinstance(answer, Answer):
-        raise ProviderError(f"{what}: {answer.reason if isinstance(answer, CallFailed) else 'no answer'}")
+    answer = yield HttpRequest(target, "GET", url, sent, timeout=ASK_SECONDS, max_bytes=max_bytes)
+    if not isinstance(answer, HttpResponse):
+        raise ProviderError(f"{what}: {answer.text if isinstance(answer, HttpFailure) else 'no answer'}")
     if answer.status != 200:
         raise ProviderError(f"{what}: the provider answers {answer.status}")
     return answer

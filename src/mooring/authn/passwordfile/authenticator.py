@@ -27,7 +27,7 @@ from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.passwordfile.hash import HASH_BYTES, MIN_SALT, PREFIX, PasswordHash, parse_hash
 from mooring.authn.userfile import Row, rows
-from mooring.authn.verdict import Accepted, FirstVerdict, Later, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
@@ -119,11 +119,11 @@ class PasswordFileAuthenticator:
         if users.dummy is None:
             return _verdict(entry, hmac.compare_digest(self._digest(basic.password), entry.digest))
         place = self._remembered.place(self._version.to_bytes(8), basic.user.encode(), basic.password.reveal())
-        return self._remembered.get(place, now) or Later(
+        return self._remembered.get(place, now) or Deferred(
             compute=partial(self._derived, entry, entry.hashed or users.dummy, basic.password),
             key=place,
-            found=partial(self._remembered.put, place),
-            ours=True,
+            on_verdict=partial(self._remembered.put, place),
+            recognised=True,
         )
 
     def _derived(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:

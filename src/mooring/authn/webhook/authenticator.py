@@ -30,22 +30,11 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.credentials import Credentials
-from mooring.authn.verdict import (
-    Accepted,
-    Answer,
-    Call,
-    CallFailed,
-    FirstVerdict,
-    Later,
-    NotMine,
-    Pause,
-    Rejected,
-    Talk,
-    Verdict,
-)
+from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import MooringError
 from mooring.identity import UserInfo
+from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse, Wait
 
 GROUP = "authentication.k8s.io"
 TARGET = "webhook"
@@ -62,6 +51,8 @@ REASONS = (UNREACHABLE, ERROR, BAD_ANSWER, REFUSED, WRONG_AUDIENCE)
 STEPS = 5
 FIRST_PAUSE = 0.5
 GROWTH = 1.5
+JITTER = 0.2
+"""Pauses are up to a fifth longer or shorter, so that requests that failed together are not sent again together."""
 MOST_PATIENCE = 10
 """Seconds that Retry-After may ask for: those who wait for us wait no longer."""
 CALL_SECONDS = 10.0
@@ -153,22 +144,22 @@ class WebhookAuthenticator:
             elif isinstance(verdict, NotMine) or verdict.reason == WRONG_AUDIENCE:
                 refused.put(place, verdict, then)
 
-        return Later(talk=partial(_asked, question, body), key=place, deadline=DEADLINE, found=found)
+        return Deferred(exchange=partial(_asked, question, body), key=place, deadline=DEADLINE, on_verdict=found)
 
 
-def _asked(question: Question, body: bytes, now: datetime) -> Talk:
+def _asked(question: Question, body: bytes, now: datetime) -> Exchange[Verdict | None]:
     """The conversation: rule 3."""
     pause, tries = FIRST_PAUSE, 1
-    call = Call(TARGET, "POST", headers=_HEADERS, body=body, timeout=CALL_SECONDS, max_bytes=MAX_ANSWER)
+    call = HttpRequest(TARGET, "POST", headers=_HEADERS, body=body, timeout=CALL_SECONDS, max_bytes=MAX_ANSWER)
     answer = yield call
     while tries < STEPS and (patience := _patience(answer)) is not None:
-        yield Pause(max(pause, patience))
+        yield Wait(max(pause, patience), JITTER)
         pause *= GROWTH
         tries += 1
         answer = yield call
     after = f" ({tries} times)" if tries > 1 else ""
-    if not isinstance(answer, Answer):
-        return Rejected(UNREACHABLE, (answer.reason if answer else "no answer") + after)
+    if not isinstance(answer, HttpResponse):
+        return Rejected(UNREACHABLE, (answer.text if answer else "no answer") + after)
     if not 200 <= answer.status <= 206:
         return Rejected(ERROR, _complaint(answer.status) + after)
     try:
@@ -177,9 +168,9 @@ def _asked(question: Question, body: bytes, now: datetime) -> Talk:
         return Rejected(BAD_ANSWER, str(error))
 
 
-def _patience(answer: Answer | CallFailed | None) -> float | None:
+def _patience(answer: HttpResponse | HttpFailure | None) -> float | None:
     """Seconds after which it makes sense to ask again, at the least; None: it makes none."""
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, HttpResponse):
         return 0 if answer is not None and answer.broken else None
     if answer.status < 400:
         return None
@@ -187,7 +178,7 @@ def _patience(answer: Answer | CallFailed | None) -> float | None:
     if not (said.isascii() and said.isdigit()):
         return 0 if answer.status in _RETRIED else None
     seconds = int(said[:6])
-    return None if seconds > MOST_PATIENCE else seconds * 1.25  # a pause may be a fifth shorter than it says
+    return None if seconds > MOST_PATIENCE else seconds / (1 - JITTER)  # a pause may be this much shorter
 
 
 def _complaint(status: int) -> str:

@@ -22,11 +22,11 @@ from mooring.errors import ConfigError
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import CERTIFICATE, CERTIFICATE_TIME, NOT_TLS, TIMEOUT, UNREACHABLE
+from mooring.trust.httpexchange import CERTIFICATE, CERTIFICATE_TIME, NOT_TLS, TIMEOUT, UNREACHABLE
 
 NOT_HTTP = "not-http"
 REFUSED_BY_TLS = "tls-alert"
-"""Kinds beside `exchange.FAILED_KINDS`: TLS was spoken, and then something else went wrong."""
+"""Kinds beside `httpexchange.FAILURE_KINDS`: TLS was spoken, and then something else went wrong."""
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
@@ -91,7 +91,7 @@ def _no_passphrase() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Why there was no answer: one of `exchange.FAILED_KINDS` or the two above, in words, perhaps with a hint."""
+    """Why there was no answer: one of `httpexchange.FAILURE_KINDS` or the two above, in words, perhaps with a hint."""
 
     kind: str
     message: str

@@ -1,11 +1,11 @@
-"""Performs what the generators of `mooring.trust` ask for (law 8).
+"""Drives discovery exchanges: performs the fetches of `mooring.trust.discovery` (law 8).
 
 Rules kept here (docs/protocol/discovery-and-join.md):
 * Each Fetch has a connection of its own under exactly the trust it names. Credentials go out only over verified TLS; a Fetch
   without verification cannot carry any (`exchange.Fetch` refuses to be made, and this file looks again).
 * No redirect, no proxy but the one the Fetch names, no cookies; at most `max_bytes` and one byte more are read.
 * `timeout` is for each of connecting, the TLS handshake and the answer, not for each byte: who drips is cut off.
-* A failure is an answer (`FetchFailed`): the generator decides what it means.
+* A failure is an answer (`HttpFailure`): the generator decides what it means.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import TypeVar
 from mooring.client.http import tls
 from mooring.client.http.connection import Ask, Connection, transport_errors
 from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.driver import drive as drive_exchange
 from mooring.clock import Clock
-from mooring.trust.discovery.exchange import SYSTEM_ROOTS, Fetch, Fetched, FetchFailed, Reply, Step, Told, Wait
+from mooring.trust.discovery.exchange import SYSTEM_ROOTS, Fetch, Step, Told
+from mooring.trust.httpexchange import HttpFailure, HttpResponse, Reply, Wait
 from mooring.trust.kubeconfig.model import Cluster
 
 R = TypeVar("R")
@@ -27,7 +29,7 @@ PHASES = 3
 """Connecting, handshake, answer. The library bounds the first two itself: cancelling it there would leak the socket."""
 
 
-async def fetch(request: Fetch, clock: Clock) -> Fetched | FetchFailed:
+async def fetch(request: Fetch, clock: Clock) -> HttpResponse | HttpFailure:
     """One exchange. Raises ConfigError when the credentials or the CA it names cannot be used."""
     started = clock.monotonic()
     shown = await _shown(request, clock)
@@ -40,10 +42,10 @@ async def fetch(request: Fetch, clock: Clock) -> Fetched | FetchFailed:
         async with asyncio.timeout(PHASES * request.timeout), connection.stream(ask) as answer:
             async with asyncio.timeout(request.timeout):
                 body = await answer.read(request.max_bytes)
-            return Fetched(answer.status, body, clock.monotonic() - started)
+            return HttpResponse(answer.status, body, elapsed=clock.monotonic() - started)
     except transport_errors() as error:
         found = tls.finding(error, clock.now(), request.timeout)
-        return FetchFailed(found.kind, found.message, found.hint, clock.monotonic() - started)
+        return HttpFailure(found.kind, found.message, found.hint, clock.monotonic() - started)
     finally:
         await connection.close()
 
@@ -68,23 +70,17 @@ def _context(request: Fetch, shown: Shown) -> ssl.SSLContext:
 
 
 async def drive(
-    generator: Generator[Step, Reply, R], clock: Clock, on_told: Callable[[Told], None] = lambda told: None
+    exchange: Generator[Step, Reply, R], clock: Clock, on_told: Callable[[Told], None] = lambda told: None
 ) -> R:
-    """Run a generator to its end: its result, or the error it raises."""
-    reply: Reply = None
-    try:
-        while True:
-            try:
-                step = generator.send(reply)
-            except StopIteration as stop:
-                result: R = stop.value
-                return result
-            reply = None
-            if isinstance(step, Told):
-                on_told(step)
-            elif isinstance(step, Wait):
-                await clock.sleep(step.seconds)
-            else:
-                reply = await fetch(step, clock)
-    finally:
-        generator.close()
+    """Run a discovery exchange to its end and return its result. Errors of the exchange are raised."""
+
+    async def perform(step: Step) -> Reply:
+        if isinstance(step, Fetch):
+            return await fetch(step, clock)
+        if isinstance(step, Wait):
+            await clock.sleep(step.seconds)
+        else:
+            on_told(step)
+        return None
+
+    return await drive_exchange(exchange, perform)

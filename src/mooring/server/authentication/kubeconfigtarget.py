@@ -17,14 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mooring.authn.oidc.provider import https_problem
-from mooring.authn.verdict import Answer, Call, CallFailed
 from mooring.client.http import tls
 from mooring.client.http.connection import Ask, Connection
 from mooring.client.http.credentials import Credentials, Shown
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.server.authentication.httptarget import exchanged
+from mooring.server.authentication.httptarget import send_over
+from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, Selected, User
 
 
@@ -92,27 +92,27 @@ class KubeconfigTarget:
         self._link = self._linked(user.certificate_pem, user.key)
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def exchange(self, call: Call) -> Answer | CallFailed:
-        """One request and its answer."""
-        answer = await self._once(call)
-        if isinstance(answer, Answer) and answer.status == 401 and self._credentials.refused():
-            return await self._once(call)
+    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send one request and return the reply."""
+        answer = await self._send_once(request)
+        if isinstance(answer, HttpResponse) and answer.status == 401 and self._credentials.refused():
+            return await self._send_once(request)
         return answer
 
-    async def _once(self, call: Call) -> Answer | CallFailed:
+    async def _send_once(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         try:
             async with self._asking:
                 shown = await self._credentials.shown()
             link = self._showing(shown)
         except ConfigError as error:
-            return CallFailed(str(error))
-        headers = (*call.headers, *shown.impersonation)
+            return HttpFailure(UNREACHABLE, str(error))
+        headers = (*request.headers, *shown.impersonation)
         if shown.authorization is not None:
             headers += (("authorization", shown.authorization.reveal().decode()),)
-        ask = Ask(call.method, call.url or self.url, headers, call.body, timeout=call.timeout)
+        ask = Ask(request.method, request.url or self.url, headers, request.body, timeout=request.timeout)
         link.waiting += 1
         try:
-            return await exchanged(link.connection, ask, call.max_bytes, self._clock)
+            return await send_over(link.connection, ask, request.max_bytes, self._clock)
         finally:
             link.waiting -= 1
             self._let_go(link)

@@ -1,13 +1,14 @@
-"""The second stage of authentication: finding out what the chain of authenticators asks for (law 2).
+"""The second stage of authentication: does the work that deferred verdicts of the chain describe (law 2).
 
 Rules kept here:
-* Whatever goes wrong outside is a rejection of that one authenticator, with a reason for the operator; it is never an error
-  of the request, and never an acceptance.
-* A finding-out has a deadline. Those that ask for the same thing at once wait for one of them (single flight); when
-  the one who began gives up, the others still get its verdict.
-* What computes for long runs in threads, few of them, with a short queue: beyond it the answer is `too-busy`. So a storm of
-  passwords costs the event loop nothing.
-* HTTP goes to targets the configuration names, under the trust it names, without redirects; no more is read than asked for.
+* A failure outside the server is a rejection by the one authenticator that deferred, with a reason for the operator. It is never an
+  error of the request and never an acceptance.
+* Each piece of work has a deadline. Requests with the same key share one piece of work (single flight); when the request that
+  started it is cancelled, the others still receive its verdict.
+* Long computations run in a few threads with a short queue. Beyond the queue the verdict is `too-busy`, so a storm of passwords
+  does not block the event loop.
+* HTTP requests go to the targets that the configuration names, under the trust that it names, without redirects. No more of a
+  response is read than the request allows.
 """
 
 from __future__ import annotations
@@ -19,8 +20,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from mooring.authn.chain import Found, Pending
-from mooring.authn.verdict import Answer, Call, CallFailed, Later, Pause, Rejected, Talk, Verdict
+from mooring.authn.verdict import Deferred, Rejected, Verdict
+from mooring.client.http.driver import drive
 from mooring.clock import Clock
+from mooring.errors import MooringError
+from mooring.trust.httpexchange import (
+    TIMEOUT,
+    UNREACHABLE,
+    Exchange,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    Wait,
+)
 
 log = logging.getLogger("mooring.authentication")
 
@@ -33,19 +46,22 @@ GUESSING = "too-many-guesses"
 THREADS = 2
 """scrypt takes a core for a tenth of a second, and 32 MiB: two at a time leave the other requests their share."""
 MAX_COMPUTING = 64
-"""Computations waiting for a thread: some seconds of work. Whoever comes later is told at once."""
-MAX_ASKING = 256
-"""Conversations and coroutines under way at once: more would only wait in the queues of whoever is asked."""
+"""Computations that wait for a thread: some seconds of work. Later ones are rejected at once."""
+MAX_REMOTE = 256
+"""Exchanges and coroutines under way at once. More would only wait in the queues of the remote services."""
 MAX_STEPS = 64
-"""Calls and pauses of one conversation: the longest (a webhook that is down) has ten."""
-JITTER = 0.2
+"""Requests and waits of one exchange. The longest, with a webhook that is down, has ten."""
+
+
+class StepLimitError(MooringError):
+    """An exchange yielded more than MAX_STEPS steps."""
 
 
 class Target(Protocol):
-    """Who may be asked over HTTP."""
+    """A server that receives HTTP requests under one trust."""
 
-    async def exchange(self, call: Call) -> Answer | CallFailed:
-        """One request and its answer. Raises nothing but cancellation."""
+    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send one request and return the reply. Raises nothing but cancellation."""
 
 
 def _never() -> bool:
@@ -53,7 +69,7 @@ def _never() -> bool:
 
 
 class SecondStage:
-    """Finds out. Make one for a server; `close` it."""
+    """Settles the deferred verdicts of one server. `targets` are looked up by name at each request. `close` it at the end."""
 
     def __init__(self, clock: Clock, entropy: Callable[[int], bytes], targets: Mapping[str, Target]) -> None:
         self._clock = clock
@@ -62,11 +78,11 @@ class SecondStage:
         self._flights: dict[tuple[str, bytes], asyncio.Task[Verdict | None]] = {}
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._computing = 0
-        self._asking = 0
+        self._remote = 0
         self._tasks: set[asyncio.Task[Verdict | None]] = set()
 
     async def run(self, chain: Generator[Pending, Found, R], guesses: Callable[[], bool] = _never) -> R:
-        """Drive `chain` to its end. Nothing is found out for a caller who `guesses`."""
+        """Drive `chain` to its end. While `guesses` returns true, deferred verdicts are rejected without work."""
         try:
             pending = next(chain)
             while True:
@@ -77,7 +93,7 @@ class SecondStage:
             return result
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the work that is under way."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -85,85 +101,87 @@ class SecondStage:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def _settle(self, pending: Pending) -> Verdict | None:
-        later, name = pending.later, pending.authenticator
-        flight = None if later.key is None else self._flights.get((name, later.key))
+        deferred, name = pending.deferred, pending.authenticator
+        flight = None if deferred.key is None else self._flights.get((name, deferred.key))
         if flight is None:
-            busy = self._computing >= MAX_COMPUTING if later.compute else self._asking >= MAX_ASKING
+            busy = self._computing >= MAX_COMPUTING if deferred.compute else self._remote >= MAX_REMOTE
             if busy:
                 return Rejected(TOO_BUSY)
-            flight = asyncio.create_task(self._find_out(name, later), name=f"authenticate-{name}")
+            flight = asyncio.create_task(self._find_out(name, deferred), name=f"authenticate-{name}")
             self._tasks.add(flight)
             flight.add_done_callback(self._tasks.discard)
-            self._count(later, 1)  # now, not when the task begins: a thousand may come in one turn of the event loop
-            flight.add_done_callback(lambda _: self._count(later, -1))
-            if later.key is not None:
-                place = (name, later.key)
+            self._count(deferred, 1)  # now, not when the task begins: a thousand may come in one turn of the event loop
+            flight.add_done_callback(lambda _: self._count(deferred, -1))
+            if deferred.key is not None:
+                place = (name, deferred.key)
                 self._flights[place] = flight
                 flight.add_done_callback(lambda _: self._flights.pop(place, None))
         return await asyncio.shield(flight)
 
-    def _count(self, later: Later, change: int) -> None:
-        if later.compute:
+    def _count(self, deferred: Deferred, change: int) -> None:
+        if deferred.compute:
             self._computing += change
         else:
-            self._asking += change
+            self._remote += change
 
-    async def _find_out(self, name: str, later: Later) -> Verdict | None:
+    async def _find_out(self, name: str, deferred: Deferred) -> Verdict | None:
+        """Do the work, and report the verdict to the authenticator."""
         try:
-            async with asyncio.timeout(later.deadline):
-                verdict = await self._verdict(name, later)
+            async with asyncio.timeout(deferred.deadline):
+                verdict = await self._work(name, deferred)
         except TimeoutError:
-            verdict = Rejected(TIMED_OUT, f"no verdict within {later.deadline:g} s")
+            verdict = Rejected(TIMED_OUT, f"no verdict within {deferred.deadline:g} s")
+        except StepLimitError as error:
+            verdict = Rejected(FAILED, str(error))
         except Exception as error:
-            # its text may hold what it was given: the type says enough, and the operator's own module logs for itself
+            # the text of the error may hold what the authenticator was given; its type is enough
             log.warning("authenticator %s failed: %s", name, type(error).__name__)
             verdict = Rejected(FAILED, type(error).__name__)
-        if later.found is not None and verdict is not None:
-            later.found(verdict, self._clock.now())
+        if deferred.on_verdict is not None and verdict is not None:
+            deferred.on_verdict(verdict, self._clock.now())
         return verdict
 
-    async def _verdict(self, name: str, later: Later) -> Verdict | None:
-        if later.talk is not None:
-            return await self._talk(later.talk(self._clock.now()))
-        if later.compute is not None:
-            return await self._compute(name, later.compute)
-        if later.foreign is not None:
-            return await later.foreign()
+    async def _work(self, name: str, deferred: Deferred) -> Verdict | None:
+        if deferred.exchange is not None:
+            return await self.drive(deferred.exchange(self._clock.now()))
+        if deferred.compute is not None:
+            return await self._compute(name, deferred.compute)
+        if deferred.coroutine is not None:
+            return await deferred.coroutine()
         return None
 
     async def _compute(self, name: str, compute: Callable[[], Verdict | None]) -> Verdict | None:
         threads = self._threads.get(name)
-        if threads is None:  # each its own: one that hangs holds up nobody else
+        if threads is None:  # threads of its own, so that one authenticator that hangs delays no other
             threads = self._threads[name] = ThreadPoolExecutor(THREADS, thread_name_prefix=f"authenticate-{name}")
         return await asyncio.get_running_loop().run_in_executor(threads, compute)
 
-    async def _talk(self, talk: Talk) -> Verdict | None:
-        reply: Answer | CallFailed | None = None
-        for _ in range(MAX_STEPS):
-            try:
-                step = talk.send(reply)
-            except StopIteration as done:
-                verdict: Verdict | None = done.value
-                return verdict
-            if isinstance(step, Pause):
-                await self._clock.sleep(step.seconds * (1 + JITTER * self._either_way()))
-                reply = None
-            else:
-                reply = await self.exchange(step)
-        talk.close()
-        return Rejected(FAILED, f"more than {MAX_STEPS} steps")
+    async def drive(self, exchange: Exchange[R]) -> R:
+        """Run an exchange with the targets to its end. Raises what it raises, and StepLimitError."""
+        steps = 0
+
+        async def perform(step: HttpRequest | Wait) -> Reply:
+            nonlocal steps
+            if steps == MAX_STEPS:
+                raise StepLimitError(f"more than {MAX_STEPS} steps")
+            steps += 1
+            if isinstance(step, HttpRequest):
+                return await self._send(step)
+            await self._clock.sleep(step.seconds * (1 + step.jitter * self._either_way()))
+            return None
+
+        return await drive(exchange, perform)
 
     def _either_way(self) -> float:
-        """From -1 to 1."""
+        """Return a random number from -1 to 1."""
         return int.from_bytes(self._entropy(2)) / 0x7FFF - 1
 
-    async def exchange(self, call: Call) -> Answer | CallFailed:
-        """One call of a conversation."""
-        target = self._targets.get(call.target)
+    async def _send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        target = self._targets.get(request.target)
         if target is None:
-            return CallFailed(f"nobody is called {call.target} here")
+            return HttpFailure(UNREACHABLE, f"there is no target {request.target}")
         try:
-            async with asyncio.timeout(call.timeout):
-                return await target.exchange(call)
+            async with asyncio.timeout(request.timeout):
+                return await target.send(request)
         except TimeoutError:
-            return CallFailed(f"no answer within {call.timeout:g} s")
+            return HttpFailure(TIMEOUT, f"no answer within {request.timeout:g} s")

@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/discovery-and-join.md):
 * Discovery performs nothing itself (law 8): it yields `Fetch`, `Wait` and `Told`; the driver answers a Fetch with
-  `Fetched` or `FetchFailed`, and the other two with None.
+  `HttpResponse` or `HttpFailure`, and the other two with None.
 * A Fetch over TLS that is not verified carries no credential: such a Fetch cannot be made.
 * The driver verifies TLS under exactly the trust given, follows no redirect, and reads no more than `max_bytes`.
 """
@@ -16,6 +16,17 @@ from typing import Any
 
 from mooring.trust.discovery import failures
 from mooring.trust.discovery.clusterinfo import NAME, PATH
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    NOT_TLS,
+    TIMEOUT,
+    UNREACHABLE,
+    HttpFailure,
+    HttpResponse,
+    Reply,
+    Wait,
+)
 from mooring.trust.kubeconfig.model import User
 
 FETCH_TIMEOUT = 10.0
@@ -24,13 +35,6 @@ MAX_BODY = 4 << 20
 """A ConfigMap holds at most 1 MiB; JSON escapes can double that, metadata and indentation need a little more."""
 
 SYSTEM_ROOTS = "system"
-
-UNREACHABLE = "unreachable"
-TIMEOUT = "timeout"
-NOT_TLS = "not-tls"
-CERTIFICATE = "certificate"
-CERTIFICATE_TIME = "certificate-time"
-FAILED_KINDS = (UNREACHABLE, TIMEOUT, NOT_TLS, CERTIFICATE, CERTIFICATE_TIME)
 
 _TIME_WORDS = ("not yet valid", "has expired", "not-yet-valid", "expired")
 
@@ -59,32 +63,6 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """An answer, whatever its status. `elapsed` seconds count against the polling budget."""
-
-    status: int
-    body: bytes
-    elapsed: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FetchFailed:
-    """No answer. `kind` is one of FAILED_KINDS; `message` is the transport's own words; `hint` may say `not-yet-valid`."""
-
-    kind: str
-    message: str
-    hint: str = ""
-    elapsed: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Let `seconds` pass."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Told:
     """Progress for whoever watches; one line without secrets. `kept`: to be read afterwards as well, as a failure is."""
 
@@ -93,20 +71,19 @@ class Told:
 
 
 Step = Fetch | Wait | Told
-Reply = Fetched | FetchFailed | None
 
 
-def fetch(request: Fetch) -> Generator[Step, Reply, Fetched | FetchFailed]:
+def fetch(request: Fetch) -> Generator[Step, Reply, HttpResponse | HttpFailure]:
     """Yield one Fetch and return what came of it."""
     reply = yield request
     if reply is None:
-        raise TypeError("a Fetch is answered with Fetched or FetchFailed")
+        raise TypeError("a Fetch is answered with a response or a failure")
     return reply
 
 
-def failure(step: str, failed: FetchFailed) -> failures.DiscoveryError:
+def failure(step: str, failed: HttpFailure) -> failures.DiscoveryError:
     """The error for an exchange that gave no answer."""
-    why = f"{failed.message}; {failed.hint}" if failed.hint else failed.message
+    why = failed.text
     if failed.kind == CERTIFICATE_TIME or (failed.kind == CERTIFICATE and any(word in why for word in _TIME_WORDS)):
         return failures.ClockSkewError(step, why)
     if failed.kind == CERTIFICATE:
@@ -133,12 +110,12 @@ def json_object(step: str, body: bytes) -> Mapping[str, Any]:
     return value
 
 
-def cluster_info_data(step: str, reply: Fetched | FetchFailed) -> Mapping[str, str]:
+def cluster_info_data(step: str, reply: HttpResponse | HttpFailure) -> Mapping[str, str]:
     """The data of the cluster-info ConfigMap in an answer. Raises the DiscoveryError that fits anything else.
 
     A status that refuses is believed only from a Kubernetes server: a web server's 404 page means the address is wrong.
     """
-    if isinstance(reply, FetchFailed):
+    if isinstance(reply, HttpFailure):
         raise failure(step, reply)
     obj = json_object(step, reply.body)
     if reply.status != 200:

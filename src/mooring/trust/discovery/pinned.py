@@ -14,9 +14,10 @@ from contextlib import suppress
 
 from mooring.pki import pem
 from mooring.trust.discovery import jws
-from mooring.trust.discovery.exchange import Fetch, Reply, Step, cluster_info_data, cluster_info_url, fetch
+from mooring.trust.discovery.exchange import Fetch, Step, cluster_info_data, cluster_info_url, fetch
 from mooring.trust.discovery.failures import ForbiddenAnswerError, UnusableClusterInfoError
 from mooring.trust.discovery.pins import Pin, check_pins
+from mooring.trust.httpexchange import Reply
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import KubeconfigError

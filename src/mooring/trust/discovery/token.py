@@ -37,12 +37,8 @@ from mooring.trust.discovery import jws
 from mooring.trust.discovery.exchange import (
     SYSTEM_ROOTS,
     Fetch,
-    Fetched,
-    FetchFailed,
-    Reply,
     Step,
     Told,
-    Wait,
     cluster_info_data,
     cluster_info_url,
     failure,
@@ -58,6 +54,7 @@ from mooring.trust.discovery.failures import (
     UnusableClusterInfoError,
 )
 from mooring.trust.discovery.pins import Pin, check_pins
+from mooring.trust.httpexchange import HttpFailure, HttpResponse, Reply, Wait
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigError, User
@@ -132,7 +129,7 @@ class _Budget:
         self._spent = 0.0
         self._rounds = 0
 
-    def charge(self, reply: Fetched | FetchFailed) -> None:
+    def charge(self, reply: HttpResponse | HttpFailure) -> None:
         self._spent += reply.elapsed
 
     def next_round(self) -> Wait | None:
@@ -457,7 +454,7 @@ def discover_by_url(url: str, *, allow_credentials: bool = False, polling: Polli
     yield Told(f"Fetching the discovery document {shown}")
     step = f"fetching the discovery document {shown} (step 1)"
     reply = yield from fetch(Fetch(url, roots=SYSTEM_ROOTS))
-    if isinstance(reply, FetchFailed):
+    if isinstance(reply, HttpFailure):
         raise failure(step, reply)
     if reply.status != 200:
         raise RefusedAnswerError(step, reply.status)

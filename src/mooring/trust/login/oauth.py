@@ -19,14 +19,16 @@ import hashlib
 import hmac
 import json
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from mooring.errors import PeerError
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import CERTIFICATE, Fetched, FetchFailed, Wait
+from mooring.trust.httpexchange import CERTIFICATE, HttpRequest, HttpResponse, Reply, Wait
 
+PROVIDER = "provider"
+"""The target of every request: the provider, under the trust that the driver was given."""
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 REQUIRED_SCOPE = "openid"
@@ -64,15 +66,6 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One exchange: GET without a `form`, POST with one. `basic`: what an Authorization header says, not yet in base64."""
-
-    url: str
-    form: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
-    basic: Secret | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Show:
     """A person has to open `address` and type `code` there; `direct` leads there with the code, when it is not empty."""
 
@@ -99,14 +92,13 @@ class Tokens:
     refresh_token: Secret | None = None
 
 
-Step = Ask | Show | Wait
-Reply = Fetched | FetchFailed | None
+Step = HttpRequest | Show | Wait
 
 
 def discover(client: Client) -> Generator[Step, Reply, Provider]:
     """What the issuer offers (rule 1). Raises OauthError."""
     url = client.issuer.rstrip("/") + DISCOVERY_PATH
-    status, found = yield from _asked(Ask(url), "reading the provider's configuration")
+    status, found = yield from _asked(_request(url), "reading the provider's configuration")
     if status != 200:
         raise OauthError(
             f"{client.issuer} publishes no OpenID configuration: it answers {status}; check --oidc-issuer-url"
@@ -152,7 +144,7 @@ def device_grant(client: Client, provider: Provider) -> Generator[Step, Reply, T
         yield Wait(interval)
         left -= interval
         reply = yield ask
-        if not isinstance(reply, Fetched):
+        if not isinstance(reply, HttpResponse):
             interval = min(interval * 2, MAX_INTERVAL)
             continue
         found = _object(reply, "asking for the token")
@@ -259,9 +251,9 @@ def refresh(client: Client, provider: Provider, token: Secret) -> Generator[Step
 # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _asked(ask: Ask, step: str) -> Generator[Step, Reply, tuple[int, Mapping[str, Any]]]:
+def _asked(ask: HttpRequest, step: str) -> Generator[Step, Reply, tuple[int, Mapping[str, Any]]]:
     reply = yield ask
-    if not isinstance(reply, Fetched):
+    if not isinstance(reply, HttpResponse):
         why = reply.message if reply else "nothing came back"
         where = urlsplit(ask.url).netloc
         if reply and reply.kind == CERTIFICATE:
@@ -271,7 +263,7 @@ def _asked(ask: Ask, step: str) -> Generator[Step, Reply, tuple[int, Mapping[str
     return reply.status, _object(reply, step)
 
 
-def _object(reply: Fetched, step: str) -> Mapping[str, Any]:
+def _object(reply: HttpResponse, step: str) -> Mapping[str, Any]:
     try:
         found = json.loads(reply.body) if len(reply.body) <= MAX_BODY else None
     except (ValueError, RecursionError):
@@ -283,13 +275,28 @@ def _object(reply: Fetched, step: str) -> Mapping[str, Any]:
     return {}
 
 
-def _posted(client: Client, provider: Provider, url: str, form: Sequence[tuple[str, str]]) -> Ask:
+def _request(url: str, form: Sequence[tuple[str, str]] | None = None, authorization: str = "") -> HttpRequest:
+    """Return a GET, or a POST of `form`."""
+    headers = [("Accept", "application/json")]
+    body = None
+    if form is not None:
+        body = urlencode(form).encode()
+        headers.append(("Content-Type", "application/x-www-form-urlencoded"))
+    if authorization:
+        headers.append(("Authorization", authorization))
+    method = "GET" if body is None else "POST"
+    return HttpRequest(PROVIDER, method, url, tuple(headers), body, TIMEOUT, MAX_BODY)
+
+
+def _posted(client: Client, provider: Provider, url: str, form: Sequence[tuple[str, str]]) -> HttpRequest:
+    """Return a POST of `form` with the client's secret (rule 2)."""
     if client.secret is None:
-        return Ask(url, tuple(form))
+        return _request(url, form)
     secret = client.secret.reveal().decode()
     if provider.secret_in_form:
-        return Ask(url, (*form, ("client_secret", secret)))
-    return Ask(url, tuple(form), Secret(f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"))
+        return _request(url, (*form, ("client_secret", secret)))
+    basic = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"
+    return _request(url, form, "Basic " + base64.b64encode(basic.encode()).decode())
 
 
 def _tokens(found: Mapping[str, Any]) -> Tokens:
