@@ -1,7 +1,7 @@
 """What an authenticator is: one way of telling who sent a request.
 
 Rules kept here: an authenticator is synchronous, reads views, never waits, and answers with one of three verdicts (law 3),
-or says what must be found out first (law 2, `mooring.authn.verdict.Later`).
+or says what must be found out first (law 2, `mooring.authn.verdict.Deferred`).
 """
 
 from __future__ import annotations
