@@ -15,8 +15,10 @@ import click
 
 from mooring.authn.reasons import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
-from mooring.cli.options.configfile import AUTHENTICATORS, options_by_key, type_of
-from mooring.cli.options.server import server_options
+from mooring.cli.options.configfile import DEFAULT_PATH
+from mooring.cli.options.declared import environment_variable, shown_default
+from mooring.plane.configuration import SUBJECTS
+from mooring.settings.declaration import Setting
 from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, PYTHON, ROWS, Row, shown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,37 +63,35 @@ def cli_page() -> str:
 
 
 def configuration_page() -> str:
-    @click.command()
-    @server_options
-    def server(**flags: object) -> None:
-        """Carries the flags."""
-
-    keys = options_by_key(server.params)
     lines = [
         "# Configuration of a server",
         "",
-        NOTE,
+        NOTE.replace("the command table", "the declarations of settings"),
         "",
         "`mooring init`, `mooring up` and `mooring server` take the same flags. Each can also be given as an environment variable,",
         "and as a key of the [configuration file](../operate.md#the-configuration-file): the flag without its dashes in front.",
         "The command line wins over the environment, the environment over the file. A variable of a repeatable flag takes several",
         "values with blanks or commas between.",
         "",
-        "| Flag | Key | Environment | Type | Default | Meaning |",
-        "|---|---|---|---|---|---|",
+        "The file itself is named by `--config` or `MOORING_CONFIG`, which are no keys of it. Without either it is",
+        f"`{DEFAULT_PATH}`, if it is there.",
     ]
-    for option in server.params:
-        assert isinstance(option, click.Option)
-        text, _, stated = (option.help or "").partition(" [default: ")
-        default = stated.rstrip("]") or _default(option)
-        key = option.opts[0].lstrip("-")
-        told = f"`{key}` | `{option.envvar}` | {type_of(option)}" if key in keys else f"none | `{option.envvar}` | text"
-        lines.append(f"| `{option.opts[0]}` | {told} | {_cell(default)} | {_cell(text)} |")
-    lines.append(
-        f"| none | `{AUTHENTICATORS}` | none | list of mappings | none | Authenticators of your own: each has `name`, `class` "
-        "(`module:Class`), and may have `deadline`, `cache-ttl` and `options`. |"
-    )
+    for subject in SUBJECTS:
+        lines += [
+            "",
+            f"## {subject.heading}",
+            "",
+            "| Flag | Key | Environment | Type | Default | Meaning |",
+            "|---|---|---|---|---|---|",
+            *map(_setting_row, subject.declared()),
+        ]
     return "\n".join([*lines, ""])
+
+
+def _setting_row(one: Setting) -> str:
+    flag, variable = (f"`--{one.name}`", f"`{environment_variable(one.name)}`") if one.flag else ("none", "none")
+    default = _cell(one.default_note) or _default(shown_default(one))
+    return f"| {flag} | `{one.name}` | {variable} | {one.kind.name} | {default} | {_cell(one.meaning)} |"
 
 
 def refusals_page() -> str:
@@ -110,8 +110,7 @@ def refusals_page() -> str:
     return "\n".join([*lines, ""])
 
 
-def _default(option: click.Option) -> str:
-    value = option.default
+def _default(value: object) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple) and value:

@@ -22,7 +22,9 @@ PURE = (
     "controllers",
     "identity",
     "secret",
-    "config",
+    "settings",
+    "duration",
+    "plane/configuration",
     "errors",
     "clock",
 )

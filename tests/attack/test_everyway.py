@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.codec.limits import MAX_BODY
-from mooring.config.authentication import authentication_options
-from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.server.transport.http import Request
+from mooring.settings.authentication import authentication_options
+from mooring.settings.serviceaccounts import DEFAULT_ISSUER
 from tests.support.everyway import FILE_TOKEN, PASSWORD, EveryWay, every_way
 from tests.support.refused import KUBECONFIG, Answering, reviewed
 from tests.support.serverroom import Reply, Server, connection, open_server

@@ -27,8 +27,8 @@ from mooring.authn.oidc.authenticationconfig import (
 )
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES
-from mooring.config.authentication import SIGNING_ALGORITHMS, OidcFlags
 from mooring.errors import MAX_TOLD, ConfigError
+from mooring.settings.authentication import SIGNING_ALGORITHMS, OidcFlags
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA().certificate_pem.decode()

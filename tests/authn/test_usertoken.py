@@ -14,12 +14,12 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.login.authenticator import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
 from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.config.serviceaccounts import service_account_options
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.pki.jwt.token import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
+from mooring.settings.serviceaccounts import service_account_options
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -13,11 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.cli.options import configfile
-from mooring.cli.options.configfile import options_by_key, read, type_of
+from mooring.cli.options.configfile import read
 from mooring.cli.server import serve
-from mooring.cli.server.serve import server, up
-from mooring.config import ServerConfig
+from mooring.cli.server.serve import server
 from mooring.errors import ConfigError
+from mooring.plane.configuration import ServerConfig, declared_settings
+from mooring.settings.audit import AuditSettings
+from mooring.settings.flowcontrol import FlowControlSettings
+from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import ServingSettings
+from mooring.settings.storage import StorageSettings
 from tests.support.commandline import CommandLine, mooring
 from tests.support.testca import ThrowawayCA
 
@@ -74,10 +79,12 @@ authenticators:
 """
     )
     config = started("--config", str(file))
-    assert (config.secure_port, config.bind_address, config.anonymous_auth) == (7443, "127.0.0.1", False)
+    network, serving = config[NetworkSettings], config[ServingSettings]
+    assert (network.secure_port, network.bind_address, config.anonymous_auth) == (7443, "127.0.0.1", False)
     assert [str(one) for one in config.endpoints] == ["a.example:7443", "b.example:6444"]
-    assert config.extra_sans == ("c.example", "d.example")
-    assert (config.anonymous_per_second, config.shutdown_delay) == (2.5, 90.0)
+    assert serving.apiserver_cert_extra_sans == ("c.example", "d.example")
+    assert config[FlowControlSettings].anonymous_requests_per_second == 2.5
+    assert serving.shutdown_delay_duration == timedelta(seconds=90)
     options = config.authentication
     assert options.login_ttl == timedelta(0)
     assert options.anonymous_said
@@ -97,24 +104,28 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     monkeypatch.setenv("MOORING_SECURE_PORT", "1002")
     monkeypatch.setenv("MOORING_AUDIT_LOG_MAXSIZE", "22")
     config = started("--config", str(file), "--secure-port", "1003")
-    assert (config.secure_port, config.audit_log_maxsize, config.audit_log_maxage) == (1003, 22, 12)
-    assert (config.storage, config.audit_log_maxbackup) == ("memory:", 5)
+    assert (
+        config[NetworkSettings].secure_port,
+        config[AuditSettings].audit_log_maxsize,
+        config[AuditSettings].audit_log_maxage,
+    ) == (1003, 22, 12)
+    assert (config[StorageSettings].storage, config[AuditSettings].audit_log_maxbackup) == ("memory:", 5)
 
 
 def test_the_file_can_be_named_in_the_environment(
     started: Callable[..., ServerConfig], write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOORING_CONFIG", str(write("secure-port: 1001")))
-    assert started().secure_port == 1001
+    assert started()[NetworkSettings].secure_port == 1001
 
 
 def test_the_file_in_the_default_place_counts_unless_none_is_wanted(
     started: Callable[..., ServerConfig], tmp_path: Path
 ) -> None:
-    assert started().secure_port == 6443
+    assert started()[NetworkSettings].secure_port == 6443
     (tmp_path / "default.yaml").write_text("secure-port: 1001")
-    assert started().secure_port == 1001
-    assert started("--config", "").secure_port == 6443
+    assert started()[NetworkSettings].secure_port == 1001
+    assert started("--config", "")[NetworkSettings].secure_port == 6443
 
 
 def test_init_and_up_take_the_same_file(mooring: CommandLine, write: Write) -> None:
@@ -212,8 +223,8 @@ def test_the_default_file_of_another_user_is_refused(write: Write, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
     monkeypatch.setattr(configfile, "ROOT", -1)
     with pytest.raises(ConfigError, match="belongs to another user"):
-        read(str(file), server.params, named=False)
-    assert read(str(file), server.params).values == {"secure_port": 1001}
+        read(str(file), declared_settings(), named=False)
+    assert read(str(file), declared_settings()).values == {"secure_port": 1001}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +247,7 @@ def test_a_file_that_cannot_be_read_at_all(
 
 
 def test_an_empty_file_says_nothing(started: Callable[..., ServerConfig], write: Write) -> None:
-    assert started("--config", str(write("# nothing yet\n"))).secure_port == 6443
+    assert started("--config", str(write("# nothing yet\n")))[NetworkSettings].secure_port == 6443
 
 
 JSON = st.recursive(
@@ -247,31 +258,37 @@ JSON = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-@given(st.dictionaries(st.sampled_from([*options_by_key(server.params), "authenticators", "other"]), JSON, max_size=4))
+@given(
+    st.dictionaries(
+        st.sampled_from([*(one.name for one in declared_settings()), "authenticators", "other"]), JSON, max_size=4
+    )
+)
 def test_whatever_a_file_says_it_is_read_or_refused_in_words(tmp_path: Path, document: dict[str, Any]) -> None:
     import json
 
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps(document, ensure_ascii=False), errors="replace")
     try:
-        found = read(str(file), server.params)
+        found = read(str(file), declared_settings())
     except ConfigError:
         return  # a character that YAML does not have
     assert {problem.key for problem in found.problems} <= set(document)
 
 
 def test_every_flag_of_a_server_is_a_key_with_a_type() -> None:
-    keys = options_by_key(up.params)
-    assert {"data-dir", "client-ca-file", "oidc-required-claim"} <= set(keys)
-    assert not {"config", "token", "token-ttl", "verbose"} & set(keys)
-    assert {key: type_of(keys[key]) for key in ("data-dir", "secure-port", "login-ttl", "anonymous-auth")} == {
+    keys = {one.name: one.kind.name for one in declared_settings()}
+    assert {f"--{name}" for name in keys} - {"--authenticators"} | {"--config"} == {
+        option for parameter in server.params for option in parameter.opts if option not in ("-v", "--verbose")
+    }
+    assert not configfile.NOT_KEYS & set(keys)
+    assert {key: keys[key] for key in ("data-dir", "secure-port", "login-ttl", "anonymous-auth")} == {
         "data-dir": "text",
         "secure-port": "integer",
         "login-ttl": "duration",
         "anonymous-auth": "boolean",
     }
-    assert type_of(keys["oidc-required-claim"]) == "list of texts"
-    assert type_of(keys["anonymous-requests-per-second"]) == "number"
+    assert keys["oidc-required-claim"] == "list of texts"
+    assert keys["anonymous-requests-per-second"] == "number"
 
 
 # ── mooring config check ─────────────────────────────────────────────────────────────────────────────────────────
@@ -416,7 +433,7 @@ def test_the_file_of_the_documentation_is_one(write: Write) -> None:
     page = Path(__file__).parents[2] / "docs/operate.md"
     _, _, section = page.read_text().partition("## The configuration file")
     file = write(section.partition("```yaml\n")[2].partition("```")[0])
-    found = read(str(file), server.params)
+    found = read(str(file), declared_settings())
     assert found.problems == ()
-    assert len(found.values) == 7
-    assert [one["name"] for one in found.authenticators] == ["ldap"]
+    assert len(found.values) == 8
+    assert [one["name"] for one in found.values["authenticators"]] == ["ldap"]

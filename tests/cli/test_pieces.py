@@ -25,7 +25,6 @@ from mooring.cli.csr import facts as csrfacts
 from mooring.cli.csr.decide import Decision, decide, decided_request
 from mooring.cli.csr.list import lines
 from mooring.cli.join import progress
-from mooring.cli.options import flags
 from mooring.cli.options import server as options
 from mooring.cli.printing import logs, output
 from mooring.cli.token import list as tokenlist
@@ -41,6 +40,9 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
+from mooring.settings.kinds import split_commas
+from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import ServingSettings
 from mooring.trust.discovery.failures import EndpointDownError, NotTlsError
 from mooring.trust.kubeconfig.model import User, for_user
 from mooring.trust.kubeconfig.text import dump
@@ -334,7 +336,7 @@ def test_patience_is_rewarded() -> None:
 
 
 def test_lists_may_be_repeated_or_have_commas() -> None:
-    assert flags.listed(["a,b", " c ", ",", ""]) == ("a", "b", "c")
+    assert split_commas(["a,b", " c ", ",", ""]) == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(
@@ -373,7 +375,8 @@ def test_a_free_port_can_be_bound() -> None:
 def shown(**flags: Any) -> None:
     config = options.server_configuration(**flags)
     click.echo(
-        f"{config.secure_port} {config.anonymous_auth} {','.join(map(str, config.endpoints))} {config.shutdown_delay}"
+        f"{config[NetworkSettings].secure_port} {config.anonymous_auth} {','.join(map(str, config.endpoints))} "
+        f"{config[ServingSettings].shutdown_delay_duration.total_seconds()}"
     )
 
 

@@ -9,22 +9,19 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mooring.cli.options.serviceaccounts import SERVICE_ACCOUNT_FLAGS, take
-from mooring.config.serviceaccounts import NOTHING_SAID, ServiceAccountOptions
+from mooring.cli.options.declared import settings_options
 from mooring.errors import ConfigError
+from mooring.settings.serviceaccounts import NOTHING_SAID, ServiceAccountOptions, ServiceAccountSettings
 
 
 def read(*arguments: str, **environment: str) -> ServiceAccountOptions:
     found: list[ServiceAccountOptions] = []
 
     def command(**flags: Any) -> None:
-        flags["another"] = 1
-        found.append(take(flags))
-        assert flags == {"another": 1}, "what is not ours is left to others"
+        found.append(ServiceAccountSettings.read(flags).options())
 
-    for add in reversed(SERVICE_ACCOUNT_FLAGS):
-        command = add(command)
-    outcome = CliRunner().invoke(click.command("server")(command), list(arguments), env=environment)
+    decorated = click.command("server")(settings_options(ServiceAccountSettings.declared())(command))
+    outcome = CliRunner().invoke(decorated, list(arguments), env=environment)
     if outcome.exception:
         raise outcome.exception
     return found[0]

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry
 
-from mooring.config.authentication import SIGNING_ALGORITHMS
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
 from mooring.pki.jwt.keyset import MAX_KEYS, MAX_TRIED, KeySet, parse_key_set
 from mooring.pki.jwt.token import peek
+from mooring.settings.authentication import SIGNING_ALGORITHMS
 from tests.support.jwtsigner import encoded, key_for, key_set, public, signed, signed_with_secret
 
 RSA, EC = key_for("RS256"), key_for("ES256")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
 from mooring.pki.pem import certificates_pem
+from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import EPOCH, settle
 from tests.support.serverroom import Server, connection, open_server
 from tests.support.testca import ThrowawayCA

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mooring.config import server_config
-from mooring.config.serviceaccounts import service_account_options
 from mooring.errors import ConfigError
+from mooring.plane.configuration import server_config
 from mooring.plane.material import prepare
+from mooring.settings.serviceaccounts import service_account_options
 from tests.support.manualclock import EPOCH
 
 
 def start(root: Path, **flags: object) -> None:
-    config = server_config(data_dir=str(root), control_plane_endpoints=("127.0.0.1:6443",), **flags)  # type: ignore[arg-type] # a table of flags
+    config = server_config(data_dir=str(root), control_plane_endpoint=("127.0.0.1:6443",), **flags)  # type: ignore[arg-type] # a table of flags
     prepare(config, EPOCH, secrets.token_bytes)
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
-from mooring.config import server_config
+from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.trust.bootstraptoken.record import TokenRecord
 from mooring.trust.bootstraptoken.token import parse_token

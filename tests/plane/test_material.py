@@ -22,11 +22,11 @@ from cryptography.x509.oid import NameOID
 
 from mooring.client import files
 from mooring.clock import SystemClock
-from mooring.config import ServerConfig, server_config
 from mooring.errors import ConfigError
 from mooring.pki.keys import private_key_pem
 from mooring.pki.pem import certificates
 from mooring.plane import material
+from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.material import Prepared, prepare
 from mooring.trust.kubeconfig.text import parse
 from tests.support.testca import ThrowawayCA
@@ -199,7 +199,11 @@ def names_of(root: Path) -> tuple[set[str], set[str]]:
 
 
 def test_the_serving_certificate_has_every_name_clients_use(tmp_path: Path) -> None:
-    prepared(tmp_path, control_plane_endpoints=["api.example", "192.0.2.9:443"], extra_sans=["other.example", "::5"])
+    prepared(
+        tmp_path,
+        control_plane_endpoint=["api.example", "192.0.2.9:443"],
+        apiserver_cert_extra_sans=["other.example", "::5"],
+    )
     names, addresses = names_of(tmp_path)
     assert names >= {"localhost", "api.example", "other.example", "kubernetes.default.svc"}
     assert addresses >= {"127.0.0.1", "::1", "192.0.2.9", "::5"}
@@ -208,10 +212,10 @@ def test_the_serving_certificate_has_every_name_clients_use(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("flags", "days", "remade"),
     [
-        pytest.param({"extra_sans": ["new.example"]}, 0, {"pki/apiserver.crt"}, id="a new name"),
+        pytest.param({"apiserver_cert_extra_sans": ["new.example"]}, 0, {"pki/apiserver.crt"}, id="a new name"),
         pytest.param({"bind_address": "192.0.2.1"}, 0, set(), id="an address it has already"),
         pytest.param(
-            {"control_plane_endpoints": ["api.example"]},
+            {"control_plane_endpoint": ["api.example"]},
             0,
             {"pki/apiserver.crt", "admin.conf", "super-admin.conf"},
             id="a new endpoint",
@@ -271,7 +275,7 @@ def test_a_token_key_that_was_replaced_still_lets_the_old_tokens_be_read(tmp_pat
 PROGRAM = """
 import secrets, sys
 from mooring.clock import SystemClock
-from mooring.config import server_config
+from mooring.plane.configuration import server_config
 from mooring.plane.material import prepare
 sys.stdin.read()
 prepare(server_config(data_dir=sys.argv[1], detected_addresses=("192.0.2.1",)), SystemClock().now(), secrets.token_bytes)
@@ -319,7 +323,7 @@ def test_a_bundle_that_does_not_verify_the_server_stops_the_start(tmp_path: Path
 
 
 def test_every_address_is_in_the_kubeconfigs(tmp_path: Path) -> None:
-    prepared(tmp_path, control_plane_endpoints=("a.test", "b.test:443"))
+    prepared(tmp_path, control_plane_endpoint=("a.test", "b.test:443"))
     clusters = parse((tmp_path / "admin.conf").read_bytes()).clusters
     assert [(one.name, one.server) for one in clusters] == [
         ("kubernetes", "https://a.test:6443"), ("b.test:443", "https://b.test:443"),

@@ -21,12 +21,12 @@ from mooring.authn.oidc.authenticationconfig import parse
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.verdict import Accepted, Rejected
-from mooring.config.authentication import AuthenticationOptions, OidcFlags
 from mooring.errors import ConfigError
 from mooring.plane.openid import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
 from mooring.secret import Secret
 from mooring.server.authentication.secondstage import SecondStage, Target
+from mooring.settings.authentication import AuthenticationOptions, OidcFlags
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock, settle

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
 from mooring.plane.ownauthenticators import NAMES, OwnAuthenticators
+from mooring.settings.authentication import authentication_options
 from tests.support.serverroom import Reply, Server, connection, open_server
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

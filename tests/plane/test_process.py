@@ -17,11 +17,11 @@ import pytest
 
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
-from mooring.config import server_config
 from mooring.errors import ConfigError
 from mooring.plane import supervise
 from mooring.plane.assemble import Plane
 from mooring.plane.compaction import INTERVAL_SECONDS, compact_forever
+from mooring.plane.configuration import server_config
 from mooring.plane.material import prepare
 from mooring.plane.supervise import holder_is_gone, process_identity
 from mooring.storage.contract import CompactedError

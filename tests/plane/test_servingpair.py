@@ -13,10 +13,11 @@ import pytest
 from cryptography import x509
 
 from mooring.clock import SystemClock
-from mooring.config import server_config
 from mooring.errors import ConfigError
+from mooring.plane.configuration import server_config
 from mooring.plane.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair, read_pair
+from mooring.settings.serving import ServingSettings
 from tests.support.liveserver import start_server
 from tests.support.testca import Pair, ThrowawayCA
 
@@ -46,7 +47,13 @@ class Room:
         self.told = 0
 
     def start(self) -> ServingPair:
-        pair = ServingPair(self.config, read_pair(self.config), CA.certificate, self.reloading, SystemClock().now)
+        pair = ServingPair(
+            self.config[ServingSettings],
+            read_pair(self.config[ServingSettings]),
+            CA.certificate,
+            self.reloading,
+            SystemClock().now,
+        )
         pair.changed = self._changed
         return pair
 
@@ -122,7 +129,7 @@ def test_what_cannot_be_shown(
     assert (shown(pair), room.told) == (FIRST.certificate, 0)
     assert told in caplog.text
     with pytest.raises(ConfigError, match=told.partition(":")[0]):
-        read_pair(room.config)
+        read_pair(room.config[ServingSettings])
 
 
 def test_a_certificate_of_an_unknown_ca_is_warned_of(room: Room, caplog: pytest.LogCaptureFixture) -> None:

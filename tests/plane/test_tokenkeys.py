@@ -21,16 +21,16 @@ from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticat
 from mooring.authn.serviceaccount.lastuses import LastUses
 from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
-from mooring.config import server_config
-from mooring.config.serviceaccounts import service_account_options
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_pem
+from mooring.plane.configuration import server_config
 from mooring.plane.material import Material, prepare
 from mooring.plane.reloading import Reloading
 from mooring.plane.tokenkeys import FollowedTokenKeys
 from mooring.secret import Secret
+from mooring.settings.serviceaccounts import service_account_options
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://kubernetes.default.svc.cluster.local"

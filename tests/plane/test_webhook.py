@@ -16,12 +16,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.config.authentication import Webhook
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.plane.reloading import Reloading
 from mooring.plane.webhook import TokenWebhook
 from mooring.server.authentication.secondstage import SecondStage, Target
+from mooring.settings.authentication import Webhook
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook, waits

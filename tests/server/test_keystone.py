@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mooring.authn.keystone.authenticator import MAX_ANSWER
-from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
 from mooring.server.transport.http import Response
+from mooring.settings.authentication import authentication_options
 from tests.support.keystonepeer import HOME, Keystone, SimulatedKeystone, real, simulated
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server

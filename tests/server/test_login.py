@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.authn.login.exchange import MAX_NAMES
-from mooring.config.authentication import authentication_options
 from mooring.pki import pem
 from mooring.pki.keys import ALGORITHMS, generate_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.server.endpoints.login import MAX_REQUEST
 from mooring.server.transport.listener import Connection
+from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import EPOCH
 from tests.support.serverroom import Reply, Server, connection, open_server
 from tests.support.testca import ThrowawayCA

@@ -17,8 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mooring.authn.reasons import REASONS
-from mooring.config.authentication import authentication_options
 from mooring.pki.x509 import names
+from mooring.settings.authentication import authentication_options
 from tests.support.refused import (
     BEARER,
     CA_BIT,

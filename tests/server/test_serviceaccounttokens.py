@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.config.serviceaccounts import service_account_options
 from mooring.identity import NODES
 from mooring.pki.jwt.legacy import LegacyToken
 from mooring.pki.jwt.token import TokenSigner, peek
 from mooring.pki.keys import generate_key
 from mooring.plane.lastuses import record
+from mooring.settings.serviceaccounts import service_account_options
 from tests.support.serverroom import Reply, Server, in_server, open_server
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from mooring.authn.passwordfile.hash import PasswordHash
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
-from mooring.config.authentication import authentication_options
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
 from mooring.plane.userfiles import MAX_WARNINGS, _follow
 from mooring.secret import Secret
+from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
 

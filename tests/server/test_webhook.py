@@ -14,8 +14,8 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.authn.webhook import authenticator as rules
-from mooring.config.authentication import authentication_options
 from mooring.server.authentication import secondstage
+from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, open_server
 from tests.support.testca import ThrowawayCA

@@ -18,13 +18,13 @@ from mooring.authn import own
 from mooring.authn.login import authenticator as usertoken
 from mooring.authn.oidc.provider import Published
 from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.config.authentication import authentication_options
-from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.identity import UserInfo
 from mooring.pki.jwt.keyset import parse_key_set
 from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
 from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
 from mooring.secret import Secret
+from mooring.settings.authentication import authentication_options
+from mooring.settings.serviceaccounts import DEFAULT_ISSUER
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.refused import IDP, KUBECONFIG, OIDC, PROXIES, Answering, answered, reviewed
 from tests.support.serverroom import Server, open_server

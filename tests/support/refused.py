@@ -19,12 +19,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.authn import own
 from mooring.authn.oidc.provider import Published
-from mooring.config.serviceaccounts import DEFAULT_ISSUER
 from mooring.pki.jwt.keyset import parse_key_set
 from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
 from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
+from mooring.settings.serviceaccounts import DEFAULT_ISSUER
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock

@@ -18,10 +18,10 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, cast
 
 from mooring.apimachinery.schema import Obj
-from mooring.config import ServerConfig, server_config
 from mooring.identity import MASTERS
 from mooring.pki.keys import generate_key
 from mooring.plane.assemble import Plane
+from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material
 from mooring.registry.store import Registry
@@ -218,7 +218,7 @@ def material(ca: ThrowawayCA) -> Material:
 
 @asynccontextmanager
 async def open_server(**flags: Any) -> AsyncIterator[Server]:
-    """A server after its first boot; `flags` are those of `mooring.config.server_config`."""
+    """A server after its first boot; `flags` are those of `mooring.plane.configuration.server_config`."""
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
     defaults = {

@@ -24,11 +24,11 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from mooring.agent.steps import REFUSALS, Patience, before, beside
-from mooring.apimachinery.duration import format_duration
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
+from mooring.duration import format_duration
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki import pem

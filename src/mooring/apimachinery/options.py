@@ -29,7 +29,6 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.duration import parse_duration
 from mooring.apimachinery.requestinfo import truth
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import (
@@ -40,6 +39,7 @@ from mooring.apimachinery.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
+from mooring.duration import parse_duration
 from mooring.errors import (
     BadRequestError,
     FieldError,

@@ -28,13 +28,12 @@ import click
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.apimachinery.duration import format_duration
-from mooring.cli.options.flags import DURATION, listed, usage
+from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.files import exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
-from mooring.config import parse_host
+from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import (
@@ -50,6 +49,8 @@ from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
+from mooring.settings.addresses import parse_host
+from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.pins import pins_of
 
 P = ParamSpec("P")
@@ -218,7 +219,7 @@ def server(
     """Make a serving certificate with the names and addresses under which clients reach the server."""
     target = _target(out_dir, name, key_algorithm, lifetime, force=force)
     with usage():
-        hosts, addresses = [_host(text) for text in listed(dns)], [_address(text) for text in listed(ip)]
+        hosts, addresses = [_host(text) for text in split_commas(dns)], [_address(text) for text in split_commas(ip)]
     if not hosts and not addresses:
         raise click.UsageError("give at least one --dns or --ip: clients look at nothing else")
     now, issuer, key = SystemClock().now(), _issuer(ca_cert, ca_key), generate_key(key_algorithm)
@@ -259,7 +260,7 @@ def client(
     if uid is not None:
         _said("--uid", uid)
     now, issuer, key = SystemClock().now(), _issuer(ca_cert, ca_key), generate_key(key_algorithm)
-    template = profiles.client(key.public_key(), now, common_name, listed(organization), lifetime, uid or "")
+    template = profiles.client(key.public_key(), now, common_name, split_commas(organization), lifetime, uid or "")
     target.write(key, issuer.issue(template, now))
 
 

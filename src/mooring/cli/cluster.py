@@ -18,7 +18,6 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from mooring.apimachinery.duration import format_duration
 from mooring.cli.options.flags import DURATION
 from mooring.cli.options.server import default_data_dir
 from mooring.cli.printing.output import echo
@@ -27,6 +26,7 @@ from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import Clock
+from mooring.duration import format_duration
 from mooring.errors import (
     InternalServerError,
     MooringError,

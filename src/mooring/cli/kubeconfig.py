@@ -19,18 +19,18 @@ from pathlib import Path
 
 import click
 
-from mooring.apimachinery.duration import format_duration
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.decide import Decision, decide
 from mooring.cli.csr.facts import decoded
 from mooring.cli.csr.list import PLURAL
-from mooring.cli.options.flags import DURATION, listed
+from mooring.cli.options.flags import DURATION
 from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
 from mooring.clock import Clock, SystemClock
+from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
 from mooring.pki import pem
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
@@ -39,6 +39,7 @@ from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.secret import Secret
+from mooring.settings.kinds import split_commas
 from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_cluster, for_user
 from mooring.trust.kubeconfig.text import dump
 
@@ -97,7 +98,7 @@ def user(
     clock = SystemClock()
     chosen = cluster.selected(kubeconfig, context_name)
     key = generate_key(key_algorithm)
-    request_pem = build_request(key, name, listed(groups))
+    request_pem = build_request(key, name, split_commas(groups))
     wanted = _request_object(name, request_pem, expiration)
     certificate_pem = cluster.run(chosen, clock, lambda client: _issued(client, wanted, clock, timeout))
     leaf = pem.certificates(certificate_pem)[0]

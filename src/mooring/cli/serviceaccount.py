@@ -13,7 +13,6 @@ from datetime import timedelta
 
 import click
 
-from mooring.apimachinery.duration import format_duration
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.options.flags import DURATION
@@ -21,6 +20,7 @@ from mooring.cli.options.server import kubeconfig_option, output_option
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.duration import format_duration
 
 KINDS = ("Pod", "Secret", "Node")
 _SECOND = timedelta(seconds=1)

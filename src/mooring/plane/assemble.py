@@ -27,12 +27,12 @@ from mooring.authz.chain import authorize
 from mooring.authz.decision import Decision
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
-from mooring.config import ServerConfig
 from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.rootca import RootCa
 from mooring.plane.authentication import Authentication
 from mooring.plane.clientbundles import NAME
 from mooring.plane.compaction import compact_forever
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.lastuses import record_forever
 from mooring.plane.material import Material
@@ -63,6 +63,12 @@ from mooring.server.transport.http1.connection import Protocol as Http1
 from mooring.server.transport.http2.connection import Http2
 from mooring.server.transport.listener import Listener, affordable_connections
 from mooring.server.transport.tls import server_context
+from mooring.settings.audit import AuditSettings
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.flowcontrol import FlowControlSettings
+from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import ServingSettings
+from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Storage
 from mooring.storage.table import open_storage
 from mooring.trust.discovery import clusterinfo
@@ -112,10 +118,12 @@ class Plane:
 
     async def _start(self) -> None:
         config = self._config
-        storage = open_storage(config.storage_url, self._clock)
+        storage = open_storage(config[StorageSettings].storage_url, self._clock)
         await storage.open()
         self._stack.push_async_callback(storage.close)
-        await keep_service_range(storage, config.service_range, self._clock.now(), self._entropy)
+        await keep_service_range(
+            storage, config[NetworkSettings].service_cluster_ip_range, self._clock.now(), self._entropy
+        )
         self._assemble(storage)
         self._stack.push_async_callback(self._authentication.close)
         self._authentication.start()
@@ -127,7 +135,9 @@ class Plane:
         self._stack.push_async_callback(self._audit.stop)
         self._stack.push_async_callback(self._drain)
         self._stack.callback(self._watches.drain)
-        self.port = await self._listener.start(config.bind_address, config.secure_port)
+        self.port = await self._listener.start(
+            config[NetworkSettings].bind_address, config[NetworkSettings].secure_port
+        )
         self._stack.callback(self._listener.stop_accepting)
         self._lateness.start()
         self._stack.callback(self._lateness.stop)
@@ -147,18 +157,18 @@ class Plane:
 
     def _assemble(self, storage: Storage) -> None:
         config, material, clock = self._config, self._material, self._clock
-        authorizers = authz.build(config.authorization_modes)
+        authorizers = authz.build(config[AuthorizationSettings].authorization_mode)
         rbac = next((one for one in authorizers if isinstance(one, Rbac)), None) or Rbac()
 
         def decide(attributes: Attributes) -> Decision:
             return authorize(attributes, authorizers, self.registry.views)
 
-        plugins = admission.build(services=config.service_range)
+        plugins = admission.build(services=config[NetworkSettings].service_cluster_ip_range)
         self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, plugins, decide)
         authentication = Authentication(config, material, clock, self._entropy)
         self._authentication = authentication
         self._serving = ServingPair(
-            config,
+            config[ServingSettings],
             (material.serving_chain, material.serving_key),
             material.authority.certificate,
             authentication.reloading,
@@ -173,14 +183,14 @@ class Plane:
         self.health = HealthChecks()
         self._lateness = Lateness()
         self._watches = Watches(self.registry, clock, self._entropy)
-        flow = FlowControl(clock, anonymous_per_second=config.anonymous_per_second)
+        flow = FlowControl(clock, anonymous_per_second=config[FlowControlSettings].anonymous_requests_per_second)
         guesses = GuessLimiter()
         self._audit = AuditLog(
-            config.audit_log_path,
-            suffix=f"-{config.secure_port}",
-            max_bytes=config.audit_log_maxsize << 20,
-            keep=config.audit_log_maxbackup,
-            max_age=config.audit_log_maxage,
+            config[AuditSettings].file(config.data_dir),
+            suffix=f"-{config[NetworkSettings].secure_port}",
+            max_bytes=config[AuditSettings].audit_log_maxsize << 20,
+            keep=config[AuditSettings].audit_log_maxbackup,
+            max_age=config[AuditSettings].audit_log_maxage,
             now=clock.now,
         )
         address = str(config.endpoints[0])
@@ -222,7 +232,7 @@ class Plane:
             entropy=self._entropy,
             flow=flow,
             guesses=guesses,
-            audit=Auditor(self._audit, read_policy(config.audit_policy_file), clock),
+            audit=Auditor(self._audit, read_policy(config[AuditSettings].audit_policy_file), clock),
             metrics=self._metrics,
         )
         self._application = Application(pipeline, Compression().applied)
@@ -239,8 +249,8 @@ class Plane:
                 root_ca=self._root_ca,
                 token_keys=authentication.tokens.keys,
                 addresses=(config.advertise_address,) if config.advertise_address else (),
-                port=config.secure_port,
-                service_address=api_address(config.service_range),
+                port=config[NetworkSettings].secure_port,
+                service_address=api_address(config[NetworkSettings].service_cluster_ip_range),
             )
         )
         self._reconciler = Reconciler(controllers, api, clock, self._entropy)
@@ -250,7 +260,9 @@ class Plane:
     def _context(self) -> SSL.Context:
         """For new connections: what this server shows, and whose certificates it asks for."""
         serving, bundles = self._serving, self._authentication.bundles
-        return server_context(serving.chain, serving.key, bundles.every, http2=self._config.http2_serving)
+        return server_context(
+            serving.chain, serving.key, bundles.every, http2=not self._config[ServingSettings].disable_http2_serving
+        )
 
     async def _follow_bundles(self) -> None:
         self._authentication.bundles.changed = self._bundles_changed
@@ -313,8 +325,8 @@ class Plane:
     async def stop(self) -> None:
         """Drain and stop everything. Idempotent."""
         self._stopping = True
-        if self._config.shutdown_delay:
-            await self._clock.sleep(self._config.shutdown_delay)
+        if delay := self._config[ServingSettings].shutdown_delay_duration.total_seconds():
+            await self._clock.sleep(delay)
         await self._stack.aclose()
 
 

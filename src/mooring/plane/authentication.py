@@ -16,9 +16,9 @@ from mooring.authn.chain import BASIC
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.serviceaccount.lastuses import LastUses
 from mooring.clock import Clock
-from mooring.config import ServerConfig
 from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystone import KeystoneService
 from mooring.plane.material import Material
 from mooring.plane.openid import OpenIdIssuers, configure
@@ -29,6 +29,7 @@ from mooring.plane.userfiles import password_file, token_file
 from mooring.plane.webhook import TokenWebhook
 from mooring.server.authentication.httptarget import HttpTarget
 from mooring.server.authentication.secondstage import SecondStage, Target
+from mooring.settings.authorization import AuthorizationSettings
 
 
 class Authentication:
@@ -79,7 +80,7 @@ class Authentication:
                 password_file=password_file(options, self.reloading, entropy),
                 keystone=self.keystone.authenticator if self.keystone else None,
                 own=self.own.authenticators,
-                anonymous=anonymous.enabled and "AlwaysAllow" not in config.authorization_modes,
+                anonymous=anonymous.enabled and not config[AuthorizationSettings].always_allow,
                 anonymous_paths=anonymous.paths,
             )
         )

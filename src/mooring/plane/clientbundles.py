@@ -19,12 +19,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.requestheader.authenticator import HeaderNames, RequestHeaderAuthenticator
 from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.config.authentication import AuthenticationOptions, RequestHeaders
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.reloading import Apply, Reloading
+from mooring.settings.authentication import AuthenticationOptions, RequestHeaders
 
 log = logging.getLogger("mooring.authentication")
 

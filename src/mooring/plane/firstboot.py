@@ -23,12 +23,13 @@ from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
-from mooring.config import ServerConfig
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.identity import MASTERS, UserInfo
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.serving.publishing import publish
 from mooring.registry.store import Registry
 from mooring.server.endpoints.documents import KUBERNETES_VERSION
+from mooring.settings.network import NetworkSettings
 from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.discovery import clusterinfo, kubeadmconfig
 
@@ -128,7 +129,7 @@ class FirstBoot:
         await publish(self._registry, self._cluster_info(), self._change(), signed)
 
     def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
-        services = self._config.service_range
+        services = self._config[NetworkSettings].service_cluster_ip_range
         yield self._publish_cluster_info()
         for wanted in (
             kubeadmconfig.kubeadm_config(str(self._config.endpoints[0]), KUBERNETES_VERSION, services),

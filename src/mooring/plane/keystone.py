@@ -16,11 +16,11 @@ from mooring.authn.keystone.authenticator import DEADLINE, TARGET, KeystoneAuthe
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
-from mooring.config.authentication import Keystone
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
 from mooring.server.authentication.httptarget import HttpTarget
 from mooring.server.authentication.secondstage import Target
+from mooring.settings.authentication import Keystone
 
 
 class KeystoneService:

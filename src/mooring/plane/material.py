@@ -35,7 +35,6 @@ from cryptography.exceptions import InvalidSignature
 
 from mooring.api.core.service.allocation import api_address
 from mooring.client.files import make_directory, read_limited, write_atomic
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import (
     PrivateKey,
@@ -49,10 +48,13 @@ from mooring.pki.keys import (
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed, warn_if_exposed
 from mooring.plane.serving.pair import read_pair
 from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
+from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import ServingSettings
 from mooring.trust.kubeconfig.model import Cluster, User, for_user
 from mooring.trust.kubeconfig.text import dump
 from mooring.trust.kubeconfig.text import parse as parse_kubeconfig
@@ -141,7 +143,8 @@ class _Preparation:
         authority = self._authority()
         serving_chain, serving_key = self._serving(authority)
         serving_ca_pem = (
-            serving_cas(self.config, serving_chain, authority.certificate, self.now) or authority.certificate_pem
+            serving_cas(self.config[ServingSettings], serving_chain, authority.certificate, self.now)
+            or authority.certificate_pem
         )
         signing_file, token_key = self._token_signing()
         key_files = self._token_key_files(token_key)
@@ -234,8 +237,8 @@ class _Preparation:
         return authority
 
     def _serving(self, authority: Authority) -> tuple[tuple[x509.Certificate, ...], PrivateKey]:
-        if self.config.tls_cert_file:
-            return read_pair(self.config)
+        if self.config[ServingSettings].tls_cert_file:
+            return read_pair(self.config[ServingSettings])
         path = self.pki / "apiserver.crt"
         key = self._key("apiserver.key")
         names, addresses = self._serving_names()
@@ -251,13 +254,19 @@ class _Preparation:
         return (certificate,), key
 
     def _serving_names(self) -> tuple[list[str], list[str]]:
-        names, addresses = list(LOCAL_NAMES), [*LOCAL_ADDRESSES, api_address(self.config.service_range)]
-        for host in (*(endpoint.host for endpoint in self.config.endpoints), *self.config.extra_sans):
+        names, addresses = (
+            list(LOCAL_NAMES),
+            [*LOCAL_ADDRESSES, api_address(self.config[NetworkSettings].service_cluster_ip_range)],
+        )
+        for host in (
+            *(endpoint.host for endpoint in self.config.endpoints),
+            *self.config[ServingSettings].apiserver_cert_extra_sans,
+        ):
             (addresses if _is_address(host) else names).append(host)
         if self.config.advertise_address:
             addresses.append(self.config.advertise_address)
-        if not ipaddress.ip_address(self.config.bind_address).is_unspecified:
-            addresses.append(self.config.bind_address)
+        if not ipaddress.ip_address(self.config[NetworkSettings].bind_address).is_unspecified:
+            addresses.append(self.config[NetworkSettings].bind_address)
         return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))
 
     def _is_current(self, certificate: x509.Certificate, key: PrivateKey, authority: Authority) -> bool:

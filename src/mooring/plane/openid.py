@@ -25,11 +25,11 @@ from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import ProviderError, discover
 from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
-from mooring.config.authentication import AuthenticationOptions, OidcFlags
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
 from mooring.server.authentication.httptarget import HttpTarget
 from mooring.server.authentication.secondstage import SecondStage, Target
+from mooring.settings.authentication import AuthenticationOptions, OidcFlags
 
 log = logging.getLogger("mooring.authentication")
 

@@ -24,9 +24,9 @@ from mooring.authn.own import OwnAuthenticator
 from mooring.authn.table import AUTHENTICATORS
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
-from mooring.config.authentication import OwnAuthenticator as Named
 from mooring.errors import ConfigError
 from mooring.server.authentication.customcode import GuestCode
+from mooring.settings.authentication import OwnAuthenticator as Named
 
 DEFAULT_SCHEMES = ("Bearer", "Basic")
 MAX_SCHEMES = 8

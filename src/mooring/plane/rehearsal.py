@@ -17,27 +17,34 @@ from pathlib import Path
 from mooring.authz import table as authz
 from mooring.client.files import read_limited
 from mooring.clock import Clock
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import Authority
 from mooring.plane.authentication import Authentication
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed
 from mooring.plane.material import Material, prepare
 from mooring.plane.serving.pair import ServingPair
 from mooring.server.audit.log import read_policy
+from mooring.settings.audit import AuditSettings
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.serving import ServingSettings
+from mooring.settings.storage import StorageSettings
 from mooring.storage.table import open_storage
 
 
 def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:
     """The names of the authenticators that would judge, in order. Raises ConfigError and others that name what is wrong."""
-    authz.build(config.authorization_modes)
-    open_storage(config.storage_url, clock)
-    read_policy(config.audit_policy_file)
+    authz.build(config[AuthorizationSettings].authorization_mode)
+    open_storage(config[StorageSettings].storage_url, clock)
+    read_policy(config[AuditSettings].audit_policy_file)
     with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
+        without_ca = config.with_settings(
+            replace(config[StorageSettings], data_dir=directory), replace(config[ServingSettings], root_ca_file="")
+        )
         # what verifies the serving certificate is looked at below, where the real CA is known
-        material = prepare(replace(config, data_dir=directory, root_ca_file=""), clock.now(), entropy).material
+        material = prepare(without_ca, clock.now(), entropy).material
         material = _with_the_real_authority(material, Path(config.data_dir))
         return asyncio.run(_composed(config, material, clock, entropy))
 
@@ -63,8 +70,10 @@ async def _composed(
     authentication = Authentication(config, material, clock, entropy)
     try:
         authority = material.authority.certificate
-        chain = material.serving_chain if config.tls_cert_file else (authority,)
-        ServingPair(config, (chain, material.serving_key), authority, authentication.reloading, clock.now)
+        chain = material.serving_chain if config[ServingSettings].tls_cert_file else (authority,)
+        ServingPair(
+            config[ServingSettings], (chain, material.serving_key), authority, authentication.reloading, clock.now
+        )
         return tuple(one.name for one in authentication.authenticators)
     finally:
         await authentication.close()

@@ -16,8 +16,8 @@ import msgspec
 
 from mooring.apimachinery.codec.json import encode_json
 from mooring.clock import rfc3339
-from mooring.config import Network
 from mooring.errors import ConfigError
+from mooring.settings.addresses import Network
 from mooring.storage.contract import Entry, KeyExistsError, Storage
 
 KEY = "/registry/servicecidrs/kubernetes"

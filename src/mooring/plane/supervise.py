@@ -18,10 +18,11 @@ from pathlib import Path
 import uvloop
 
 from mooring.clock import SystemClock
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError
 from mooring.plane.assemble import Plane
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.material import prepare
+from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
 
@@ -89,10 +90,12 @@ async def _run(plane: Plane, config: ServerConfig, on_ready: Callable[[Plane], N
         await plane.start()
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.bind_address}:{config.secure_port}: {_reason(error)}; "
+            f"cannot listen on {config[NetworkSettings].bind_address}:{config[NetworkSettings].secure_port}: {_reason(error)}; "
             "stop what uses the port or choose another with --secure-port"
         ) from error
-    log.info("serving on %s:%d, reached as %s", config.bind_address, plane.port, config.endpoints[0].url)
+    log.info(
+        "serving on %s:%d, reached as %s", config[NetworkSettings].bind_address, plane.port, config.endpoints[0].url
+    )
     if on_ready is not None:
         on_ready(plane)
     await stopping.wait()

@@ -21,10 +21,10 @@ from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator, 
 from mooring.authn.tokenfile import authenticator as tokenfile
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
 from mooring.authn.verdictcache import VerdictCache
-from mooring.config.authentication import AuthenticationOptions
 from mooring.errors import ConfigError
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
+from mooring.settings.authentication import AuthenticationOptions
 
 log = logging.getLogger("mooring.authentication")
 

@@ -20,12 +20,12 @@ from mooring.authn.verdictcache import KEY_BYTES
 from mooring.authn.webhook.authenticator import BAD_ANSWER, ERROR, TARGET, UNREACHABLE, WebhookAuthenticator
 from mooring.client.files import read_limited
 from mooring.clock import Clock
-from mooring.config.authentication import Webhook
 from mooring.errors import ConfigError
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Apply, Reloading
 from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined, named_files
 from mooring.server.authentication.secondstage import FAILED, TIMED_OUT, Target
+from mooring.settings.authentication import Webhook
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Selected

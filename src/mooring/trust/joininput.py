@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from mooring import config
 from mooring.apimachinery.names import dns1123_subdomain_errors
-from mooring.config import DEFAULT_PORT
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.settings import addresses
+from mooring.settings.addresses import DEFAULT_PORT
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
 from mooring.trust.discovery.pins import Pin, PinError, parse_pin
 
@@ -89,7 +89,7 @@ def parse_endpoint(text: str) -> str:
             "a bootstrap token stands where the address of the API server is expected: give it with --token"
         )
     try:
-        return str(config.parse_endpoint(address, "", default, zones=True))
+        return str(addresses.parse_endpoint(address, "", default, zones=True))
     except ConfigError:
         raise ConfigError(
             f'the API server address "{text}" must be host or host:port, such as 192.0.2.1, 192.0.2.1:6443 or '

@@ -23,7 +23,6 @@ from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES, read_identification
 from mooring.authn.oidc.provider import https_problem
 from mooring.authn.strictpart import Part
-from mooring.config.authentication import OidcFlags
 from mooring.errors import (
     MAX_TOLD,
     ConfigError,
@@ -37,6 +36,7 @@ from mooring.errors import (
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
+from mooring.settings.authentication import OidcFlags
 
 GROUP = "apiserver.config.k8s.io"
 VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))

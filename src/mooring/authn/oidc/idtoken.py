@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from mooring.apimachinery.duration import format_duration
 from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.claims.mapping import ClaimsRefusedError
+from mooring.duration import format_duration
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.token import Claims, audiences, check_texts, time_claim
 

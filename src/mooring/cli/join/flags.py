@@ -17,9 +17,10 @@ import click
 
 from mooring.agent import registration
 from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
-from mooring.apimachinery.duration import format_duration
-from mooring.cli.options.flags import DURATION, listed, usage
+from mooring.cli.options.flags import DURATION, usage
+from mooring.duration import format_duration
 from mooring.secret import Secret
+from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.token import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 
@@ -136,7 +137,7 @@ class JoinFlags:
             _secret(self.token),
             _secret(self.discovery_token),
             _secret(self.tls_bootstrap_token),
-            listed(self.discovery_token_ca_cert_hash),
+            split_commas(self.discovery_token_ca_cert_hash),
             self.discovery_token_unsafe_skip_ca_verification,
             self.discovery_file,
             self.allow_discovery_credentials,

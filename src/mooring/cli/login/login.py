@@ -25,7 +25,7 @@ import click
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfig import entries, kubeconfig_target, put
 from mooring.cli.login.sources import MAX_SECRET, renewed
-from mooring.cli.options.flags import listed, usage
+from mooring.cli.options.flags import usage
 from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
@@ -34,11 +34,12 @@ from mooring.client.http.transport import drive
 from mooring.client.login.store import Logins, directory
 from mooring.client.serverversion import check_anonymously
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.config.authentication import https_url
 from mooring.errors import ApiError, ConfigError, PeerError
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
+from mooring.settings.checks import https_url
+from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.failures import DiscoveryError
 from mooring.trust.discovery.pinned import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
@@ -140,7 +141,7 @@ def login(
     if server:
         if kubeconfig or context_name:
             raise click.UsageError("--server cannot be combined with --kubeconfig and --context")
-        place = _named_place(server, certificate_authority, listed(pins), clock)
+        place = _named_place(server, certificate_authority, split_commas(pins), clock)
     else:
         if certificate_authority or pins:
             raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash need --server")
@@ -284,7 +285,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
         raise click.UsageError("--oidc-issuer-url needs --oidc-client-id")
     scopes = flags["oidc_scope"]
     assert isinstance(scopes, tuple)  # the flag is a list
-    wanted = listed(scopes) or (oauth.REQUIRED_SCOPE, oauth.REFRESH_SCOPE)
+    wanted = split_commas(scopes) or (oauth.REQUIRED_SCOPE, oauth.REFRESH_SCOPE)
     with usage():
         url = https_url(issuer, "--oidc-issuer-url")
     files = {

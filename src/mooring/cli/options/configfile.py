@@ -1,33 +1,30 @@
-"""One file for all flags of a server (`--config FILE`): read, checked, and put under the command line.
+"""Configuration file of a server (`--config FILE`): read, checked, and put under the command line.
 
-Rules kept here:
-* A key is the name of a flag without its dashes in front. Lists are for flags that may be repeated; durations are texts, as on the
-  command line (`5s`); truth is `true` or `false`.
-* The command line wins over the environment, the environment over the file, the file over the default.
-* Reading is strict: unknown keys (with the nearest known one), keys that are there twice and wrong types are refused, all at once,
+- A key is the name of a setting: the flag without its dashes. Lists are for flags that may be repeated; durations are texts, as on
+  the command line (`5s`); booleans are `true` or `false`.
+- The command line wins over the environment, the environment over the file, the file over the default.
+- Reading is strict: unknown keys (with the nearest known one), keys that are there twice and wrong types are refused, all at once,
   each with its line. Values are never repeated: some are secrets.
-* `authenticators` has no flag: it lists authenticators of the operator's own (docs/authentication/index.md).
-* Who may write the file is who may decide on who may call: one that everybody may write is refused, and so is one in the default
-  place that belongs to somebody else than root and this user.
+- Write access to the file decides who may call the server: a file that everybody may write is refused, and so is one in the default
+  place that belongs to a user other than root and this one.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from mooring.apimachinery.duration import parse_duration
-from mooring.cli.options.flags import GoDuration, flag
+from mooring.cli.options.declared import environment_variable
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError, MooringError
+from mooring.settings.declaration import Setting
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,17 +32,14 @@ R = TypeVar("R")
 DEFAULT_PATH = "/etc/mooring/config.yaml"
 MAX_BYTES = 1 << 20
 """Sixty flags and sixteen authenticators have a few kB."""
-AUTHENTICATORS = "authenticators"
-OWN_DURATIONS = ("deadline", "cache-ttl")
-"""Keys of an entry of `authenticators` that are durations."""
 NOT_KEYS = frozenset({"config", "help", "verbose", "token", "token-ttl", "skip-token-print"})
-"""Flags of one run, or secrets of one start: they are said on the command line or in the environment."""
+"""Flags of one run, or secrets of one start: they are given on the command line or in the environment."""
 ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one key; without a key, `text` says all. `line` is 0 when it is not known."""
+    """Mistake in one key; without a key, `text` says all. `line` is 0 when it is not known."""
 
     key: str
     line: int
@@ -58,37 +52,40 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What a file says: `values` by the name of the command's parameter, and what was wrong with the rest."""
+    """Content of a file: `values` by the name of the setting's field, and the mistakes in the rest."""
 
     path: str
-    values: Mapping[str, Any]
-    authenticators: tuple[Any, ...] = ()
+    values: Mapping[str, Any] = field(repr=False)
     problems: tuple[Problem, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict)
-    """Where each key is."""
+    """Line of each key."""
 
 
-def config_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Add `--config`; it must be the option of a command with the flags of a server."""
-    return flag(
+def config_option(settings: Sequence[Setting]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that adds `--config` to a command with the flags of these settings."""
+
+    def take(ctx: click.Context, parameter: click.Parameter, value: str | None) -> ConfigFile | None:
+        return None if ctx.resilient_parsing else _put_under_command_line(ctx, value, settings)
+
+    return click.option(
         "--config",
-        "YAML file whose keys are flags without their dashes in front; flags and environment win over it. "
+        help="YAML file whose keys are flags without their dashes in front; flags and environment win over it. "
         f"[default: {DEFAULT_PATH}, if it is there]",
+        envvar=environment_variable("config"),
+        show_envvar=True,
         default=None,
         metavar="FILE",
         is_eager=True,
-        callback=_take,
-    )(function)
+        callback=take,
+    )
 
 
-def _take(ctx: click.Context, parameter: click.Parameter, value: str | None) -> ConfigFile | None:
-    """The file, put under the command line before the other flags are looked at. Raises ConfigError."""
-    if ctx.resilient_parsing:
-        return None
+def _put_under_command_line(ctx: click.Context, value: str | None, settings: Sequence[Setting]) -> ConfigFile | None:
+    """Read the file and make its values the defaults of the other flags. Raises ConfigError."""
     path = default_path() if value is None else value
     if not path:
         return None
-    found = read(path, ctx.command.params, named=value is not None)
+    found = read(path, settings, named=value is not None)
     if found.problems:
         raise ConfigError(f"{path}: " + "; ".join(map(str, found.problems)))
     ctx.default_map = dict(found.values)
@@ -96,20 +93,14 @@ def _take(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 
 
 def default_path() -> str:
-    """The file that is used when none is named; "" when it is not there."""
+    """Return the file that is used when none is named; "" when it is not there."""
     return DEFAULT_PATH if Path(DEFAULT_PATH).exists() else ""
 
 
-def options_by_key(parameters: Iterable[click.Parameter]) -> dict[str, click.Option]:
-    """The flags that a file may say, by key."""
-    named = ((one.opts[0].lstrip("-"), one) for one in parameters if isinstance(one, click.Option))
-    return {key: option for key, option in named if key not in NOT_KEYS}
+def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> ConfigFile:
+    """Read the values of these settings from a file. `named`: the operator chose the path.
 
-
-def read(path: str, parameters: Iterable[click.Parameter], *, named: bool = True) -> ConfigFile:
-    """What the file at `path` says of these flags. `named`: the operator chose the path.
-
-    Raises ConfigError when it cannot be read at all; what is wrong with single keys is in `problems`.
+    Raises ConfigError when it cannot be read at all; mistakes in single keys are in `problems`.
     """
     from mooring.apimachinery.codec.yaml import decode_yaml  # PyYAML is not needed without a file
 
@@ -126,7 +117,7 @@ def read(path: str, parameters: Iterable[click.Parameter], *, named: bool = True
         return ConfigFile(path, {})
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a configuration is keys with values; write for example data-dir: /var/lib/mooring")
-    return _checked(path, document, dict(options_by_key(parameters)), list(_keys(text)))
+    return _checked(path, document, {one.name: one for one in settings}, list(_keys(text)))
 
 
 def _refuse_strangers(path: Path, *, named: bool) -> None:
@@ -159,7 +150,7 @@ def _keys(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _checked(
-    path: str, document: Mapping[str, Any], options: Mapping[str, click.Option], keys: list[tuple[str, int]]
+    path: str, document: Mapping[str, Any], settings: Mapping[str, Setting], keys: list[tuple[str, int]]
 ) -> ConfigFile:
     problems: list[Problem] = []
     lines: dict[str, int] = {}
@@ -168,21 +159,16 @@ def _checked(
             problems.append(Problem(key, line, f"it is there twice, first in line {lines[key]}"))
         lines.setdefault(key, line)
     values: dict[str, Any] = {}
-    authenticators: tuple[Any, ...] = ()
     for key, value in document.items():
-        option = options.get(key)
+        setting = settings.get(key)
         try:
-            if key == AUTHENTICATORS:
-                authenticators = tuple(_authenticators(value))
-            elif option is None:
-                raise ValueError(_unknown(key, (*options, AUTHENTICATORS)))
-            else:
-                assert option.name is not None  # every flag has one
-                values[option.name] = _typed(value, option)
+            if setting is None:
+                raise ValueError(_unknown(key, settings))
+            values[setting.field] = setting.kind.from_file(value)
         except ValueError as error:
             problems.append(Problem(key, lines.get(key, 0), str(error)))
     problems.sort(key=lambda problem: problem.line)
-    return ConfigFile(path, values, authenticators, tuple(problems), lines)
+    return ConfigFile(path, values, tuple(problems), lines)
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
@@ -191,82 +177,3 @@ def _unknown(key: str, known: Iterable[str]) -> str:
         return "it is no key of this file; give it as a flag, or in the environment"
     near = get_close_matches(plain, list(known), n=1)
     return f'unknown key, did you mean "{near[0]}"?' if near else "unknown key"
-
-
-def type_of(option: click.Option) -> str:
-    """What the value of a key must be, for people."""
-    one = _type_of_one(option)
-    return f"list of {one}s" if option.multiple else one
-
-
-def _type_of_one(option: click.Option) -> str:
-    kind = option.type
-    if isinstance(kind, GoDuration):
-        return "duration"
-    if isinstance(kind, click.types.BoolParamType):
-        return "boolean"
-    if isinstance(kind, click.types.IntParamType | click.IntRange):
-        return "integer"
-    return "number" if isinstance(kind, click.types.FloatParamType) else "text"
-
-
-def _typed(value: Any, option: click.Option) -> Any:
-    """The value for the flag. Raises ValueError that says what to give, and not what was given."""
-    if option.multiple:
-        listed = [value] if isinstance(value, str) else value
-        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-            raise ValueError("give a text or a list of texts")
-        return listed
-    wanted = _type_of_one(option)
-    if not _IS[wanted](value):
-        raise ValueError(_GIVE[wanted])
-    value = str(value) if wanted == "duration" else value  # a bare 0
-    try:
-        option.type.convert(value, option, None)
-    except click.UsageError as error:
-        raise ValueError(_GIVE[wanted] if wanted == "duration" else error.message.rstrip(".")) from None
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, str) or (_is_number(value) and value == 0)
-
-
-_IS: Mapping[str, Callable[[Any], bool]] = {
-    "text": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    "integer": lambda value: _is_number(value) and isinstance(value, int),
-    "number": _is_number,
-    "duration": _is_duration,
-}
-_GIVE: Mapping[str, str] = {
-    "text": "give a text; put quotes around one that looks like a number",
-    "boolean": "give true or false",
-    "integer": "give a whole number",
-    "number": "give a number",
-    "duration": "give a duration, such as 5s, 10m or 1h30m",
-}
-
-
-def _authenticators(value: Any) -> Iterator[Any]:
-    """The entries, with their durations read; the rest is checked by `mooring.config.authentication`. Raises ValueError."""
-    if not isinstance(value, list):
-        raise ValueError("give a list of mappings with name and class")
-    for place, entry in enumerate(value):
-        if not isinstance(entry, dict):
-            yield entry  # refused where its other keys would be looked at
-            continue
-        yield {key: _own(f"[{place}].{key}", one) if key in OWN_DURATIONS else one for key, one in entry.items()}
-
-
-def _own(path: str, value: Any) -> timedelta:
-    try:
-        if _is_duration(value):
-            return parse_duration(str(value))
-    except ValueError:
-        pass
-    raise ValueError(f"{path}: {_GIVE['duration']}")

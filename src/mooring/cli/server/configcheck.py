@@ -19,15 +19,17 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.configfile import AUTHENTICATORS, ConfigFile, Problem, default_path, read
+from mooring.cli.options.configfile import ConfigFile, Problem, default_path, read
 from mooring.cli.options.server import server_configuration, server_options
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.clock import SystemClock
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError, MooringError
+from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.rehearsal import rehearse
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.storage import StorageSettings
 
 _KEY = re.compile(r"([a-z][a-z0-9-]*)(?:\[|:)")
 """How errors about a key begin."""
@@ -43,7 +45,7 @@ def check(file: str) -> int:
     path = file or default_path()
     if not path:
         raise click.UsageError("give the file to check: there is none in the default place")
-    found = read(path, _server().params, named=bool(file))
+    found = read(path, declared_settings(), named=bool(file))
     problems = list(found.problems)
     with _warnings() as warned:
         config, names = _rehearsed(found, problems)
@@ -74,23 +76,22 @@ def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig
 
     That a key is missing which was left out before is no mistake of its own.
     """
-    values, own = dict(found.values), found.authenticators
+    values = dict(found.values)
     left_out = {problem.key for problem in problems}
     while True:
-        left = ConfigFile(found.path, values, own)
+        left = ConfigFile(found.path, values)
         try:
             config = _configured(left)
             return config, rehearse(config, SystemClock(), secrets.token_bytes)
         except MooringError as error:
             text = str(error)
-            keys = _behind(text, values, own)
+            keys = _behind(text, values)
             problem = _problem(text, keys, found.lines)
             if _begins_with(text) not in left_out:
                 problems.append(problem)
             left_out |= keys
             if not keys:
                 return None, ()
-            own = () if AUTHENTICATORS in keys else own
             values = {name: value for name, value in values.items() if _key(name) not in keys}
 
 
@@ -109,9 +110,9 @@ def _key(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _behind(text: str, values: dict[str, Any], own: tuple[Any, ...]) -> set[str]:
+def _behind(text: str, values: Mapping[str, Any]) -> set[str]:
     """The keys of the file that an error is about: the one it begins with; else those that it names, by name or by value."""
-    keys = {_key(name): value for name, value in values.items()} | ({AUTHENTICATORS: None} if own else {})
+    keys = {_key(name): value for name, value in values.items()}
     if (key := _begins_with(text)) in keys:
         return {key}
     named = {key for key, value in keys.items() if isinstance(value, str) and value and value in text}
@@ -163,8 +164,9 @@ def _print(path: str, found: ConfigFile, config: ServerConfig, names: tuple[str,
         "keystone": "keystone-url",
         "user-token": "login-ttl",
         "anonymous": "anonymous-auth",
-        **{one.name: AUTHENTICATORS for one in options.own},
+        **{one.name: "authenticators" for one in options.own},
     }
-    echo(f"{path} is good: {len(found.values) + bool(found.authenticators)} keys. Who calls would be judged by:")
+    echo(f"{path} is good: {len(found.values)} keys. Who calls would be judged by:")
     output.print_table(("AUTHENTICATOR", "TURNED ON BY"), [(name, said.get(name, "always")) for name in names])
-    echo(f"Authorization: {', '.join(config.authorization_modes)}. State: {config.storage_url}.")
+    modes = ", ".join(config[AuthorizationSettings].authorization_mode)
+    echo(f"Authorization: {modes}. State: {config[StorageSettings].storage_url}.")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.duration import format_duration
 from mooring.apimachinery.options import ListOptions, WriteOptions
 from mooring.cli.joinline import WITHHELD, join_line
 from mooring.cli.printing.output import echo
 from mooring.clock import Clock
-from mooring.config import ServerConfig
+from mooring.duration import format_duration
 from mooring.errors import ConflictError
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.registry.store import Registry
 from mooring.trust.bootstraptoken.record import NAMESPACE, new_record

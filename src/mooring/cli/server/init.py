@@ -27,13 +27,16 @@ from mooring.cli.options.server import first_token_options, server_configuration
 from mooring.cli.printing.output import echo
 from mooring.cli.server.firsttoken import FirstToken, establish, print_how_to_go_on
 from mooring.clock import Clock, SystemClock
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.material import Material, prepare
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.network import NetworkSettings
+from mooring.settings.storage import StorageSettings
 from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
@@ -53,10 +56,12 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
     with server_usage():
         wish.check(clock)
         config = server_configuration(**flags)
-        if config.storage_url.startswith("memory:"):
+        if config[StorageSettings].storage_url.startswith("memory:"):
             raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
-        authz.build(config.authorization_modes)  # this and the storage are refused before anything is made
-        open_storage(config.storage_url, clock)
+        authz.build(
+            config[AuthorizationSettings].authorization_mode
+        )  # this and the storage are refused before anything is made
+        open_storage(config[StorageSettings].storage_url, clock)
     prepared = prepare(config, clock.now(), secrets.token_bytes)
     made = asyncio.run(_first_boot(config, prepared.material, clock, wish))
     if prepared.made:
@@ -75,16 +80,18 @@ async def _first_boot(
     config: ServerConfig, material: Material, clock: Clock, wish: FirstToken
 ) -> BootstrapToken | None:
     async with AsyncExitStack() as stack:
-        storage = open_storage(config.storage_url, clock)
+        storage = open_storage(config[StorageSettings].storage_url, clock)
         await storage.open()
         stack.push_async_callback(storage.close)
-        authorizers = authz.build(config.authorization_modes)
+        authorizers = authz.build(config[AuthorizationSettings].authorization_mode)
 
         def decide(attributes: Attributes) -> Decision:
             return authorize(attributes, authorizers, registry.views)
 
-        await keep_service_range(storage, config.service_range, clock.now(), secrets.token_bytes)
-        plugins = admission.build(services=config.service_range)
+        await keep_service_range(
+            storage, config[NetworkSettings].service_cluster_ip_range, clock.now(), secrets.token_bytes
+        )
+        plugins = admission.build(services=config[NetworkSettings].service_cluster_ip_range)
         registry = Registry(storage, tuple(BY_PLURAL.values()), clock, secrets.token_bytes, plugins, decide)
         await registry.start()
         stack.push_async_callback(registry.stop)

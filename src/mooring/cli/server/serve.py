@@ -22,10 +22,13 @@ from mooring.cli.options.server import first_token_options, server_configuration
 from mooring.cli.printing import logs
 from mooring.cli.server.firsttoken import FirstToken, establish, print_how_to_go_on
 from mooring.clock import SystemClock
-from mooring.config import ServerConfig
 from mooring.plane.assemble import Plane
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.supervise import serve
 from mooring.server.audit.log import read_policy
+from mooring.settings.audit import AuditSettings
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.storage import StorageSettings
 from mooring.storage.table import open_storage
 
 log = logging.getLogger("mooring")
@@ -59,16 +62,20 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
     config = _checked(flags)
     logs.configure(verbose)
     # the kubeconfig is written last of all keys; what memory held is gone, so every start is its first
-    first = not (Path(config.data_dir) / "admin.conf").exists() or config.storage_url.startswith("memory:")
+    first = not (Path(config.data_dir) / "admin.conf").exists() or config[StorageSettings].storage_url.startswith(
+        "memory:"
+    )
     serve(config, _greeting(config, wish, first))
 
 
 def _checked(flags: dict[str, Any]) -> ServerConfig:
     with server_usage():
         config = server_configuration(**flags)
-        authz.build(config.authorization_modes)  # what is wrong with these is told here, before anything is made
-        open_storage(config.storage_url, SystemClock())
-    read_policy(config.audit_policy_file)
+        authz.build(
+            config[AuthorizationSettings].authorization_mode
+        )  # what is wrong with these is told here, before anything is made
+        open_storage(config[StorageSettings].storage_url, SystemClock())
+    read_policy(config[AuditSettings].audit_policy_file)
     return config
 
 

@@ -25,7 +25,7 @@ from click.core import ParameterSource
 
 from mooring.cli import cluster
 from mooring.cli.joinline import join_line
-from mooring.cli.options.flags import DURATION, listed, usage
+from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.cli.token.initconfiguration import token_records
@@ -33,6 +33,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
+from mooring.settings.kinds import split_commas
 from mooring.trust.bootstraptoken.record import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
 from mooring.trust.discovery import clusterinfo
@@ -127,8 +128,8 @@ def create(
                     parse_token(token) if token else generate_token(secrets.token_bytes),
                     clock.now(),
                     ttl=ttl,
-                    usages=listed(usages),
-                    groups=listed(groups),
+                    usages=split_commas(usages),
+                    groups=split_commas(groups),
                     description=description,
                 ),
             )

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mooring.apimachinery.codec.yaml import decode_yaml
-from mooring.apimachinery.duration import parse_duration
+from mooring.duration import parse_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.trust.bootstraptoken.record import DEFAULT_TTL, TokenRecord, new_record, parse_expiration
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token

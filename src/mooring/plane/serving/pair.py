@@ -19,7 +19,6 @@ from pathlib import Path
 from cryptography import x509
 
 from mooring.client.files import read_limited
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
@@ -28,6 +27,7 @@ from mooring.pki.x509.names import told
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
 from mooring.plane.serving.trust import KEY, from_file, serving_cas
+from mooring.settings.serving import ServingSettings
 
 log = logging.getLogger("mooring.plane")
 
@@ -35,10 +35,10 @@ CERTIFICATE_KEY, KEY_KEY = "tls-cert-file", "tls-private-key-file"
 Pair = tuple[tuple[x509.Certificate, ...], PrivateKey]
 
 
-def read_pair(config: ServerConfig) -> Pair:
-    """The pair that the flags name. Raises ConfigError."""
-    key_file = Path(config.tls_private_key_file)
-    pair = _matching(read_limited(Path(config.tls_cert_file)), read_limited(key_file))
+def read_pair(settings: ServingSettings) -> Pair:
+    """Read the pair that the settings name. Raises ConfigError."""
+    key_file = Path(settings.tls_private_key_file)
+    pair = _matching(read_limited(Path(settings.tls_cert_file)), read_limited(key_file))
     warn_if_exposed(key_file)
     return pair
 
@@ -48,7 +48,7 @@ class ServingPair:
 
     def __init__(
         self,
-        config: ServerConfig,
+        settings: ServingSettings,
         pair: Pair,
         authority: x509.Certificate,
         reloading: Reloading,
@@ -57,17 +57,17 @@ class ServingPair:
         """`pair` was read before; `authority` is the cluster's own CA. Raises ConfigError."""
         self.chain, self.key = pair
         self.changed: Callable[[], None] = _nothing
-        self._config = config
+        self._settings = settings
         self._authority = authority
         self._now = now
         self._certificate_pem = self._key_pem = b""
-        self._root_pem = self._newest_root = read_limited(Path(config.root_ca_file)) if config.root_ca_file else b""
+        self._root_pem = self._newest_root = read_limited(Path(settings.root_ca_file)) if settings.root_ca_file else b""
         self.ca_pem = self._verifying(self.chain, self._root_pem)
-        if config.root_ca_file:
-            reloading.add(config.root_ca_file, self._take_root)
-        if config.tls_cert_file:
-            reloading.add(config.tls_cert_file, self._take_certificate)
-            reloading.add(config.tls_private_key_file, self._take_key)
+        if settings.root_ca_file:
+            reloading.add(settings.root_ca_file, self._take_root)
+        if settings.tls_cert_file:
+            reloading.add(settings.tls_cert_file, self._take_certificate)
+            reloading.add(settings.tls_private_key_file, self._take_key)
 
     def _take_root(self, data: bytes) -> None:
         self._newest_root = data
@@ -106,9 +106,9 @@ class ServingPair:
 
     def _verifying(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
         """The bundle for a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
-        if self._config.root_ca_file:
+        if self._settings.root_ca_file:
             return from_file(root_pem, chain, self._now())
-        if found := serving_cas(self._config, chain, self._authority, self._now()):
+        if found := serving_cas(self._settings, chain, self._authority, self._now()):
             return found
         log.warning(
             "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "

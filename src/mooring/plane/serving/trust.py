@@ -18,19 +18,19 @@ from cryptography import x509
 from OpenSSL import crypto
 
 from mooring.client.files import read_limited
-from mooring.config import ServerConfig
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.settings.serving import ServingSettings
 
 KEY = "root-ca-file"
 Chain = Sequence[x509.Certificate]
 
 
-def serving_cas(config: ServerConfig, chain: Chain, authority: x509.Certificate, now: datetime) -> bytes:
+def serving_cas(settings: ServingSettings, chain: Chain, authority: x509.Certificate, now: datetime) -> bytes:
     """The bundle for a serving certificate, as PEM; empty when none of the known CAs verifies it. Raises ConfigError."""
-    if config.root_ca_file:
-        return from_file(read_limited(Path(config.root_ca_file)), chain, now)
+    if settings.root_ca_file:
+        return from_file(read_limited(Path(settings.root_ca_file)), chain, now)
     for candidates in ([authority], [chain[-1]] if _is_root(chain[-1]) else []):
         if candidates and anchor(chain, now, candidates) is not None:
             return certificates_pem(candidates)

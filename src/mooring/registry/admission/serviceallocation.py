@@ -34,9 +34,9 @@ from mooring.api.core.service.spec import (
     needs_node_ports,
 )
 from mooring.apimachinery.schema import Obj
-from mooring.config import Network
 from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
 from mooring.registry.admission.request import AdmissionRequest
+from mooring.settings.addresses import Network
 
 
 class ServiceClusterIP:

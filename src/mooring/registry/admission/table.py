@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE
-from mooring.config import Network
 from mooring.errors import ConfigError
 from mooring.registry.admission.csr import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
 from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
@@ -19,6 +18,7 @@ from mooring.registry.admission.rbacescalation import RbacEscalation
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
 from mooring.registry.admission.serviceaccount import ServiceAccount
 from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
+from mooring.settings.addresses import Network
 
 __all__ = ["ADMISSION", "Admission", "AdmissionRequest", "Authorize", "build"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.schema import Obj
-from mooring.config import Network
+from mooring.settings.addresses import Network
 
 NAMESPACE = "kube-system"
 KUBEADM_NAME = "kubeadm-config"

@@ -22,8 +22,8 @@ from mooring.api.core.addresses import parse_address
 from mooring.api.core.service.spec import EXTERNAL_NAME, FAMILIES, HEADLESS, is_headless_without_selector
 from mooring.api.kind import Claim
 from mooring.apimachinery.schema import Obj
-from mooring.config import DEFAULT_SERVICE_RANGE, Network
 from mooring.errors import FieldError, invalid
+from mooring.settings.addresses import DEFAULT_SERVICE_RANGE, Network
 
 DEFAULT_RANGE: Network = ipaddress.IPv4Network(DEFAULT_SERVICE_RANGE)
 NODE_PORT_RANGE = range(30000, 32768)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.duration import format_duration, parse_duration
+from mooring.duration import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

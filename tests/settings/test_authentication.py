@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.config.authentication import (
+from mooring.errors import ConfigError
+from mooring.settings.authentication import (
     NOTHING_SAID,
     AuthenticationOptions,
+    AuthenticationSettings,
     authentication_options,
-    https_url,
     own_authenticators,
 )
-from mooring.errors import ConfigError
+from mooring.settings.checks import https_url
 
 OIDC: dict[str, Any] = {"oidc_issuer_url": "https://idp.example.com/realm", "oidc_client_id": "mooring"}
 PROXY: dict[str, Any] = {"requestheader_client_ca_file": "/ca", "requestheader_username_headers": ("X-Remote-User",)}
@@ -200,3 +201,8 @@ def test_an_authenticator_of_ones_own_keeps_its_options_out_of_sight() -> None:
 def test_no_text_is_anything_but_a_url_or_an_error(text: str) -> None:
     with suppress(ConfigError):
         assert https_url(text, "key").startswith("https://")
+
+
+def test_an_entry_that_is_no_mapping_is_left_to_the_check_of_entries() -> None:
+    (authenticators,) = [one for one in AuthenticationSettings.declared() if one.name == "authenticators"]
+    assert authenticators.kind.from_file(["ldap"]) == ("ldap",)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mooring.config.serviceaccounts import NOTHING_SAID, ServiceAccountOptions, service_account_options
 from mooring.errors import ConfigError
+from mooring.settings.serviceaccounts import NOTHING_SAID, ServiceAccountOptions, service_account_options
 
 HERE = "https://kubernetes.default.svc.cluster.local"
 NEW, OLD = "https://new.example", "https://old.example:6443/path"

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import ClassVar
 
-from mooring.config.authentication import https_url
 from mooring.errors import ConfigError
+from mooring.settings.checks import https_url
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 """kubeadm's `--service-account-issuer`."""
@@ -114,3 +117,65 @@ def _listed(key: str, values: Sequence[str], most: int) -> tuple[str, ...]:
         if value in values[:place]:
             raise ConfigError(f'{key}: "{value}" is given twice')
     return tuple(values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccountSettings(Settings):
+    """Tokens of service accounts. `service_account_options` checks these together."""
+
+    heading: ClassVar[str] = "Tokens of service accounts"
+
+    service_account_issuer: tuple[str, ...] = setting(
+        TEXTS,
+        default=(DEFAULT_ISSUER,),
+        meaning="Issuer of service account tokens; repeatable: the first signs, tokens of all are accepted.",
+        metavar="URL",
+    )
+    api_audiences: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Whom tokens must be for that the API accepts.",
+        default_note="the issuers",
+        metavar="AUDIENCE,...",
+    )
+    service_account_key_file: tuple[str, ...] = setting(
+        TEXTS,
+        default=(),
+        meaning="PEM file of keys, public or private, that verify service account tokens; repeatable. Read again when it changes.",
+        default_note="pki/sa.pub of the data directory",
+        metavar="FILE",
+    )
+    service_account_signing_key_file: str = setting(
+        TEXT,
+        default="",
+        meaning="PEM file of the private key that signs service account tokens; it also verifies them. Read again when it changes.",
+        default_note="pki/sa.key of the data directory",
+        metavar="FILE",
+    )
+    service_account_jwks_uri: str = setting(
+        TEXT,
+        default="",
+        meaning="https URL under which others fetch the keys, as the discovery document names it.",
+        default_note="this server's",
+        metavar="URL",
+    )
+    service_account_lookup: bool = setting(
+        BOOLEAN,
+        default=True,
+        meaning="Whether a token that a Secret holds is refused when the Secret, or its ServiceAccount, is gone.",
+    )
+    service_account_extend_token_expiration: bool = setting(
+        BOOLEAN,
+        default=True,
+        meaning="Whether the token that every Pod gets lives for a year instead of an hour, with an audit annotation after the "
+        "hour.",
+    )
+    service_account_max_token_expiration: timedelta = setting(
+        DURATION,
+        default=MAX_SERVICE_ACCOUNT_TOKEN,
+        meaning="The longest life of a service account token; 0: as long as is asked for.",
+    )
+
+    def options(self) -> ServiceAccountOptions:
+        """Return the checked options. Raises ConfigError."""
+        return service_account_options(**{one.name: getattr(self, one.name) for one in fields(self)})

@@ -8,14 +8,16 @@ reads them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, ClassVar
 
 from mooring.errors import ConfigError
+from mooring.settings.checks import duration_within, https_url
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS, Kind, duration_from_file
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
 DEFAULT_ALGORITHMS = ("RS256",)
@@ -218,28 +220,7 @@ def authentication_options(
 
 
 def _within(key: str, value: timedelta, least: timedelta, most: timedelta) -> timedelta:
-    if not least <= value <= most:
-        raise ConfigError(f"{key}: give a duration from {_told(least)} to {_told(most)}")
-    return value
-
-
-def _told(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    return f"{seconds // 3600}h" if seconds and seconds % 3600 == 0 else f"{seconds}s"
-
-
-def https_url(text: str, key: str) -> str:
-    """`text`, when it is an https URL of a host, without user, query or fragment. Raises ConfigError naming `key`."""
-    try:
-        parts = urlsplit(text)
-        named = parts.scheme == "https" and parts.hostname and parts.port != 0
-    except ValueError:
-        named = False
-    if not named or not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f'{key}: "{text}" is not an https URL')
-    if "@" in parts.netloc or parts.query or parts.fragment or text.endswith(("?", "#")):
-        raise ConfigError(f'{key}: "{text}" must have no user, query or fragment')
-    return text
+    return duration_within(least, most)(value, key)
 
 
 def _request_headers(
@@ -386,3 +367,224 @@ def _own(path: str, value: Any) -> OwnAuthenticator:
         cache_ttl=_within(f"{path}.cache-ttl", ttl, timedelta(0), MAX_CACHE_TTL),
         options=MappingProxyType(dict(options)),
     )
+
+
+def _authenticators_from_file(value: Any) -> tuple[Any, ...]:
+    """Return the entries with their durations read; `own_authenticators` checks the rest. Raises ValueError."""
+    if not isinstance(value, list):
+        raise ValueError("give a list of mappings with name and class")
+    return tuple(_entries(value))
+
+
+def _entries(value: list[Any]) -> Iterator[Any]:
+    for place, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            yield entry  # refused where its other keys would be looked at
+            continue
+        yield {
+            key: _entry_duration(f"[{place}].{key}", one) if key in ("deadline", "cache-ttl") else one
+            for key, one in entry.items()
+        }
+
+
+def _entry_duration(path: str, value: Any) -> timedelta:
+    try:
+        return duration_from_file(value)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+MAPPINGS: Kind[tuple[Any, ...]] = Kind("list of mappings", _authenticators_from_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthenticationSettings(Settings):
+    """Authenticators and what they read. `authentication_options` checks these together."""
+
+    heading: ClassVar[str] = "Authentication"
+
+    client_ca_file: str = setting(
+        TEXT,
+        default="",
+        meaning="Certificates of the CAs that client certificates are verified under; read again when it changes.",
+        default_note="the cluster's CA",
+        metavar="FILE",
+    )
+    token_auth_file: str = setting(
+        TEXT,
+        default="",
+        meaning='CSV of bearer tokens: token,user,uid,"group,..."; read again when it changes.',
+        metavar="FILE",
+    )
+    basic_auth_file: str = setting(
+        TEXT,
+        default="",
+        meaning='CSV of passwords: password,user,uid,"group,..."; a password may be hashed (mooring auth hash-password). '
+        "Read again when it changes.",
+        metavar="FILE",
+    )
+    requestheader_client_ca_file: str = setting(
+        TEXT,
+        default="",
+        meaning="CAs of the certificate an authenticating proxy shows.",
+        metavar="FILE",
+    )
+    requestheader_allowed_names: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Common names that may; none: every certificate of these CAs.",
+        metavar="NAME,...",
+    )
+    requestheader_username_headers: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Headers that name the user; the first that is not empty counts.",
+        metavar="NAME,...",
+    )
+    requestheader_uid_headers: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Headers that hold the user's uid.",
+        metavar="NAME,...",
+    )
+    requestheader_group_headers: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Headers that hold groups; all count.",
+        metavar="NAME,...",
+    )
+    requestheader_extra_headers_prefix: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="What headers begin with that hold extra attributes.",
+        metavar="NAME,...",
+    )
+    oidc_issuer_url: str = setting(
+        TEXT,
+        default="",
+        meaning="https URL of the OpenID Connect provider.",
+        metavar="URL",
+    )
+    oidc_client_id: str = setting(
+        TEXT,
+        default="",
+        meaning="Audience that its tokens must be for.",
+        metavar="ID",
+    )
+    oidc_ca_file: str = setting(
+        TEXT,
+        default="",
+        meaning="CAs to verify the provider with.",
+        default_note="the machine's",
+        metavar="FILE",
+    )
+    oidc_username_claim: str = setting(
+        TEXT,
+        default=USERNAME_CLAIM,
+        meaning="Claim that names the user.",
+        metavar="CLAIM",
+    )
+    oidc_username_prefix: str = setting(
+        TEXT,
+        default="",
+        meaning="Put before every user name; - puts nothing.",
+        default_note="the issuer and #, unless the claim is email",
+        metavar="PREFIX",
+    )
+    oidc_groups_claim: str = setting(
+        TEXT,
+        default="",
+        meaning="Claim that holds the groups.",
+        metavar="CLAIM",
+    )
+    oidc_groups_prefix: str = setting(
+        TEXT,
+        default="",
+        meaning="Put before every group.",
+        metavar="PREFIX",
+    )
+    oidc_signing_algs: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=DEFAULT_ALGORITHMS,
+        meaning=f"Algorithms the provider may sign with, of {', '.join(SIGNING_ALGORITHMS)}.",
+        metavar="ALG,...",
+    )
+    oidc_required_claim: tuple[str, ...] = setting(
+        TEXTS,
+        default=(),
+        meaning="Claim and value that a token must have; repeatable.",
+        metavar="CLAIM=VALUE",
+    )
+    authentication_config: str = setting(
+        TEXT,
+        default="",
+        meaning="AuthenticationConfiguration (apiserver.config.k8s.io): JWT issuers and anonymous access; read again when it "
+        "changes.",
+        metavar="FILE",
+    )
+    authentication_token_webhook_config_file: str = setting(
+        TEXT,
+        default="",
+        meaning="Kubeconfig of a service that answers TokenReviews.",
+        metavar="FILE",
+    )
+    authentication_token_webhook_version: str = setting(
+        TEXT,
+        default=WEBHOOK_VERSIONS[0],
+        meaning=f"Version of the TokenReviews it is sent: {' or '.join(WEBHOOK_VERSIONS)}.",
+        metavar="VERSION",
+    )
+    authentication_token_webhook_cache_ttl: timedelta = setting(
+        DURATION,
+        default=WEBHOOK_CACHE_TTL,
+        meaning="For how long its answers are remembered.",
+    )
+    keystone_url: str = setting(
+        TEXT,
+        default="",
+        meaning="https URL of an OpenStack Keystone (v3) that judges passwords.",
+        metavar="URL",
+        former_name="experimental-keystone-url",
+    )
+    keystone_ca_file: str = setting(
+        TEXT,
+        default="",
+        meaning="CAs to verify Keystone with; read again when it changes.",
+        default_note="the machine's",
+        metavar="FILE",
+        former_name="experimental-keystone-ca-file",
+    )
+    keystone_user_domain: str = setting(
+        TEXT,
+        default="Default",
+        meaning="Domain of users who name none.",
+        metavar="DOMAIN",
+    )
+    authentication_cache_ttl: timedelta = setting(
+        DURATION,
+        default=CACHE_TTL,
+        meaning="For how long an accepted password, and what an authenticator of your own accepted, is remembered; 0: not at all.",
+    )
+    login_ttl: timedelta = setting(
+        DURATION,
+        default=LOGIN_TTL,
+        meaning="How long the credential lives that `mooring login` gets; 0: no login.",
+    )
+    login_from_request_header: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Whether users whom an authenticating proxy names may log in: their credential goes past the proxy.",
+    )
+    authenticators: tuple[Any, ...] = setting(
+        MAPPINGS,
+        default=(),
+        meaning="Authenticators of your own: each has `name`, `class` (`module:Class`), and may have `deadline`, `cache-ttl` and "
+        "`options`.",
+        flag=False,
+        secret=True,
+    )
+
+    def options(self, *, anonymous_said: bool) -> AuthenticationOptions:
+        """Return the checked options. Raises ConfigError."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return authentication_options(anonymous_said=anonymous_said, **given)

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.config import Endpoint, ServerConfig, parse_endpoint, parse_host, server_config
 from mooring.errors import ConfigError
+from mooring.plane.configuration import ServerConfig, server_config
+from mooring.settings.addresses import Endpoint, parse_endpoint, parse_host
+from mooring.settings.audit import AuditSettings
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.network import NetworkSettings
+from mooring.settings.storage import StorageSettings
 
 
 def config(**flags: Any) -> ServerConfig:
@@ -77,12 +82,12 @@ def test_junk_is_an_endpoint_that_reads_back_or_a_config_error(text: str) -> Non
 
 def test_the_defaults_are_those_of_kubernetes() -> None:
     made = config(detected_addresses=("192.0.2.7",))
-    assert (made.bind_address, made.secure_port) == ("0.0.0.0", 6443)
+    assert (made[NetworkSettings].bind_address, made[NetworkSettings].secure_port) == ("0.0.0.0", 6443)
     assert made.endpoints == (Endpoint("192.0.2.7", 6443),)
-    assert made.authorization_modes == ("Node", "RBAC")
+    assert made[AuthorizationSettings].authorization_mode == ("Node", "RBAC")
     assert made.anonymous_auth
     assert made.service_accounts.issuer == "https://kubernetes.default.svc.cluster.local"
-    assert made.storage_url == "sqlite:/d/mooring.db"
+    assert made[StorageSettings].storage_url == "sqlite:/d/mooring.db"
 
 
 @pytest.mark.parametrize(
@@ -94,41 +99,42 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ({"bind_address": "192.0.2.1"}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
         ({"bind_address": "::", "detected_addresses": ("192.0.2.1",)}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
         (
-            {"secure_port": 1234, "control_plane_endpoints": ["a", "b:5"]},
+            {"secure_port": 1234, "control_plane_endpoint": ["a", "b:5"]},
             "endpoints",
             (Endpoint("a", 1234), Endpoint("b", 5)),
         ),
-        ({"extra_sans": ["A.example", "::0:1"]}, "extra_sans", ("a.example", "::1")),
-        ({"authorization_mode": " RBAC , ,Node"}, "authorization_modes", ("RBAC", "Node")),
+        ({"apiserver_cert_extra_sans": ["A.example", "::0:1"]}, "apiserver_cert_extra_sans", ("a.example", "::1")),
+        ({"authorization_mode": " RBAC , ,Node"}, "authorization_mode", ("RBAC", "Node")),
         ({"authorization_mode": "AlwaysAllow"}, "anonymous_auth", False),
         ({"authorization_mode": "AlwaysAllow", "anonymous_auth": False}, "anonymous_auth", False),
         ({"anonymous_auth": False}, "anonymous_auth", False),
-        ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay", 3.0),
-        ({}, "http2_serving", True),
-        ({"disable_http2_serving": True}, "http2_serving", False),
-        ({"anonymous_requests_per_second": 2.5}, "anonymous_per_second", 2.5),
+        ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay_duration", timedelta(seconds=3)),
+        ({}, "disable_http2_serving", False),
+        ({"disable_http2_serving": True}, "disable_http2_serving", True),
+        ({"anonymous_requests_per_second": 2.5}, "anonymous_requests_per_second", 2.5),
     ],
     ids=str,
 )
 def test_flags_become_values(flags: dict[str, Any], what: str, value: object) -> None:
-    assert getattr(config(**flags), what) == value
+    made = config(**flags)
+    subjects = [made, *made.settings.values()]
+    assert getattr(next(one for one in subjects if hasattr(one, what)), what) == value
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"data_dir": ""}, "data-dir: give a directory"),
         ({"secure_port": -1}, "secure-port: -1 is not a port"),
         ({"secure_port": 65536}, "secure-port: 65536 is not a port"),
         ({"bind_address": "node"}, 'bind-address: "node" is not an IP address'),
         ({"anonymous_requests_per_second": -1.0}, "anonymous-requests-per-second: give 0"),
         ({"anonymous_requests_per_second": float("nan")}, "anonymous-requests-per-second: give 0"),
         ({"anonymous_requests_per_second": float("inf")}, "anonymous-requests-per-second: give 0"),
-        ({"control_plane_endpoints": ["a b"]}, "control-plane-endpoint: "),
+        ({"control_plane_endpoint": ["a b"]}, "control-plane-endpoint: "),
         ({"audit_log_maxsize": 0}, "audit-log-maxsize: 0 is not a number from 1 to"),
         ({"audit_log_maxbackup": 0}, "audit-log-maxbackup: 0 is not a number from 1 to 1000"),
         ({"audit_log_maxage": -1}, "audit-log-maxage: -1 is not a number from 0 to"),
-        ({"extra_sans": ["a b"]}, "apiserver-cert-extra-sans: "),
+        ({"apiserver_cert_extra_sans": ["a b"]}, "apiserver-cert-extra-sans: "),
         ({"tls_cert_file": "x"}, "tls-private-key-file: it is needed with tls-cert-file"),
         ({"tls_private_key_file": "x"}, "tls-cert-file: it is needed with tls-private-key-file"),
     ],
@@ -167,7 +173,7 @@ def test_where_pods_reach_the_server(flags: dict[str, Any], advertised: str) -> 
 def test_the_advertised_address_is_the_endpoint_when_none_is_given() -> None:
     given = {"detected_addresses": TWO, "advertise_address": "198.51.100.1"}
     assert config(**given).endpoints == (Endpoint("198.51.100.1", 6443),)
-    assert config(**given, control_plane_endpoints=["a.example"]).endpoints == (Endpoint("a.example", 6443),)
+    assert config(**given, control_plane_endpoint=["a.example"]).endpoints == (Endpoint("a.example", 6443),)
 
 
 @pytest.mark.parametrize(
@@ -207,4 +213,26 @@ def test_addresses_and_ranges_that_cannot_be_meant(flags: dict[str, Any], messag
 
 
 def test_a_range_is_written_by_its_first_address() -> None:
-    assert str(config(service_cluster_ip_range="10.43.7.1/16").service_range) == "10.43.0.0/16"
+    assert (
+        str(config(service_cluster_ip_range="10.43.7.1/16")[NetworkSettings].service_cluster_ip_range) == "10.43.0.0/16"
+    )
+
+
+def test_a_name_of_no_setting_is_a_fault_of_the_program() -> None:
+    with pytest.raises(TypeError, match="no setting is called another_one"):
+        config(another_one=1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "path"),
+    [
+        ({}, "/d/audit.log"),
+        ({"data_dir": "/"}, "/audit.log"),
+        ({"audit_log_path": ""}, ""),
+        ({"audit_log_path": "-"}, "-"),
+    ],
+    ids=str,
+)
+def test_the_audit_log_is_in_the_data_directory_unless_it_is_named(flags: dict[str, Any], path: str) -> None:
+    made = config(**flags)
+    assert made[AuditSettings].file(made.data_dir) == path

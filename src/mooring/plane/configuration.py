@@ -1,0 +1,103 @@
+"""Configuration of one server process: the settings of every subject, and what follows from several of them.
+
+- `SUBJECTS` is the table of settings: a class in it is all that flags, environment, configuration file and reference page need.
+- A part of the server gets the settings of its subject, or single values; few need the whole configuration.
+- Pure: the command line room reads flags and files, and finds out this machine's addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
+
+from mooring.authn.anonymous.settings import AnonymousSettings
+from mooring.settings.addresses import Endpoint
+from mooring.settings.audit import AuditSettings
+from mooring.settings.authentication import AuthenticationOptions, AuthenticationSettings
+from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.declaration import Setting, Settings
+from mooring.settings.flowcontrol import FlowControlSettings
+from mooring.settings.network import NetworkSettings
+from mooring.settings.serviceaccounts import ServiceAccountOptions, ServiceAccountSettings
+from mooring.settings.serving import ServingSettings
+from mooring.settings.storage import StorageSettings
+
+S = TypeVar("S", bound=Settings)
+
+SUBJECTS: tuple[type[Settings], ...] = (
+    StorageSettings,
+    NetworkSettings,
+    ServingSettings,
+    AuthorizationSettings,
+    AnonymousSettings,
+    FlowControlSettings,
+    AuditSettings,
+    ServiceAccountSettings,
+    AuthenticationSettings,
+)
+"""Every subject that has settings, in the order of `--help` and of the reference page."""
+
+
+def declared_settings() -> tuple[Setting, ...]:
+    """Return every setting of a server."""
+    return tuple(one for subject in SUBJECTS for one in subject.declared())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Checked configuration of one server process. `config[AuditSettings]` are the settings of a subject."""
+
+    settings: Mapping[type[Settings], Settings]
+    endpoints: tuple[Endpoint, ...]
+    """Addresses that are published to clients, the first first."""
+    advertise_address: str
+    """Address under which Pods reach this server; "" when no usable one is known."""
+    authentication: AuthenticationOptions
+    service_accounts: ServiceAccountOptions
+
+    def __getitem__(self, subject: type[S]) -> S:
+        """Return the settings of a subject."""
+        found = self.settings[subject]
+        assert isinstance(found, subject)
+        return found
+
+    def with_settings(self, *changed: Settings) -> Self:
+        """Return the configuration with the settings of some subjects replaced."""
+        return replace(self, settings={**self.settings, **{type(one): one for one in changed}})
+
+    @property
+    def data_dir(self) -> str:
+        """Directory of the state."""
+        return self[StorageSettings].data_dir
+
+    @property
+    def anonymous_auth(self) -> bool:
+        """Anonymous requests are let through; never when every request is allowed."""
+        return self[AnonymousSettings].enabled and not self[AuthorizationSettings].always_allow
+
+
+def server_config(
+    *,
+    detected_addresses: Sequence[str] = (),
+    authentication: AuthenticationOptions | None = None,
+    service_accounts: ServiceAccountOptions | None = None,
+    **values: Any,
+) -> ServerConfig:
+    """Check the values of settings, by field name, and return the configuration. Raises ConfigError.
+
+    `detected_addresses` are this machine's, at most one of each family.
+    """
+    unknown = values.keys() - {one.field for one in declared_settings()}
+    if unknown:
+        raise TypeError(f"no setting is called {', '.join(sorted(unknown))}")
+    settings = {subject: subject.read(values) for subject in SUBJECTS}
+    network = NetworkSettings.read(values)
+    anonymous_said = AnonymousSettings.read(values).anonymous_auth is not None
+    return ServerConfig(
+        settings=settings,
+        endpoints=network.endpoints(detected_addresses),
+        advertise_address=network.advertised(detected_addresses),
+        authentication=authentication or AuthenticationSettings.read(values).options(anonymous_said=anonymous_said),
+        service_accounts=service_accounts or ServiceAccountSettings.read(values).options(),
+    )

@@ -1,0 +1,92 @@
+"""Addresses and ranges of addresses that settings hold, and their checks. All raise ConfigError naming the key."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+
+from mooring.errors import ConfigError
+
+DEFAULT_PORT = 6443
+MAX_HOST = 253
+"""RFC 1035 2.3.4: characters of a DNS name as text."""
+DEFAULT_SERVICE_RANGE = "10.96.0.0/12"
+"""kubeadm's `--service-cidr`."""
+SERVICE_PREFIXES = {4: (12, 28), 6: (64, 124)}
+"""Longest and shortest range of Services by IP version: kube-apiserver takes none larger, and the tenth address is the DNS's."""
+Network = IPv4Network | IPv6Network
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One `host:port` under which clients reach the control plane."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"https://{self}"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, zones: bool = False) -> Endpoint:
+    """Read `host`, `host:port`, `[v6]:port` or `v6`.
+
+    `zones`: accept an IPv6 address with the interface that this machine reaches it by.
+    """
+    host, port, colon = text, "", ""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ConfigError(f'{key}: "{text}" is not host:port; write an IPv6 address as [::1]:6443')
+        colon, port = rest[:1], rest[1:]
+    elif text.count(":") == 1:
+        host, colon, port = text.partition(":")
+    if colon and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise ConfigError(f'{key}: the port of "{text}" is not a number from 1 to 65535')
+    return Endpoint(parse_host(host, key, zones=zones), int(port) if port else default_port)
+
+
+def parse_host(text: str, key: str, *, zones: bool = False) -> str:
+    """Return a DNS name or IP address in its normal form."""
+    if "%" in text and not zones:
+        raise ConfigError(
+            f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address'
+        )
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    name = text.lower()
+    if len(name) > MAX_HOST or not _HOST.fullmatch(name):
+        raise ConfigError(f'{key}: "{text}" is neither a DNS name nor an IP address')
+    return name
+
+
+def parse_hosts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return DNS names and IP addresses in their normal form."""
+    return tuple(parse_host(text, key) for text in texts)
+
+
+def parse_service_range(text: str, key: str) -> Network:
+    """Return the range that Services get their addresses from."""
+    if "," in text:
+        raise ConfigError(f'{key}: "{text}" is more than one range; Services here have addresses of one family')
+    try:
+        found = ipaddress.ip_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise ConfigError(f'{key}: "{text}" is not a range of addresses; write it like {DEFAULT_SERVICE_RANGE}')
+    longest, shortest = SERVICE_PREFIXES[found.version]
+    if not longest <= found.prefixlen <= shortest:
+        raise ConfigError(f'{key}: "{text}" is too {"large" if found.prefixlen < longest else "small"}; '
+                          f"for IPv{found.version}, give a prefix length from {longest} to {shortest}")  # fmt: skip
+    return found

@@ -1,0 +1,110 @@
+"""Declaration of a setting: its name, type, default, meaning and check, once.
+
+- The settings of one subject are a frozen dataclass below `Settings`. Each field is one setting, declared by `setting`, and the
+  type checker knows its type. Checks that need several values stand in `__post_init__`.
+- The name of a field is the flag with underscores: `audit_log_maxage` is `--audit-log-maxage`, `MOORING_AUDIT_LOG_MAXAGE` and the
+  key `audit-log-maxage`. Flags carry kube-apiserver's and kubeadm's names where those have one.
+- `Settings.read` checks values once and makes them typed. A ConfigError begins with the key and says what to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self, TypeVar, overload
+
+from mooring.settings.kinds import Kind
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_DECLARATION = "setting"
+"""Key of the declaration in the metadata of a dataclass field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """One declared setting."""
+
+    name: str
+    """The flag without its dashes, which is also the key of the configuration file."""
+    kind: Kind[Any]
+    default: Any
+    """The value before `parse`, as the command line would give it."""
+    meaning: str
+    metavar: str = ""
+    default_note: str = ""
+    """Describes a default that depends on the machine or on other settings."""
+    former_name: str = ""
+    """Flag that kube-apiserver once had for this; it is accepted on the command line, and not documented."""
+    secret: bool = False
+    """The value appears in no `repr`."""
+    flag: bool = True
+    """False for a setting that only the configuration file can hold."""
+    parse: Callable[[Any, str], Any] | None = None
+
+    @property
+    def field(self) -> str:
+        """Name of the field of the dataclass, and of the command's parameter."""
+        return self.name.replace("-", "_")
+
+    def checked(self, value: Any) -> Any:
+        """Return the value to keep for the one that was given. Raises ConfigError naming the key."""
+        normalised = self.kind.normalise(value)
+        return normalised if self.parse is None else self.parse(normalised, self.name)
+
+
+@overload
+def setting(
+    kind: Kind[T],
+    *,
+    default: T,
+    meaning: str,
+    metavar: str = "",
+    default_note: str = "",
+    former_name: str = "",
+    secret: bool = False,
+    flag: bool = True,
+) -> T: ...
+
+
+@overload
+def setting(
+    kind: Kind[T],
+    *,
+    default: T,
+    parse: Callable[[T, str], U],
+    meaning: str,
+    metavar: str = "",
+    default_note: str = "",
+    former_name: str = "",
+    secret: bool = False,
+    flag: bool = True,
+) -> U: ...
+
+
+def setting(kind: Kind[Any], *, default: Any, **rest: Any) -> Any:
+    """Declare a setting, as the default of a field of a `Settings` dataclass.
+
+    `parse` checks a value and returns the one to keep: it is called with the value and the key, and raises ConfigError.
+    """
+    declared = Setting(name="", kind=kind, default=default, **rest)
+    return field(default=declared.checked(default), repr=not declared.secret, metadata={_DECLARATION: declared})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Base of the settings of one subject."""
+
+    heading: ClassVar[str]
+    """Name of the subject in the reference page."""
+
+    @classmethod
+    def declared(cls) -> tuple[Setting, ...]:
+        """Return the declarations, in order."""
+        return tuple(replace(one.metadata[_DECLARATION], name=one.name.replace("_", "-")) for one in fields(cls))
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """Check and keep the values of these settings, by field name; a missing one has its default. Raises ConfigError."""
+        return cls(**{one.field: one.checked(values[one.field]) for one in cls.declared() if one.field in values})

@@ -1,0 +1,106 @@
+"""Types of values that a setting takes, and how the configuration file writes each.
+
+- A kind names its type in the reference page and reads a value of the configuration file strictly: a number in quotes is a text.
+- An error says which type to give and never repeats the value, which may be a secret.
+- The command line has its own parser for each kind: `mooring.cli.options.declared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from mooring.duration import parse_duration
+
+T = TypeVar("T")
+
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind(Generic[T]):
+    """Type of the values of a setting."""
+
+    name: str
+    """Type as the reference page names it."""
+    from_file: Callable[[Any], T]
+    """Return the value for one of the configuration file. Raises ValueError that says what to give."""
+    normalise: Callable[[Any], T] = lambda value: value
+    """Return the value for one of the command line, after it was parsed."""
+
+
+def split_commas(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the items of texts that may hold several, with commas between; empty items are dropped, order is kept."""
+    return tuple(item for value in values for item in (part.strip() for part in value.split(",")) if item)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text_from_file(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("give a text; put quotes around one that looks like a number")
+    return value
+
+
+def _boolean_from_file(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError("give true or false")
+    return value
+
+
+def _integer_from_file(value: Any) -> Any:
+    if not _is_number(value) or not isinstance(value, int):
+        raise ValueError("give a whole number")
+    return value
+
+
+def _port_from_file(value: Any) -> Any:
+    port = _integer_from_file(value)
+    if not 0 <= port <= MAX_PORT:
+        raise ValueError(f"{port} is not in the range 0<=x<={MAX_PORT}")
+    return port
+
+
+def _number_from_file(value: Any) -> Any:
+    if not _is_number(value):
+        raise ValueError("give a number")
+    return value
+
+
+def duration_from_file(value: Any) -> timedelta:
+    """Return the duration that a text says; a bare 0 is one, too. Raises ValueError."""
+    try:
+        if isinstance(value, str) or (_is_number(value) and value == 0):
+            return parse_duration(str(value))
+    except ValueError:
+        pass
+    raise ValueError("give a duration, such as 5s, 10m or 1h30m")
+
+
+def _texts_from_file(value: Any) -> Any:
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise ValueError("give a text or a list of texts")
+    return tuple(listed)
+
+
+TEXT: Kind[str] = Kind("text", _text_from_file)
+OPTIONAL_TEXT: Kind[str | None] = Kind("text", _text_from_file)
+"""A text whose absence differs from an empty one."""
+BOOLEAN: Kind[bool] = Kind("boolean", _boolean_from_file)
+OPTIONAL_BOOLEAN: Kind[bool | None] = Kind("boolean", _boolean_from_file)
+"""A boolean whose absence differs from its default."""
+INTEGER: Kind[int] = Kind("integer", _integer_from_file)
+PORT: Kind[int] = Kind("integer", _port_from_file)
+"""A TCP port, or 0 for any free one."""
+NUMBER: Kind[float] = Kind("number", _number_from_file)
+DURATION: Kind[timedelta] = Kind("duration", duration_from_file)
+"""A duration as Go writes it: `24h0m0s`, `90s`."""
+TEXTS: Kind[tuple[str, ...]] = Kind("list of texts", _texts_from_file, tuple)
+"""A flag that may be repeated; each value is one item, which may hold a comma."""
+COMMA_SEPARATED: Kind[tuple[str, ...]] = Kind("list of texts", _texts_from_file, split_commas)
+"""A flag that may be repeated, and whose values may hold several items with commas between."""

@@ -1,0 +1,117 @@
+"""Settings of addresses: where the server listens, how clients and Pods reach it, and where Services get their addresses from."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mooring.errors import ConfigError
+from mooring.settings.addresses import (
+    DEFAULT_PORT,
+    DEFAULT_SERVICE_RANGE,
+    Endpoint,
+    Network,
+    parse_endpoint,
+    parse_service_range,
+)
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import COMMA_SEPARATED, PORT, TEXT
+
+
+def _parse_bind_address(text: str, key: str) -> str:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise ConfigError(f'{key}: "{text}" is not an IP address; 0.0.0.0 means every IPv4 address') from None
+    return text
+
+
+def _parse_port(value: int, key: str) -> int:
+    if not 0 <= value < 65536:
+        raise ConfigError(f"{key}: {value} is not a port; give a number from 0 (any) to 65535")
+    return value
+
+
+def _parse_advertise_address(text: str, key: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text)) if text else ""
+    except ValueError:
+        raise ConfigError(f'{key}: "{text}" is not an IP address') from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings(Settings):
+    """Addresses of the server and of Services."""
+
+    heading: ClassVar[str] = "Addresses"
+
+    bind_address: str = setting(
+        TEXT,
+        default="0.0.0.0",  # noqa: S104 - kube-apiserver's default: machines join over the network
+        meaning="IP address to listen on.",
+        metavar="IP",
+        parse=_parse_bind_address,
+    )
+    secure_port: int = setting(
+        PORT, default=DEFAULT_PORT, meaning="Port to listen on; 0 takes a free one.", parse=_parse_port
+    )
+    control_plane_endpoint: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="host[:port] under which clients reach the control plane; repeatable. All are published, the first as the address.",
+        default_note="as on the last start, else this machine's address",
+        metavar="HOST[:PORT]",
+    )
+    advertise_address: str = setting(
+        TEXT,
+        default="",
+        meaning="IP address under which Pods reach this server; the Service default/kubernetes leads there.",
+        default_note="--bind-address, else this machine's address",
+        metavar="IP",
+        parse=_parse_advertise_address,
+    )
+    service_cluster_ip_range: Network = setting(
+        TEXT,
+        default=DEFAULT_SERVICE_RANGE,
+        meaning="Range that Services get their addresses from, IPv4 or IPv6; stays as it was when the cluster was made.",
+        metavar="CIDR",
+        parse=parse_service_range,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for an advertise address that Pods could not use."""
+        if self.advertise_address and (reason := self._unusable(self.advertise_address)):
+            raise ConfigError(f'advertise-address: "{self.advertise_address}" {reason}')
+
+    def endpoints(self, detected: Sequence[str]) -> tuple[Endpoint, ...]:
+        """Return the addresses to publish to clients, the first first. Raises ConfigError.
+
+        `detected` are the addresses of this machine, at most one of each family.
+        """
+        given = self.control_plane_endpoint
+        if given:
+            return tuple(parse_endpoint(text, "control-plane-endpoint", self.secure_port) for text in given)
+        bound = ipaddress.ip_address(self.bind_address)
+        host = next(iter(detected), "127.0.0.1") if bound.is_unspecified else str(bound)
+        return (Endpoint(self.advertise_address or host, self.secure_port),)
+
+    def advertised(self, detected: Sequence[str]) -> str:
+        """Return the address under which Pods reach this server, "" when no usable one is known."""
+        if self.advertise_address:
+            return self.advertise_address
+        bound = ipaddress.ip_address(self.bind_address)
+        candidates = detected if bound.is_unspecified else (str(bound),)
+        return next((text for text in candidates if not self._unusable(text)), "")
+
+    def _unusable(self, text: str) -> str:
+        """Return the reason for which the endpoints of a Service cannot have this address, "" when they can."""
+        address, services = ipaddress.ip_address(text), self.service_cluster_ip_range
+        if address.is_unspecified or address.is_loopback or address.is_link_local or address.is_multicast:
+            return "means something else on each machine; give an address of this one that others reach"
+        if "%" in text or address.version != services.version:
+            return f"is not of the family of {services}, the range of Services (service-cluster-ip-range)"
+        if address in services:
+            return f"is inside {services}, the range of Services (service-cluster-ip-range)"
+        return ""

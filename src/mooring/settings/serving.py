@@ -1,0 +1,57 @@
+"""Settings of serving: the certificate that clients see, HTTP/2, and how a server stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from mooring.errors import ConfigError
+from mooring.settings.addresses import parse_hosts
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSettings(Settings):
+    """Serving certificate, protocols and shutdown."""
+
+    heading: ClassVar[str] = "Serving"
+
+    apiserver_cert_extra_sans: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="More names and addresses for the serving certificate; repeatable, or with commas.",
+        metavar="NAME,...",
+        parse=parse_hosts,
+    )
+    tls_cert_file: str = setting(
+        TEXT,
+        default="",
+        meaning="Serving certificate of your own, with its chain behind it; read again when it changes.",
+        default_note="one of the cluster's CA",
+        metavar="FILE",
+    )
+    tls_private_key_file: str = setting(
+        TEXT, default="", meaning="Its private key; read again when it changes.", metavar="FILE"
+    )
+    root_ca_file: str = setting(
+        TEXT,
+        default="",
+        meaning="CAs that verify the serving certificate, published for joining machines, Pods and kubeconfigs; read again when "
+        "it changes.",
+        default_note="the root of --tls-cert-file, else the cluster's CA",
+        metavar="FILE",
+    )
+    disable_http2_serving: bool = setting(
+        BOOLEAN, default=False, meaning="Speak HTTP/1.1 only, also with clients that offer HTTP/2."
+    )
+    shutdown_delay_duration: timedelta = setting(
+        DURATION, default=timedelta(0), meaning="How long to go on serving, not ready, when asked to stop."
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a certificate without a key, or a key without a certificate."""
+        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
+            missing, given = ("private-key", "cert") if self.tls_cert_file else ("cert", "private-key")
+            raise ConfigError(f"tls-{missing}-file: it is needed with tls-{given}-file")
