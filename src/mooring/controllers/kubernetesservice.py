@@ -6,7 +6,7 @@ is):
   port. A deleted one comes back; ports, selector and type are put right. Labels, annotations and the rest are whoever's they are.
 * Its Endpoints and its EndpointSlice say where the servers are, and nothing else; the label on the Endpoints keeps others from
   mirroring them into slices.
-* When no address is known that Pods could use (`mooring.config` chooses it), the Service stands and leads nowhere.
+* When no address is known that Pods could use (`mooring.settings.network` chooses it), the Service stands and leads nowhere.
 * The address of a Service cannot be changed: one that has another is replaced.
 """
 
