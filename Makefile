@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 DATA   ?= data
+# the suite starts hundreds of interpreters: without byte code each compiles Mooring again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test check bench up lock format clean
 

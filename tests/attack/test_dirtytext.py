@@ -13,7 +13,6 @@ import json
 import re
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.server.audit.bounds import MAX_RECORD
 from mooring.server.endpoints.table import ENDPOINTS
+from tests.support import forkserver
 from tests.support.liveserver import LiveServer
 from tests.test_redaction import started
 
@@ -75,9 +75,7 @@ class Story:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         kubeconfig = ("--kubeconfig", str(self.server.kubeconfig))
-        return subprocess.run(
-            [sys.executable, "-m", "mooring", *arguments, *kubeconfig], capture_output=True, timeout=60, check=False
-        )
+        return forkserver.run(["-m", "mooring", *arguments, *kubeconfig])
 
 
 def csr(name: str, signer: str, *subject: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forkserver
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.person import NEEDS_KUBECTL, Person
@@ -101,15 +102,13 @@ def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Person, provider: D
 
 
 def test_a_browser_on_this_machine_logs_in(jane: Person, provider: DeviceProvider) -> None:
-    login = subprocess.Popen(
-        ["mooring", *command(jane, provider, "--oidc-grant", "code", "--credential", "token")],
+    login = forkserver.Process(
+        ["-m", "mooring", *command(jane, provider, "--oidc-grant", "code", "--credential", "token")],
         env=jane.environment,
-        stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
     )
+    assert login.stderr is not None
     try:
-        assert login.stderr is not None
         url = next(line for line in login.stderr if line.startswith(provider.issuer)).strip()
         back = provider.log_in(url)
         assert re.match(r"http://127\.0\.0\.1:\d+/callback\?code=", back)
@@ -119,5 +118,6 @@ def test_a_browser_on_this_machine_logs_in(jane: Person, provider: DeviceProvide
         assert login.wait(30) == 0, rest
     finally:
         login.kill()
-        login.communicate()
+        login.wait()
+        login.stderr.close()
     assert jane.whoami()["username"] == "jane"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import Progress, Report
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.joininput import JoinPlan
+from tests.support import forkserver
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.ports import free_port
@@ -38,9 +37,7 @@ class Running:
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.out, self.err = directory / "out", directory / "err"
         with self.out.open("w") as out, self.err.open("w") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "mooring", *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err
-            )
+            self.process = forkserver.Process(["-m", "mooring", *arguments], stdout=out, stderr=err)
 
     def until(self, text: str) -> str:
         """Wait until `text` has been said; everything said so far."""

@@ -4,13 +4,12 @@ streams are the point."""
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
 
 from mooring.cli.main import run
+from tests.support import forkserver
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,7 @@ def mooring(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def process(*arguments: str, stdin: str = "", **environment: str) -> Outcome:
-    """`python -m mooring` as a process of its own."""
+    """`python -m mooring` as a process of its own, from the fork server."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MOORING_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "mooring", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=kept | environment,
-        check=False,
-    )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    done = forkserver.run(["-m", "mooring", *arguments], given=stdin.encode(), env=kept | environment)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -11,7 +11,6 @@ import os
 import random
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.trust.discovery.exchange import Fetch
 from mooring.trust.httpexchange import HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, User
+from tests.support import forkserver
 from tests.support.ports import free_port
 
 READY_SECONDS = 60.0
@@ -71,7 +71,7 @@ class KillableServer:
     data_dir: Path
     port: int = field(default_factory=free_port)
     public_port: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    process: forkserver.Process | None = None
 
     @property
     def endpoint(self) -> str:
@@ -99,9 +99,7 @@ class KillableServer:
             "--control-plane-endpoint", f"127.0.0.1:{self.public_port or self.port}",
         )  # fmt: skip
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "mooring", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self.process = forkserver.Process(["-m", "mooring", *arguments], stdout=log, stderr=log)
 
     async def ready(self) -> None:
         """Wait until it is."""
@@ -122,7 +120,7 @@ class KillableServer:
             process.kill()
             process.wait()
 
-    def ask_to_stop(self) -> subprocess.Popen[bytes]:
+    def ask_to_stop(self) -> forkserver.Process:
         """SIGTERM; the process, to wait for."""
         process, self.process = self.process, None
         assert process is not None

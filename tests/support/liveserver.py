@@ -11,7 +11,6 @@ import asyncio
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, Bootstrap
 from mooring.trust.discovery.exchange import Fetch
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpexchange import HttpResponse
+from tests.support import forkserver
 from tests.support.ports import free_port
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class LiveServer:
 
     data_dir: Path
     port: int
-    process: subprocess.Popen[bytes] = field(repr=False)
+    process: forkserver.Process | subprocess.Popen[bytes] = field(repr=False)
     flags: tuple[str, ...] = ()
 
     @property
@@ -185,11 +185,11 @@ def start_server(data_dir: Path, *flags: str, port: int = 0) -> LiveServer:
     return server
 
 
-def _launched(data_dir: Path, port: int, flags: tuple[str, ...]) -> subprocess.Popen[bytes]:
+def _launched(data_dir: Path, port: int, flags: tuple[str, ...]) -> forkserver.Process:
     place = ("--data-dir", str(data_dir), "--bind-address", "127.0.0.1", "--secure-port", str(port))
     command = ("-m", "mooring", "server", *place, *flags) if flags else ("-c", PROGRAM, str(data_dir), str(port))
     with (data_dir.parent / f"{data_dir.name}.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return forkserver.Process(command, stdout=log, stderr=log)
 
 
 def _await_ready(server: LiveServer) -> None:

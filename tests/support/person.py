@@ -20,6 +20,7 @@ import pytest
 from mooring.client.login.store import Logins
 from mooring.trust.login.record import Login
 from tests.compat.kubectl import Program, programs
+from tests.support import forkserver
 from tests.support.commandline import Outcome
 from tests.support.liveserver import LiveServer
 
@@ -58,7 +59,8 @@ class Person:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     def mooring(self, *arguments: str, stdin: str = "", **environment: str) -> Outcome:
-        return self.run("mooring", *arguments, stdin=stdin, **environment)
+        done = forkserver.run(["-m", "mooring", *arguments], given=stdin.encode(), env=self.environment | environment)
+        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def login(self, *flags: str, stdin: str = PASSWORD) -> Outcome:
         """At the server, with its CA, as jane unless the flags say otherwise."""
