@@ -12,13 +12,13 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Update
-from mooring.controllers.kubernetesservice import ApiServerService
+from mooring.controllers.kubernetesservice import KubernetesService
 from tests.support.plans import fed, plan, thing, views, with_metadata
 
 KEY = ("default", "kubernetes")
 DEFAULT = thing("default", status={"phase": "Active"})
 FIRST = "10.96.0.1"
-CONTROLLER = ApiServerService(("192.0.2.1", "192.0.2.2"), 6443, FIRST)
+CONTROLLER = KubernetesService(("192.0.2.1", "192.0.2.2"), 6443, FIRST)
 HERE = {"name": "kubernetes", "namespace": "default"}
 OUTER = {"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}
 INNER = {"name": "https", "port": 6443, "protocol": "TCP"}
@@ -27,7 +27,7 @@ KINDS = ("services", "endpoints", "endpointslices")
 
 def created(addresses: tuple[str, ...] = CONTROLLER.addresses) -> dict[str, Obj]:
     """What is created in an empty cluster, by plural."""
-    actions = plan(ApiServerService(addresses, 6443, FIRST), KEY, views(namespaces=[DEFAULT]))
+    actions = plan(KubernetesService(addresses, 6443, FIRST), KEY, views(namespaces=[DEFAULT]))
     assert all(isinstance(action, Create) for action in actions)
     return {action.plural: action.obj for action in actions if isinstance(action, Create)}
 
@@ -39,7 +39,7 @@ def stored() -> dict[str, Obj]:
     return {name: with_metadata(obj, uid=f"uid-of-{name}", resourceVersion="7") for name, obj in found.items()}
 
 
-def planned(objects: dict[str, Obj], controller: ApiServerService = CONTROLLER) -> list[Action]:
+def planned(objects: dict[str, Obj], controller: KubernetesService = CONTROLLER) -> list[Action]:
     lists = {plural: [obj] for plural, obj in objects.items()}
     return plan(controller, KEY, views(namespaces=[DEFAULT], **lists))
 
@@ -85,7 +85,7 @@ def test_without_an_address_to_publish_the_service_leads_nowhere() -> None:
 
 def test_what_is_right_stays() -> None:
     assert planned(stored()) == []
-    empty = ApiServerService((), 6443, FIRST)
+    empty = KubernetesService((), 6443, FIRST)
     found = {name: with_metadata(obj, uid="u", resourceVersion="7") for name, obj in created(()).items()}
     assert planned(found, empty) == []
     found["endpointslices"].pop("endpoints")
@@ -159,7 +159,7 @@ def test_what_wakes_it() -> None:
 
 
 def test_a_range_of_ipv6_has_slices_of_ipv6() -> None:
-    actions = plan(ApiServerService(("2001:db8::1",), 6443, "fd00::1"), KEY, views(namespaces=[DEFAULT]))
+    actions = plan(KubernetesService(("2001:db8::1",), 6443, "fd00::1"), KEY, views(namespaces=[DEFAULT]))
     found = {action.plural: action.obj for action in actions if isinstance(action, Create)}
     assert found["services"]["spec"]["clusterIPs"] == ["fd00::1"]
     assert found["endpoints"]["subsets"][0]["addresses"] == [{"ip": "2001:db8::1"}]

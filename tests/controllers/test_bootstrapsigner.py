@@ -9,7 +9,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
-from mooring.controllers.bootstrap.bootstrapsigner import EVERYTHING, BootstrapSigner
+from mooring.controllers.bootstrap.bootstrapsigner import CLUSTER_INFO, BootstrapSigner
 from mooring.trust.discovery import jws
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views
 
@@ -35,12 +35,12 @@ def info(**data: str) -> Obj:
     ],
 )
 def test_it_is_woken_by(plural: str, obj: Obj, deleted: bool, wakes: bool) -> None:
-    assert list(SIGNER.keys(plural, obj, deleted, views())) == ([EVERYTHING] if wakes else [])
+    assert list(SIGNER.keys(plural, obj, deleted, views())) == ([CLUSTER_INFO] if wakes else [])
 
 
 def test_a_new_token_is_signed_and_planned_again_at_its_expiry() -> None:
     seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
-    update, requeue = plan(SIGNER, EVERYTHING, seen)
+    update, requeue = plan(SIGNER, CLUSTER_INFO, seen)
     signature = jws.sign_encoded(jws.encode(b"any text\n"), "abcdef", b"0123456789abcdef")
     assert update == Update("configmaps", info(**INFO["data"], **{"jws-kubeconfig-abcdef": signature}))
     assert requeue == Requeue(NOW + HOUR)
@@ -54,25 +54,25 @@ def test_the_earliest_expiry_decides_when_to_look_again() -> None:
         token_secret("dddddd", expiration=moment(-HOUR)),
         token_secret("eeeeee", expiration="never"),
     ]
-    assert plan(SIGNER, EVERYTHING, views(configmaps=[INFO], secrets=tokens))[1:] == [Requeue(NOW + HOUR)]
+    assert plan(SIGNER, CLUSTER_INFO, views(configmaps=[INFO], secrets=tokens))[1:] == [Requeue(NOW + HOUR)]
 
 
 def test_a_signature_goes_at_the_instant_its_token_expires() -> None:
     seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
-    (update, _) = plan(SIGNER, EVERYTHING, seen)
+    (update, _) = plan(SIGNER, CLUSTER_INFO, seen)
     assert isinstance(update, Update)
     signed = views(configmaps=[update.obj], secrets=seen["secrets"].list())
-    assert plan(SIGNER, EVERYTHING, signed, NOW + HOUR - timedelta(seconds=1)) == [Requeue(NOW + HOUR)]
-    assert plan(SIGNER, EVERYTHING, signed, NOW + HOUR) == [Update("configmaps", INFO)]
+    assert plan(SIGNER, CLUSTER_INFO, signed, NOW + HOUR - timedelta(seconds=1)) == [Requeue(NOW + HOUR)]
+    assert plan(SIGNER, CLUSTER_INFO, signed, NOW + HOUR) == [Update("configmaps", INFO)]
 
 
 def test_the_signature_of_a_deleted_token_goes() -> None:
     left = info(kubeconfig="text", **{"jws-kubeconfig-abcdef": "old"})
-    assert plan(SIGNER, EVERYTHING, views(configmaps=[left])) == [Update("configmaps", info(kubeconfig="text"))]
+    assert plan(SIGNER, CLUSTER_INFO, views(configmaps=[left])) == [Update("configmaps", info(kubeconfig="text"))]
 
 
 def test_the_plan_changes_nothing_it_was_shown() -> None:
-    plan(SIGNER, EVERYTHING, views(configmaps=[INFO], secrets=[token_secret()]))
+    plan(SIGNER, CLUSTER_INFO, views(configmaps=[INFO], secrets=[token_secret()]))
     assert INFO["data"] == {"kubeconfig": "any text\n", "other": "stays"}
 
 
@@ -84,4 +84,4 @@ def test_the_plan_changes_nothing_it_was_shown() -> None:
     ],
 )
 def test_nothing_is_written(config_maps: list[Obj]) -> None:
-    assert plan(SIGNER, EVERYTHING, views(configmaps=config_maps, secrets=[token_secret()])) == []
+    assert plan(SIGNER, CLUSTER_INFO, views(configmaps=config_maps, secrets=[token_secret()])) == []

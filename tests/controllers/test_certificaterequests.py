@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Ask, Controller, Delete, Requeue, Retry, Update
+from mooring.controllers.actions import Action, CheckAccess, Controller, Delete, Requeue, Retry, Update
 from mooring.controllers.certificates.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.signer import CsrSigner
@@ -122,9 +122,9 @@ def test_failed_counts_only_when_it_is_true() -> None:
 # -- approving -----------------------------------------------------------------------------------------------------------
 
 
-def asked(actions: Sequence[Action]) -> Ask:
+def asked(actions: Sequence[Action]) -> CheckAccess:
     (ask,) = actions
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, CheckAccess)
     return ask
 
 
@@ -155,7 +155,7 @@ def test_the_right_is_asked_for_the_requester_with_everything_that_makes_it() ->
 
 def test_granted_it_is_approved_on_the_version_that_was_judged() -> None:
     obj = csr("Reviewed")
-    (update,) = asked(planned(APPROVER, obj)).answered(True)
+    (update,) = asked(planned(APPROVER, obj)).then(True)
     assert isinstance(update, Update)
     assert (update.plural, update.subresource) == ("certificatesigningrequests", "approval")
     assert update.obj["metadata"] == obj["metadata"]
@@ -169,14 +169,14 @@ def test_granted_it_is_approved_on_the_version_that_was_judged() -> None:
 def test_a_node_is_asked_for_itself_first_and_then_for_any_node() -> None:
     first = planned(APPROVER, csr(username="system:node:n1"))
     assert subresource(first) == "selfnodeclient"
-    second = list(asked(first).answered(False))
+    second = list(asked(first).then(False))
     assert subresource(second) == "nodeclient"
-    (retry,) = asked(second).answered(False)
+    (retry,) = asked(second).then(False)
     assert isinstance(retry, Retry)
 
 
 def test_recognised_but_not_allowed_is_tried_again_and_nothing_written() -> None:
-    (retry,) = asked(planned(APPROVER, csr())).answered(False)
+    (retry,) = asked(planned(APPROVER, csr())).then(False)
     assert isinstance(retry, Retry)
 
 
@@ -292,7 +292,7 @@ def test_a_failure_replaces_a_failed_condition_that_was_not_true() -> None:
 def test_an_expired_ca_signs_nothing_and_the_request_waits() -> None:
     (retry,) = planned(SIGNER, csr(APPROVED), CA.authority.not_after)
     assert isinstance(retry, Retry)
-    assert "the CA expired at 2035-12-31T03:04:05Z" in retry.why
+    assert "the CA expired at 2035-12-31T03:04:05Z" in retry.reason
 
 
 # -- cleaning ------------------------------------------------------------------------------------------------------------

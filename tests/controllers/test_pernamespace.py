@@ -10,11 +10,11 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Controller, Create, Delete, Key, Update
 from mooring.controllers.certificates.rootcacertpublisher import DESCRIPTION, RootCaCertPublisher
-from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccounts
+from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccountController
 from mooring.pki.rootca import RootCa
 from tests.support.plans import HOUR, moment, plan, thing, views, with_metadata
 
-PUBLISHER, ACCOUNTS = RootCaCertPublisher(RootCa(b"CA\n")), ServiceAccounts()
+PUBLISHER, ACCOUNTS = RootCaCertPublisher(RootCa(b"CA\n")), ServiceAccountController()
 ACTIVE = thing("a", status={"phase": "Active"})
 GOING = [
     pytest.param([], id="that is gone"),

@@ -13,7 +13,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
-from mooring.controllers.serviceaccount.tokens import PATIENCE, ServiceAccountTokens
+from mooring.controllers.serviceaccount.tokens import GRACE_PERIOD, ServiceAccountTokenController
 from mooring.pki.jwt.keys import TokenKeys
 from mooring.pki.jwt.legacy import LegacyToken, read_legacy
 from mooring.pki.jwt.token import TokenSigner, peek, verify_jwt
@@ -22,7 +22,7 @@ from mooring.pki.rootca import RootCa
 from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views, with_metadata
 
 KEYS = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
-CONTROLLER = ServiceAccountTokens(KEYS, RootCa(b"CA\n"))
+CONTROLLER = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
 KEY = ("a", "robot-token")
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 ROBOT = thing("robot", "a")
@@ -62,7 +62,7 @@ def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
 
 def test_a_token_that_was_taken_out_comes_back_signed_with_the_key_of_now() -> None:
     keys = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
-    controller = ServiceAccountTokens(keys, RootCa(b"CA\n"))
+    controller = ServiceAccountTokenController(keys, RootCa(b"CA\n"))
     new = TokenSigner(generate_key(), "https://mooring.example")
     keys.replace(new, ())
     found = secret({name: value for name, value in FULL.items() if name != "token"}, "uid-of-robot")
@@ -105,7 +105,7 @@ def test_nothing_is_done_about_one(found: Obj | None, accounts: list[Obj]) -> No
 
 
 def test_nobody_signs_without_a_signer_and_orphans_go_all_the_same() -> None:
-    controller = ServiceAccountTokens(None, RootCa(b"CA\n"))
+    controller = ServiceAccountTokenController(None, RootCa(b"CA\n"))
     assert plan(controller, KEY, views(secrets=[secret()], serviceaccounts=[ROBOT])) == []
     assert plan(controller, KEY, views(secrets=[secret()])) == [GONE]
 
@@ -118,7 +118,7 @@ GONE = Delete("secrets", "a", "robot-token", "uid-of-robot-token", "7")
     [
         pytest.param(secret(FULL, "uid-of-robot"), [], id="whose account is gone"),
         pytest.param(secret(), [], id="whose account never was"),
-        pytest.param(secret(age=PATIENCE), [], id="whose account was waited for"),
+        pytest.param(secret(age=GRACE_PERIOD), [], id="whose account was waited for"),
         pytest.param(secret(FULL, "uid-of-before"), [ROBOT], id="of an earlier account of that name"),
         pytest.param(secret(), [thing("robot", "b")], id="whose account is in another namespace"),
         pytest.param(secret(metadata={"annotations": None}), [ROBOT], id="that names no account"),
@@ -130,7 +130,7 @@ def test_one_is_deleted(found: Obj, accounts: list[Obj]) -> None:
 
 
 def test_a_new_one_waits_a_moment_for_its_account() -> None:
-    assert planned(secret(age=timedelta(seconds=1))) == [Requeue(NOW - timedelta(seconds=1) + PATIENCE)]
+    assert planned(secret(age=timedelta(seconds=1))) == [Requeue(NOW - timedelta(seconds=1) + GRACE_PERIOD)]
 
 
 def test_an_account_forgets_a_secret_that_is_gone() -> None:
@@ -156,7 +156,7 @@ def test_an_account_forgets_a_secret_that_is_gone() -> None:
     ],
 )
 def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -> None:
-    controller = ServiceAccountTokens(KEYS, RootCa(b"CA\n"))
+    controller = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
     other = thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})
     seen = views(secrets=[secret(), other])
     fed(controller, seen)
@@ -164,7 +164,7 @@ def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -
 
 
 def test_an_account_wakes_the_secrets_that_are_its_tokens_now() -> None:
-    controller = ServiceAccountTokens(KEYS, RootCa(b"CA\n"))
+    controller = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
     seen = views()
 
     def woken() -> list[Key]:

@@ -12,10 +12,21 @@ import pytest
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Ask, Controller, Create, Delete, Entropy, Key, Requeue, Retry, Update
+from mooring.controllers.actions import (
+    Action,
+    CheckAccess,
+    Controller,
+    Create,
+    Delete,
+    Entropy,
+    Key,
+    Requeue,
+    Retry,
+    Update,
+)
 from mooring.errors import ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile.clusterapi import OnEvent
-from mooring.reconcile.loop import MAX_ASKS, Reconciler
+from mooring.reconcile.loop import MAX_ACCESS_CHECKS, Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from tests.support.loops import api_of, exists, running, until
 from tests.support.manualclock import EPOCH, settle
@@ -132,7 +143,7 @@ async def test_an_object_a_controller_cannot_read_makes_nobody_blind(
         await room.create("configmaps", config_map("unreadable-two"))
         await room.create("configmaps", config_map("fine"))
         await until(lambda: first.names == second.names == ["fine"])
-    assert caplog.text.count("an event of configmaps was not understood") == 4
+    assert caplog.text.count("an event of configmaps could not be processed") == 4
 
 
 @in_room
@@ -296,8 +307,8 @@ def review(user: str, *groups: str) -> Obj:
 async def test_the_answer_decides_what_is_planned_and_comes_before_the_rest(room: Room) -> None:
     def ask(key: Key, views: Views, now: datetime) -> Sequence[Action]:
         return (
-            Ask(review("root", "system:masters"), lambda allowed: (marker(f"root-{allowed}".lower()),)),
-            Ask(review("mallory"), lambda allowed: (marker(f"mallory-{allowed}".lower()),)),
+            CheckAccess(review("root", "system:masters"), lambda allowed: (marker(f"root-{allowed}".lower()),)),
+            CheckAccess(review("mallory"), lambda allowed: (marker(f"mallory-{allowed}".lower()),)),
             marker("rest"),
         )
 
@@ -318,12 +329,12 @@ async def test_a_plan_cannot_ask_for_ever(room: Room, caplog: pytest.LogCaptureF
 
     def again(allowed: bool) -> Sequence[Action]:
         asked.append(allowed)
-        return (Ask(review("x"), again),)
+        return (CheckAccess(review("x"), again),)
 
     await room.create("configmaps", config_map("a"))
     async with running(room, [Scripted(lambda key, views, now: again(True))]):
-        await until(lambda: "the plan asks for ever" in caplog.text)
-    assert len(asked) == MAX_ASKS + 1
+        await until(lambda: "the plan checks access without end" in caplog.text)
+    assert len(asked) == MAX_ACCESS_CHECKS + 1
 
 
 # -- deletes that follow each other --------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_replaced_moments_do_not_pile_up() -> None:
         for step in range(1000):
             queue.add_at(A, EPOCH + seconds(2000 - step))
             queue.add_at(B, EPOCH + seconds(3000 - step))
-        assert len(queue._later) <= 2 * 2 + SLACK + 1
+        assert len(queue._schedule) <= 2 * 2 + SLACK + 1
         await clock.advance(1001)
         assert [await queue.take()] == [A]
         queue.done(A)

@@ -11,8 +11,9 @@ from mooring.api.authentication import selfsubjectreview, tokenreview
 from mooring.api.authorization import accessreview
 from mooring.api.certificates import certificatesigningrequest
 from mooring.api.coordination import lease
-from mooring.api.core import configmap, endpoints, event, namespace, podtemplate, secret, serviceaccount
+from mooring.api.core import configmap, endpoints, event, namespace, secret, serviceaccount
 from mooring.api.core.node import strategy as node
+from mooring.api.core.pod import podtemplate
 from mooring.api.core.pod import strategy as pod
 from mooring.api.core.service import strategy as service
 from mooring.api.discovery import endpointslice

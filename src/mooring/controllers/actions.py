@@ -1,7 +1,10 @@
-"""What plans may ask for (law 7). The loop applies these with preconditions; a plan never touches anything itself.
+"""Actions that plans return, and the `Controller` interface (law 7).
 
-Rules kept here: every change of an existing object carries the resourceVersion it was planned on (inside `obj` for
-Update, explicit for Delete), so that a concurrent edit makes it fail and be planned again. Time and entropy are given.
+Rules kept here:
+* A plan changes nothing itself: the loop applies its actions with preconditions.
+* Every change of an existing object carries the resourceVersion it was planned on: inside `obj` for Update, as a field for
+  Delete. A concurrent edit makes the change fail, and the key is planned again.
+* Time and entropy are arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from mooring.apimachinery.schema import Obj
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create `obj` in resource `plural`. Already existing is success: the next event plans again."""
+    """Create `obj` in resource `plural`. An object that exists already counts as success, because its event plans again."""
 
     plural: str
     obj: Obj
@@ -34,7 +37,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete with uid and, when given, resourceVersion preconditions. Not found and conflict are success."""
+    """Delete with a precondition on uid and, when given, on resourceVersion. Not found and conflict count as success."""
 
     plural: str
     namespace: str
@@ -44,15 +47,15 @@ class Delete:
     propagation: str = ""
     """`""` (server default), `Background`, `Foreground` or `Orphan`."""
     grace_seconds: int | None = None
-    """How long the object may take to go; None: as long as its kind says."""
+    """gracePeriodSeconds of the request; None leaves it to the kind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Create a SubjectAccessReview and continue with what `answered(allowed)` plans."""
+class CheckAccess:
+    """Create a SubjectAccessReview and continue with the actions that `then(allowed)` returns."""
 
     review: Obj
-    answered: Callable[[bool], Sequence[Action]]
+    then: Callable[[bool], Sequence[Action]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +67,21 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Plan this key again after the queue's back-off; `why` is for the operator's log."""
+    """Plan this key again after the queue's back-off; `reason` is logged for the operator."""
 
-    why: str
+    reason: str
 
 
-Action = Create | Update | Delete | Ask | Requeue | Retry
+Action = Create | Update | Delete | CheckAccess | Requeue | Retry
 
 Key = tuple[str, str]
-"""(namespace, name) of what is planned; controllers that plan everything at once use ("", "")."""
+"""(namespace, name) of the object to plan for; ("", "") in controllers that plan for all objects at once."""
 Entropy = Callable[[int], bytes]
-"""n → n unpredictable bytes."""
+"""Function that returns n unpredictable bytes for n."""
 
 
 class Controller(Protocol):
-    """One controller: which kinds wake it, which keys an event concerns, and the pure plan for a key."""
+    """One controller: the kinds it watches, the keys that an event enqueues, and the pure plan for a key."""
 
     @property
     def name(self) -> str:
@@ -86,10 +89,10 @@ class Controller(Protocol):
 
     @property
     def watches(self) -> tuple[str, ...]:
-        """Plurals whose events wake it, and whose views `plan` reads."""
+        """Plurals of the kinds whose events are passed to `keys` and whose views `plan` reads."""
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        """Keys to plan because `obj` of `plural` was added, changed or deleted."""
+        """Return the keys to plan because `obj` of `plural` was added, changed or deleted."""
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        """What to do about `key`, given what the views show at `now`. Empty when all is as wanted."""
+        """Return the actions for `key`, given the views at `now`; none when the desired state is reached."""

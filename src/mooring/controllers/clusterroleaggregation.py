@@ -1,8 +1,8 @@
-"""clusterrole-aggregation-controller: ClusterRoles with an aggregationRule get the rules of those they select.
+"""clusterrole-aggregation-controller: fills ClusterRoles that have an aggregationRule with the rules of the selected roles.
 
 Rules kept here (docs/protocol/rbac.md#aggregation):
-* The rules are the union over all selectors, of each the selected roles by name, none twice, the role itself excluded. Whatever
-  else stood there goes.
+* The rules are the union over all selectors, for each the selected roles by name, without duplicates and without the role itself.
+  Other rules are removed.
 * Any change of any ClusterRole plans every aggregating one; those are few.
 """
 
@@ -36,14 +36,14 @@ class ClusterRoleAggregation:
         role = views[CLUSTER_ROLES].get(key[1])
         if role is None or not role.get("aggregationRule"):
             return ()
-        rules = _union(role, views)
+        rules = _aggregated_rules(role, views)
         if rules == (role.get("rules") or []):
             return ()
         changed = {name: value for name, value in role.items() if name != "rules"}
         return (Update(CLUSTER_ROLES, changed | ({"rules": rules} if rules else {})),)
 
 
-def _union(role: Obj, views: Views) -> list[Obj]:
+def _aggregated_rules(role: Obj, views: Views) -> list[Obj]:
     sources = sorted(views[CLUSTER_ROLES].list(), key=lambda source: str(source["metadata"]["name"]))
     rules: list[Obj] = []
     for wanted in role["aggregationRule"].get("clusterRoleSelectors") or ():

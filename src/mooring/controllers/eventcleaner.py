@@ -1,8 +1,8 @@
-"""event-cleaner: Events go after an hour.
+"""event-cleaner: deletes Events one hour after they were last observed.
 
-Rules kept here (kube-apiserver's `--event-ttl`, one hour): the time counts from the newest sign of life that an Event gives:
-creation, last timestamp, event time, or the last observation of its series. The reference keeps it as a lease of its storage, which
-every write begins anew; here the Event is planned again at the moment it falls due.
+Rules kept here (kube-apiserver's `--event-ttl`, one hour):
+* The time counts from the newest of: creation, last timestamp, event time, last observation of the series.
+* kube-apiserver attaches an etcd lease, which every write renews; here the Event is planned again at the moment it falls due.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
 
 EVENTS = "events"
 TTL = timedelta(hours=1)
-"""Events are for people who look into what just happened; each of them costs memory in every server."""
+"""Events explain what just happened; each one uses memory in every server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class EventCleaner:
         event = views[EVENTS].get(name, namespace)
         if event is None or event["metadata"].get("deletionTimestamp"):
             return ()
-        newest = max(_signs(event, now), default=None)
+        newest = max(_observations(event, now), default=None)
         if newest is None:
             return ()
         if newest + self.ttl > now:
@@ -46,17 +46,17 @@ class EventCleaner:
         return (Delete(EVENTS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
 
 
-def _signs(event: Obj, now: datetime) -> Iterator[datetime]:
-    """When the Event is known to have been written. What its author claims counts unless it lies in the future."""
-    for moment in _moments(event["metadata"].get("creationTimestamp")):
+def _observations(event: Obj, now: datetime) -> Iterator[datetime]:
+    """Yield the moments at which the Event was observed. Times from the client count unless they lie in the future."""
+    for moment in _parsed_times(event["metadata"].get("creationTimestamp")):
         yield min(moment, now)
     series = event.get("series") or {}
-    for moment in _moments(event.get("lastTimestamp"), event.get("eventTime"), series.get("lastObservedTime")):
+    for moment in _parsed_times(event.get("lastTimestamp"), event.get("eventTime"), series.get("lastObservedTime")):
         if moment <= now:
             yield moment
 
 
-def _moments(*texts: str | None) -> Iterator[datetime]:
+def _parsed_times(*texts: str | None) -> Iterator[datetime]:
     for text in texts:
         try:
             yield parse_rfc3339(text or "")

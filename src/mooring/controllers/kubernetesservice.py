@@ -1,13 +1,12 @@
-"""kubernetes-service-controller: the Service `kubernetes` in `default`, behind which the API servers are.
+"""kubernetes-service-controller: keeps the Service `kubernetes` in `default`, its Endpoints and its EndpointSlice.
 
-Rules kept here (docs/protocol/namespaces.md#the-service-defaultkubernetes; kube-apiserver's bootstrap controller, whose work this
-is):
-* The Service has the first address of the range (`service_address`) and the port https, 443, that leads to the server's own
-  port. A deleted one comes back; ports, selector and type are put right. Labels, annotations and the rest are whoever's they are.
-* Its Endpoints and its EndpointSlice say where the servers are, and nothing else; the label on the Endpoints keeps others from
+Rules kept here (docs/protocol/namespaces.md#the-service-defaultkubernetes; the same work as kube-apiserver's own controller):
+* The Service has the first address of the range (`service_address`) and the port https, 443, with the server's own port as target.
+  A deleted Service is created again; ports, selector and type are corrected. Labels, annotations and other fields are not touched.
+* Its Endpoints and its EndpointSlice list the servers and nothing else. A label on the Endpoints prevents other controllers from
   mirroring them into slices.
-* When no address is known that Pods could use (`mooring.settings.network` chooses it), the Service stands and leads nowhere.
-* The address of a Service cannot be changed: one that has another is replaced.
+* When no address is known that Pods can reach (`mooring.settings.network` chooses it), the Service exists without endpoints.
+* The cluster IP of a Service is immutable: a Service with another one is replaced.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ OF_SERVICE = {"kubernetes.io/service-name": NAME}
 
 
 @dataclass(frozen=True, slots=True)
-class ApiServerService:
-    """Keeps `default/kubernetes`. `addresses` are all of the family of `service_address`, and may be none."""
+class KubernetesService:
+    """Keeps `default/kubernetes`. `addresses` may be empty; all have the IP family of `service_address`."""
 
     addresses: tuple[str, ...]
     port: int
@@ -48,13 +47,13 @@ class ApiServerService:
         if not is_active(NAMESPACE, views):
             return ()
         actions = (
-            self._service(views[SERVICES].get(NAME, NAMESPACE)),
-            _kept(ENDPOINTS, views[ENDPOINTS].get(NAME, NAMESPACE), self._endpoints()),
-            _kept(SLICES, views[SLICES].get(NAME, NAMESPACE), self._slice()),
+            self._plan_service(views[SERVICES].get(NAME, NAMESPACE)),
+            _update_to(ENDPOINTS, views[ENDPOINTS].get(NAME, NAMESPACE), self._endpoints()),
+            _update_to(SLICES, views[SLICES].get(NAME, NAMESPACE), self._endpoint_slice()),
         )
         return [action for action in actions if action is not None]
 
-    def _service(self, found: Obj | None) -> Action | None:
+    def _plan_service(self, found: Obj | None) -> Action | None:
         port = {"name": PORT_NAME, "protocol": "TCP", "port": PORT, "targetPort": self.port}
         spec: Obj = {
             "type": "ClusterIP",
@@ -79,7 +78,7 @@ class ApiServerService:
         subsets = {"subsets": [{"addresses": addresses, "ports": ports}]} if addresses else {}
         return _new("Endpoints", "v1", SKIP_MIRROR, **subsets)
 
-    def _slice(self) -> Obj:
+    def _endpoint_slice(self) -> Obj:
         return _new(
             "EndpointSlice",
             "discovery.k8s.io/v1",
@@ -95,20 +94,20 @@ def _new(kind: str, api_version: str, labels: dict[str, str], **members: object)
     return {"kind": kind, "apiVersion": api_version, "metadata": metadata, **members}
 
 
-def _kept(plural: str, found: Obj | None, wanted: Obj) -> Action | None:
-    """What makes `found` say what `wanted` says. Its own labels stay beside those wanted."""
+def _update_to(plural: str, found: Obj | None, wanted: Obj) -> Action | None:
+    """Return the action that gives `found` the content and labels of `wanted`, or None. Additional labels stay."""
     if found is None:
         return Create(plural, wanted)
     metadata = found["metadata"]
     labels = metadata.get("labels") or {}
     labelled = {**labels, **wanted["metadata"]["labels"]}
-    content, told = _content(found), _content(wanted)
-    if content == told and labels == labelled:
+    present, content = _content(found), _content(wanted)
+    if present == content and labels == labelled:
         return None
-    if content.get("addressType") != told.get("addressType"):  # which cannot be changed
+    if present.get("addressType") != content.get("addressType"):  # immutable
         return Delete(plural, NAMESPACE, NAME, metadata["uid"], metadata["resourceVersion"])
     head = {"kind": wanted["kind"], "apiVersion": wanted["apiVersion"], "metadata": {**metadata, "labels": labelled}}
-    return Update(plural, {**head, **told})
+    return Update(plural, {**head, **content})
 
 
 def _content(obj: Obj) -> Obj:

@@ -1,10 +1,10 @@
-"""pod-garbage-collector-controller: lets Pods go whose node is not there to stop them.
+"""pod-garbage-collector-controller: removes deleted Pods whose node no longer exists.
 
 Rules kept here (Kubernetes documentation "Pod Lifecycle", garbage collection of Pods):
-* A deleted Pod waits for its node. When its time is over and there is no Node of that name, nobody will come: it is deleted with
-  no time left, so that its namespace can go, too. A Node that is there is waited for, however long.
-* The reference also ends Pods that nobody deleted, when their node is gone. Here nothing runs Pods and nothing replaces them: those
-  are left to whoever made them.
+* A deleted Pod waits until its node stops it. When its grace period is over and no Node of that name exists, the Pod is deleted
+  with grace period 0, so that its namespace can be removed, too. An existing Node is waited for without limit.
+* kube-controller-manager also deletes running Pods of missing nodes. Here no workload controller replaces Pods, so those are left
+  to their owners.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ PODS, NODES = "pods", "nodes"
 
 @dataclass(frozen=True, slots=True)
 class PodGarbageCollector:
-    """Deletes Pods that wait for a node in vain."""
+    """Deletes terminating Pods of missing nodes."""
 
     name: str = "pod-garbage-collector-controller"
     watches: tuple[str, ...] = (PODS, NODES)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         if plural == PODS:
-            return list(_waiting([obj])) if not deleted else ()
+            return list(_terminating([obj])) if not deleted else ()
         node = obj["metadata"]["name"]
-        return list(_waiting(pod for pod in views[PODS].list() if _node(pod) == node)) if deleted else ()
+        return list(_terminating(pod for pod in views[PODS].list() if _node_name(pod) == node)) if deleted else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         namespace, name = key
         pod = views[PODS].get(name, namespace)
-        if pod is None or not any(_waiting([pod])) or views[NODES].get(_node(pod)) is not None:
+        if pod is None or not any(_terminating([pod])) or views[NODES].get(_node_name(pod)) is not None:
             return ()
         metadata = pod["metadata"]
-        over = parse_rfc3339(metadata["deletionTimestamp"])
-        if over > now:
-            return (Requeue(over),)
+        due = parse_rfc3339(metadata["deletionTimestamp"])
+        if due > now:
+            return (Requeue(due),)
         return (Delete(PODS, namespace, name, metadata["uid"], metadata["resourceVersion"], grace_seconds=0),)
 
 
-def _waiting(pods: Iterable[Obj]) -> Iterator[Key]:
-    """Those that were deleted and have time left, which only their node may end."""
+def _terminating(pods: Iterable[Obj]) -> Iterator[Key]:
+    """Yield the keys of the Pods that were deleted with a grace period, which only their node ends."""
     for pod in pods:
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp") and metadata.get("deletionGracePeriodSeconds"):
             yield metadata["namespace"], metadata["name"]
 
 
-def _node(pod: Obj) -> str:
+def _node_name(pod: Obj) -> str:
     name: str = (pod.get("spec") or {}).get("nodeName", "")
     return name

@@ -1,4 +1,4 @@
-"""Every controller, as an explicit table (law 10): a pure plan each, run by the one loop of `mooring.reconcile`."""
+"""`CONTROLLERS`: every controller by its canonical name, and the settings that they are built from (law 10)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mooring.controllers.certificates.signer import CsrSigner
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.controllers.eventcleaner import EventCleaner
 from mooring.controllers.garbagecollector.collector import GarbageCollector
-from mooring.controllers.kubernetesservice import PORT, ApiServerService
-from mooring.controllers.namespace.deletion import Namespaces
+from mooring.controllers.kubernetesservice import PORT, KubernetesService
+from mooring.controllers.namespace.deletion import NamespaceController
 from mooring.controllers.podgc import PodGarbageCollector
 from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
 from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
-from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccounts
-from mooring.controllers.serviceaccount.tokens import ServiceAccountTokens
+from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccountController
+from mooring.controllers.serviceaccount.tokens import ServiceAccountTokenController
 from mooring.pki.jwt.keys import TokenKeys
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.authority import Authority
@@ -33,16 +33,16 @@ from mooring.pki.x509.profiles import SIGNING_DURATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """What controllers are built from."""
+    """Settings and keys from which controllers are built."""
 
     authority: Authority
     root_ca: RootCa
     signing_duration: timedelta = SIGNING_DURATION
     token_keys: TokenKeys | None = None
-    """What signs the tokens that Secrets hold; None where nobody is to."""
+    """Keys that sign the tokens in Secrets; None when none are to be signed."""
     addresses: tuple[str, ...] = ()
     port: int = PORT
-    """Where Pods reach the API server; no address when none is known that they could use."""
+    """Addresses and port of the API server for Pods; no address when none is known that Pods can reach."""
     service_address: str = api_address(DEFAULT_RANGE)
 
 
@@ -56,23 +56,25 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
         "root-ca-certificate-publisher-controller": lambda settings: RootCaCertPublisher(settings.root_ca),
-        "serviceaccount-controller": lambda settings: ServiceAccounts(),
-        "serviceaccount-token-controller": lambda settings: ServiceAccountTokens(settings.token_keys, settings.root_ca),
+        "serviceaccount-controller": lambda settings: ServiceAccountController(),
+        "serviceaccount-token-controller": lambda settings: ServiceAccountTokenController(
+            settings.token_keys, settings.root_ca
+        ),
         "legacy-serviceaccount-token-cleaner-controller": lambda settings: LegacyTokenCleaner(),
-        "namespace-controller": lambda settings: Namespaces(),
+        "namespace-controller": lambda settings: NamespaceController(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),
         "pod-garbage-collector-controller": lambda settings: PodGarbageCollector(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
-        "kubernetes-service-controller": lambda settings: ApiServerService(
+        "kubernetes-service-controller": lambda settings: KubernetesService(
             settings.addresses, settings.port, settings.service_address
         ),
         "event-cleaner": lambda settings: EventCleaner(),
         "legacy-service-account-token-tracking": lambda settings: LegacyTokenTracking(),
     }
 )
-"""kube-controller-manager's canonical name → how the controller is built. The last three do what kube-apiserver does by itself."""
+"""Factories by kube-controller-manager's canonical name. The last three do what kube-apiserver does in its own process."""
 
 
 def build(settings: ControllerSettings) -> tuple[Controller, ...]:
-    """All controllers, in order."""
+    """Build all controllers, in order."""
     return tuple(make(settings) for make in CONTROLLERS.values())

@@ -1,13 +1,13 @@
-"""Controllers run where a Lease says (the algorithm of client-go's leaderelection).
+"""Leader election: the controllers run in the process that holds a Lease (the algorithm of client-go's leaderelection).
 
 Rules kept here:
-1. A holder renews every 2 s and gives up when it could not for 10 s; others take over 15 s after the last renewal they saw,
-   measured on their own clock, never by comparing clocks of two machines.
-2. Work starts only after the Lease is ours and is cancelled before we stop renewing it; at once when somebody else is seen to
-   hold it. The 10 s count from before a renewal is asked for, and also end one that hangs.
-3. A clean stop releases the Lease, so that the next holder starts at once. A holder that is known to be dead (its process on
-   this machine is gone) is succeeded at once too: a restart after `kill -9` does not wait.
-4. Every write is a compare-and-swap; whoever loses it looks again. Whatever else goes wrong counts as not renewed.
+1. The holder renews every 2 s and gives up after 10 s without success. Others take over 15 s after the last renewal they observed,
+   measured on their own clock; clocks of two machines are never compared.
+2. Work starts only after the Lease is acquired, and is cancelled before renewal stops; at once when another holder is observed.
+   The 10 s count from before a renewal request, so they also bound one that hangs.
+3. A clean stop releases the Lease, so that the next holder starts at once. A holder whose process on this machine no longer exists
+   is also succeeded at once: a restart after `kill -9` does not wait.
+4. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class LeaderElector:
         self._clock = clock
         self._identity = identity
         self._holder_is_gone = holder_is_gone
-        self._seen: tuple[str, str] = ("", "")
-        self._seen_at = 0.0
+        self._observed: tuple[str, str] = ("", "")
+        self._observed_at = 0.0
         self.leading = False
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Until cancelled: wait for the Lease, run `work` while holding it. Work that ends by itself starts anew."""
+        """Wait for the Lease and run `work` while holding it, until cancelled. Work that returns is started again."""
         try:
             while True:
-                asked = self._clock.monotonic()
-                if await self._try():
+                requested = self._clock.monotonic()
+                if await self._acquire_or_renew():
                     self.leading = True
-                    log.info("controllers run here (%s)", self._identity)
-                    await self._lead(work, asked)
+                    log.info("controllers run in this process (%s)", self._identity)
+                    await self._lead(work, requested)
                     self.leading = False
                 await self._clock.sleep(RETRY_SECONDS)
         finally:
@@ -70,23 +70,26 @@ class LeaderElector:
         """Run `work` until it ends or the Lease, last renewed at `renewed`, is lost."""
         running = asyncio.ensure_future(work())
         try:
-            while await self._passes(RETRY_SECONDS, running):
-                asked = self._clock.monotonic()
-                attempt = asyncio.ensure_future(self._try())
+            while await self._time_passes(RETRY_SECONDS, running):
+                requested = self._clock.monotonic()
+                attempt = asyncio.ensure_future(self._acquire_or_renew())
                 try:
-                    await self._passes(renewed + RENEW_SECONDS - asked, attempt, running)
+                    await self._time_passes(renewed + RENEW_SECONDS - requested, attempt, running)
                     if attempt.done() and attempt.result():
-                        renewed = asked
+                        renewed = requested
                         continue
                 finally:
                     attempt.cancel()
                 if running.done():
                     return
-                if self._seen[0] not in ("", self._identity):
-                    log.warning("%s holds the controllers' Lease now; stopping them here", self._seen[0])
+                if self._observed[0] not in ("", self._identity):
+                    log.warning(
+                        "%s holds the controllers' Lease now; stopping the controllers of this process",
+                        self._observed[0],
+                    )
                     return
                 if self._clock.monotonic() - renewed >= RENEW_SECONDS:
-                    log.warning("the controllers' Lease could not be renewed; stopping them here")
+                    log.warning("the controllers' Lease could not be renewed; stopping the controllers of this process")
                     return
         finally:
             running.cancel()
@@ -94,8 +97,8 @@ class LeaderElector:
             if isinstance(outcome, Exception):
                 log.error("the controllers stopped: %s; starting them again", outcome, exc_info=outcome)
 
-    async def _passes(self, seconds: float, *ends: asyncio.Future[Any]) -> bool:
-        """Wait that long, or until one of `ends` is done: whether the time passed."""
+    async def _time_passes(self, seconds: float, *ends: asyncio.Future[Any]) -> bool:
+        """Wait `seconds`, or until one of `ends` is done; return true when the time passed first."""
         sleep = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
             await asyncio.wait((sleep, *ends), return_when=asyncio.FIRST_COMPLETED)
@@ -103,10 +106,10 @@ class LeaderElector:
         finally:
             sleep.cancel()
 
-    async def _try(self) -> bool:
-        """Take or renew the Lease. False when somebody else holds it, was faster, or the store does not answer."""
+    async def _acquire_or_renew(self) -> bool:
+        """Acquire or renew the Lease. Return false when another process holds it or was faster, or the request fails."""
         try:
-            return await self._take()
+            return await self._write_lease()
         except (AlreadyExistsError, ConflictError, NotFoundError):
             return False
         except MooringError as error:
@@ -115,26 +118,26 @@ class LeaderElector:
             log.exception("the controllers' Lease cannot be renewed")
         return False
 
-    async def _take(self) -> bool:
+    async def _write_lease(self) -> bool:
         try:
             lease = await self._api.get("leases", NAMESPACE, NAME)
         except NotFoundError:
-            await self._api.create("leases", self._lease(None))
+            await self._api.create("leases", self._lease_object(None))
             return True
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity", "")
         state = (holder, spec.get("renewTime", ""))
-        if state != self._seen:
-            self._seen, self._seen_at = state, self._clock.monotonic()
+        if state != self._observed:
+            self._observed, self._observed_at = state, self._clock.monotonic()
         if holder not in ("", self._identity) and not self._holder_is_gone(holder):
             duration = spec.get("leaseDurationSeconds", LEASE_SECONDS)
-            if self._clock.monotonic() - self._seen_at < duration:
+            if self._clock.monotonic() - self._observed_at < duration:
                 return False
-        await self._api.update("leases", self._lease(lease))
-        self._seen = ("", "")
+        await self._api.update("leases", self._lease_object(lease))
+        self._observed = ("", "")
         return True
 
-    def _lease(self, old: Obj | None) -> Obj:
+    def _lease_object(self, old: Obj | None) -> Obj:
         now = rfc3339_micro(self._clock.now())
         spec = dict((old or {}).get("spec") or {})
         if spec.get("holderIdentity") != self._identity:

@@ -1,7 +1,7 @@
-"""The plane's own registry as a `ClusterApi`: no socket between a controller and the store.
+"""`RegistryApi`: the registry of this process as a `ClusterApi`, without HTTP.
 
-Rules kept here: changes go through the registry like everybody's (law 6), as kube-apiserver's loopback user; reviews are
-answered by the same authorizer chain that answers them over HTTP.
+Rules kept here: writes pass through the registry like those of any client (law 6), as the user system:apiserver. The authorizer
+chain that answers access reviews over HTTP answers them here, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ USER = UserInfo("system:apiserver", groups=(MASTERS,))
 
 
 class RegistryApi:
-    """Controllers in the same process as the registry."""
+    """Cluster access for controllers in the same process as the registry."""
 
     def __init__(self, registry: Registry, authorize: Callable[[Attributes], Decision], clock: Clock) -> None:
         self._registry = registry
@@ -48,7 +48,7 @@ class RegistryApi:
 
     async def _watch(self, plural: str, on_event: OnEvent) -> Watch:
         def deliver(event: Event) -> None:
-            on_event(plural, event.obj, event.type == "DELETED")  # no bookmark was asked for
+            on_event(plural, event.obj, event.type == "DELETED")  # the watch was opened without bookmarks
 
         watch = await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver)
         await watch.replay()

@@ -1,11 +1,13 @@
-"""Any Kubernetes API server as a `ClusterApi`: the same plans as in the plane, over HTTPS (law 7).
+"""`RemoteApi`: any Kubernetes API server as a `ClusterApi`, over HTTPS, for the same plans as in the server (law 7).
 
 Rules kept here:
-* Each followed kind has a live view, filled by list and kept by watch; `follow` returns once every view holds its first list.
-* A view has a change before the controllers hear of it. A second list (after 410) is told as the differences it makes, gone
-  objects included: nothing that happened meanwhile is missed.
-* A view shows objects as the server sent them; they are shared and not changed.
-* Trouble with the server is logged and waited out. A refusal while following (403, say) is told by `failed`, and the view stays.
+* Each followed kind has a live view, filled by a list and updated by a watch. `follow` returns once every view holds its first
+  list.
+* A view is updated before the controllers get the event. A second list, after 410, is reported as the differences it makes, with
+  deleted objects, so that no change is missed.
+* Views hold objects as the server sent them; they are shared and never changed.
+* Temporary errors are logged and retried. A permanent refusal while following, such as 403, is stored in `failed`, and the view
+  stays.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ log = logging.getLogger("mooring.controllers")
 
 
 class LiveView:
-    """`mooring.api.view.View` of one kind, kept by events."""
+    """`mooring.api.view.View` of one kind, updated by events."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Obj] = {}
@@ -37,7 +39,7 @@ class LiveView:
 
     @property
     def revision(self) -> int:
-        """Counts changes: resource versions of a foreign server need not be numbers."""
+        """Number of changes so far: resource versions of another server need not be numbers."""
         return self._revision
 
     def get(self, name: str, namespace: str = "") -> Obj | None:
@@ -64,17 +66,17 @@ class LiveView:
             self._revision += 1
 
     def replace(self, objects: Sequence[Obj]) -> Sequence[tuple[Obj, bool]]:
-        """Hold exactly `objects`; the (object, gone) differences, gone ones first."""
+        """Replace the content by `objects`; return the differences as (object, deleted), deleted ones first."""
         now = {_key(obj): obj for obj in objects}
-        gone = [obj for key, obj in self._objects.items() if key not in now or _uid(now[key]) != _uid(obj)]
+        deleted = [obj for key, obj in self._objects.items() if key not in now or _uid(now[key]) != _uid(obj)]
         changed = [obj for key, obj in now.items() if _version(obj) != _version(self._objects.get(key))]
         self._objects, self._order = now, None
         self._revision += 1
-        return [(obj, True) for obj in gone] + [(obj, False) for obj in changed]
+        return [(obj, True) for obj in deleted] + [(obj, False) for obj in changed]
 
 
 class RemoteApi:
-    """Controllers anywhere, for a cluster that `client` reaches."""
+    """Cluster access for controllers outside the cluster's server, through a client."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -90,16 +92,16 @@ class RemoteApi:
         for plural in plurals:
             self._views.setdefault(plural, LiveView())
         first = {plural: asyncio.get_running_loop().create_future() for plural in plurals}
-        early: list[tuple[str, Obj, bool]] = []
+        buffered: list[tuple[str, Obj, bool]] = []
         live = False
 
-        def tell(plural: str, obj: Obj, gone: bool) -> None:
+        def report(plural: str, obj: Obj, deleted: bool) -> None:
             if live:
-                on_event(plural, obj, gone)
+                on_event(plural, obj, deleted)
             else:
-                early.append((plural, obj, gone))
+                buffered.append((plural, obj, deleted))
 
-        tasks = [asyncio.create_task(self._keep(plural, tell, first[plural])) for plural in plurals]
+        tasks = [asyncio.create_task(self._follow_kind(plural, report, first[plural])) for plural in plurals]
 
         async def stop() -> None:
             for task in tasks:
@@ -112,11 +114,13 @@ class RemoteApi:
             await stop()
             raise
         live = True
-        for plural, obj, gone in early:
-            on_event(plural, obj, gone)
+        for plural, obj, deleted in buffered:
+            on_event(plural, obj, deleted)
         return stop
 
-    async def _keep(self, plural: str, tell: Callable[[str, Obj, bool], None], first: asyncio.Future[None]) -> None:
+    async def _follow_kind(
+        self, plural: str, report: Callable[[str, Obj, bool], None], first: asyncio.Future[None]
+    ) -> None:
         view = self._views[plural]
 
         def on_trouble(error: MooringError) -> None:
@@ -126,16 +130,16 @@ class RemoteApi:
             async with aclosing(follow(self._client, plural, on_trouble=on_trouble)) as changes:
                 async for change in changes:
                     if isinstance(change, Listed):
-                        for obj, gone in view.replace(change.items):
-                            tell(plural, obj, gone)
+                        for obj, deleted in view.replace(change.items):
+                            report(plural, obj, deleted)
                         if not first.done():
                             first.set_result(None)
                     elif change.type == DELETED:
                         view.drop(change.object)
-                        tell(plural, change.object, True)
+                        report(plural, change.object, True)
                     else:
                         view.put(change.object)
-                        tell(plural, change.object, False)
+                        report(plural, change.object, False)
         except MooringError as error:
             if first.done():
                 self.failed = error

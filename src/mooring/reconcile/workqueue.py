@@ -1,10 +1,11 @@
-"""Keys to plan: each at most once in the queue and in one pair of hands, some later, failing ones ever later.
+"""Work queue of one controller: keys to plan, each queued at most once, with delays and back-off (client-go's workqueue).
 
-Rules kept here (the semantics of client-go's workqueue, which controllers' authors expect):
-1. A key added while it waits is planned once; added while it is being planned, it is planned once more afterwards.
+Rules kept here:
+1. A key that is added while it is queued is planned once. One that is added while it is being planned is planned once more
+   afterwards.
 2. `add_at` plans a key at a moment; an earlier moment for the same key replaces a later one.
-3. `retry` waits 5 ms, doubled by each failure in a row, at most 1 000 s; `forget` starts the count anew.
-4. Time comes from the `Clock`, so that a test turns it by hand.
+3. `retry` waits 5 ms, doubled by each consecutive failure, at most 1 000 s; `forget` resets the count.
+4. Time comes from the `Clock`, so that tests control it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ FIRST_DELAY = 0.005
 MAX_DELAY = 1000.0
 """client-go's default exponential item limiter."""
 LONGEST_SLEEP = 3600.0
-"""A wall clock may be set: look at it again at least this often."""
+"""Seconds after which the wall clock is read again, because it may have been set."""
 SLACK = 64
-"""Replaced moments that may lie in the schedule before it is tidied."""
+"""Stale entries that the schedule may hold before it is rebuilt."""
 
 
 class WorkQueue:
-    """One controller's keys."""
+    """Keys of one controller."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,7 +36,7 @@ class WorkQueue:
         self._waiting: set[Key] = set()
         self._active: set[Key] = set()
         self._again: set[Key] = set()
-        self._later: list[tuple[datetime, Key]] = []
+        self._schedule: list[tuple[datetime, Key]] = []
         self._moments: dict[Key, datetime] = {}
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
@@ -57,15 +58,15 @@ class WorkQueue:
         if known is not None and known <= moment:
             return
         self._moments[key] = moment
-        if len(self._later) > 2 * len(self._moments) + SLACK:  # moments that were replaced must not pile up
-            self._later = [(moment, key) for key, moment in self._moments.items()]
-            heapq.heapify(self._later)
+        if len(self._schedule) > 2 * len(self._moments) + SLACK:  # stale entries must not accumulate
+            self._schedule = [(moment, key) for key, moment in self._moments.items()]
+            heapq.heapify(self._schedule)
         else:
-            heapq.heappush(self._later, (moment, key))
+            heapq.heappush(self._schedule, (moment, key))
         self._schedule_changed.set()
 
     def retry(self, key: Key) -> float:
-        """Add the key after its back-off; the seconds until then."""
+        """Add the key after its back-off; return the seconds until then."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         seconds = min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(failures, 32))
@@ -76,7 +77,7 @@ class WorkQueue:
         self._failures.pop(key, None)
 
     async def take(self) -> Key:
-        """The next key; call `done` with it."""
+        """Wait for the next key and return it; the caller must pass it to `done`."""
         while not self._ready:
             self._changed.clear()
             await self._changed.wait()
@@ -92,18 +93,18 @@ class WorkQueue:
             self.add(key)
 
     async def run_schedule(self) -> None:
-        """Move keys whose moment has come; runs until cancelled."""
+        """Queue scheduled keys when they fall due; run until cancelled."""
         while True:
             now = self._clock.now()
-            while self._later and self._later[0][0] <= now:
-                moment, key = heapq.heappop(self._later)
+            while self._schedule and self._schedule[0][0] <= now:
+                moment, key = heapq.heappop(self._schedule)
                 if self._moments.get(key) == moment:
                     del self._moments[key]
                     self.add(key)
             self._schedule_changed.clear()
             wait = LONGEST_SLEEP
-            if self._later:
-                wait = min(wait, max(0.0, (self._later[0][0] - now).total_seconds()))
+            if self._schedule:
+                wait = min(wait, max(0.0, (self._schedule[0][0] - now).total_seconds()))
             sleep = asyncio.ensure_future(self._clock.sleep(wait))
             changed = asyncio.ensure_future(self._schedule_changed.wait())
             try:

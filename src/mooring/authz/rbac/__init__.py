@@ -1,0 +1,1 @@
+"""RBAC authorizer, compiled rules and their index, escalation checks, and reconciliation of the default policy."""

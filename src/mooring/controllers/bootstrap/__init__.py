@@ -1,0 +1,1 @@
+"""Controllers of bootstrap tokens: the signer of cluster-info and the token cleaner."""

@@ -1,11 +1,11 @@
-"""bootstrap-signer-controller: keeps kube-public/cluster-info signed by every token that may sign.
+"""bootstrap-signer-controller: keeps kube-public/cluster-info signed by every bootstrap token with usage signing.
 
 Rules kept here (docs/protocol/cluster-info.md#bootstrap-signer):
-* Woken by the ConfigMap (not by its deletion) and by bootstrap tokens; everything is one key, so that a burst of token changes
-  is signed once. Nothing is written when the signatures are right, and the ConfigMap is never created.
-* Better than upstream: planned again when the next signing token expires, so that a signature goes with its token's time and
-  does not wait for the cleaner.
-* What one token costs is paid for each of thousands at every change, so a token is read once and expiry is read only of
+* Changes of the ConfigMap (not its deletion) and of bootstrap tokens enqueue one key, so that a burst of token changes is signed
+  once. Nothing is written when the signatures are current, and the ConfigMap is never created.
+* Unlike upstream, the key is planned again when the next signing token expires, so that its signature is removed at that
+  time and not when the cleaner deletes the token.
+* The work per token is repeated for thousands of tokens at every change. So a token is read once, and expiry is read only from
   tokens that sign.
 """
 
@@ -23,7 +23,7 @@ from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.discovery import clusterinfo
 
 CONFIG_MAPS = "configmaps"
-EVERYTHING: Key = ("", "")
+CLUSTER_INFO: Key = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class BootstrapSigner:
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         if plural == SECRETS:
-            return (EVERYTHING,) if is_token(obj) else ()
+            return (CLUSTER_INFO,) if is_token(obj) else ()
         metadata = obj["metadata"]
-        ours = metadata["name"] == clusterinfo.NAME and metadata.get("namespace") == clusterinfo.NAMESPACE
-        return (EVERYTHING,) if ours and not deleted else ()
+        is_cluster_info = metadata["name"] == clusterinfo.NAME and metadata.get("namespace") == clusterinfo.NAMESPACE
+        return (CLUSTER_INFO,) if is_cluster_info and not deleted else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         config_map = views[CONFIG_MAPS].get(clusterinfo.NAME, clusterinfo.NAMESPACE)

@@ -1,10 +1,10 @@
-"""token-cleaner-controller: deletes bootstrap tokens whose time is over.
+"""token-cleaner-controller: deletes expired bootstrap tokens.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#token-cleaner):
-* Any Secret of the token type in kube-system with an expiration that has passed, or cannot be read, goes; name, id and usages
-  are not looked at. One with an expiration ahead is planned again at exactly that moment.
-* The delete names uid and resourceVersion: a token that was just prolonged, or made anew, stays.
-* This is hygiene: authenticator and signer look at the time themselves.
+* A Secret of the token type in kube-system is deleted when its expiration has passed or cannot be parsed; name, id and usages do
+  not matter. A token with a future expiration is planned again at that moment.
+* The delete carries uid and resourceVersion: a token that was just prolonged or recreated stays.
+* Deletion is hygiene: authenticator and signer check the expiration themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which Secrets are bootstrap tokens: the one question the token controllers ask of every Secret event.
+"""Recognition of bootstrap token Secrets and their expiration, for the token controllers.
 
-Rules kept here: the type and the namespace decide, as upstream (docs/protocol/bootstrap-tokens.md#token-cleaner,
-docs/protocol/cluster-info.md#bootstrap-signer), so that the thousands of other Secrets of a cluster wake nobody. A token without a
-readable expiration has none that could be waited for.
+Rules kept here (docs/protocol/bootstrap-tokens.md#token-cleaner, docs/protocol/cluster-info.md#bootstrap-signer):
+* Type and namespace decide, as upstream, so that events of the other Secrets of a cluster enqueue nothing.
+* A token whose expiration cannot be parsed counts as one without expiration.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SECRETS = "secrets"
 
 
 def is_token(secret: Obj) -> bool:
-    """Whether this Secret is a bootstrap token, well formed or not."""
+    """Return true when the Secret is a bootstrap token, well formed or not."""
     return secret.get("type") == SECRET_TYPE and secret["metadata"].get("namespace") == NAMESPACE
 
 
 def expires(secret: Obj) -> datetime | None:
-    """When the token expires; None when never, or when that cannot be read."""
+    """Return the expiration of the token; None when it has none or it cannot be parsed."""
     try:
         return expiration(secret)
     except TokenError:

@@ -1,0 +1,1 @@
+"""Controllers of CertificateSigningRequests (approver, signer, cleaner) and the root CA certificate publisher."""

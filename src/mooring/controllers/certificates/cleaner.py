@@ -1,10 +1,10 @@
-"""certificatesigningrequest-cleaner-controller: deletes requests that are done with, or that nobody decided on.
+"""certificatesigningrequest-cleaner-controller: deletes old CertificateSigningRequests.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#cleaner):
-* An issued request goes one hour after its approval, or as soon as its certificate has expired; a denied or failed one after an
-  hour; one without any condition, and one approved but never issued, after 24 hours.
-* Ages count from the condition's lastUpdateTime; a condition without a readable one never makes a request old.
-* Upstream looks every hour; here the request is planned again at the moment it falls due.
+* An issued request is deleted one hour after its approval, or as soon as its certificate has expired. A denied or failed one is
+  deleted after an hour. One without any condition, and one approved but never issued, is deleted after 24 hours.
+* Ages count from the condition's lastUpdateTime. A condition without a readable one never makes a request old.
+* kube-controller-manager checks every hour; here the request is planned again at the moment it falls due.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mooring.pki.errors import PemError
 from mooring.pki.pem import certificates
 
 DONE_AFTER = timedelta(hours=1)
-"""Long enough for whoever waits for the certificate to fetch it."""
+"""Long enough for the requester to fetch the certificate."""
 ABANDONED_AFTER = timedelta(hours=24)
-"""Long enough for an administrator to come to work."""
+"""Long enough for an administrator to return to work and decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CsrCleaner:
         csr = views[REQUESTS].get(key[1])
         if csr is None or csr["metadata"].get("deletionTimestamp"):
             return ()
-        due = min(_moments(csr), default=None)
+        due = min(_due_times(csr), default=None)
         if due is None:
             return ()
         if due > now:
@@ -52,21 +52,21 @@ class CsrCleaner:
         return (Delete(REQUESTS, "", metadata["name"], metadata["uid"], metadata["resourceVersion"]),)
 
 
-def _moments(csr: Obj) -> Iterator[datetime]:
-    """Every moment at which the request falls due."""
-    decided = conditions_of(csr)
-    if not decided:
-        yield from _after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
-    for condition in decided:
+def _due_times(csr: Obj) -> Iterator[datetime]:
+    """Yield every moment at which the request falls due."""
+    conditions = conditions_of(csr)
+    if not conditions:
+        yield from _due_after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
+    for condition in conditions:
         kind, updated = condition.get("type"), condition.get("lastUpdateTime")
         if kind == APPROVED:
-            yield from _after(updated, DONE_AFTER if issued(csr) else ABANDONED_AFTER)
+            yield from _due_after(updated, DONE_AFTER if issued(csr) else ABANDONED_AFTER)
             yield from _certificate_end(csr)
         elif kind in (DENIED, FAILED):
-            yield from _after(updated, DONE_AFTER)
+            yield from _due_after(updated, DONE_AFTER)
 
 
-def _after(text: str | None, age: timedelta) -> Iterator[datetime]:
+def _due_after(text: str | None, age: timedelta) -> Iterator[datetime]:
     try:
         yield parse_rfc3339(text or "") + age
     except (ValueError, OverflowError):
@@ -74,7 +74,7 @@ def _after(text: str | None, age: timedelta) -> Iterator[datetime]:
 
 
 def _certificate_end(csr: Obj) -> Iterator[datetime]:
-    """When the first issued certificate expires, if there is one that can be read."""
+    """Yield the expiry of the first issued certificate, if it can be parsed."""
     if not issued(csr):
         return
     try:

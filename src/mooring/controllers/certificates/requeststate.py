@@ -1,8 +1,9 @@
-"""How far a CertificateSigningRequest has come, as the three controllers of CSRs read it.
+"""State of a CertificateSigningRequest, as the approver, signer and cleaner read it, and copies with a changed status.
 
-Rules kept here (docs/protocol/certificate-signing-requests.md): Approved and Denied count by their presence, Failed only when it is
-True (it cannot be otherwise through the API, but a foreign writer of the store may have written it). Conditions added here leave
-their times to the server.
+Rules kept here (docs/protocol/certificate-signing-requests.md):
+* Approved and Denied count by their presence. Failed counts only when it is True: the API allows nothing else, but another writer
+  of the store may have written it.
+* Conditions added here leave their times to the server.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from mooring.pki.x509.requests import CertificateRequest, parse_request
 
 REQUESTS = "certificatesigningrequests"
 MAX_PARSED = 256
-"""Parsed requests that are kept, a few kB each: more than are ever between approval and signature."""
+"""Parsed requests in the cache, a few kB each: more than are ever between approval and signature."""
 
 
 @lru_cache(MAX_PARSED)
 def parsed(text: str) -> CertificateRequest:
-    """The request in `spec.request`. Raises RequestError, or ValueError when it is not base64."""
+    """Parse `spec.request`. Raises RequestError, or ValueError when it is not base64."""
     return parse_request(base64.b64decode(text))
 
 
@@ -30,12 +31,12 @@ def issued(csr: Obj) -> bool:
 
 
 def undecided(csr: Obj) -> bool:
-    """Whether nobody has approved, denied or issued it."""
+    """Return true when the request is neither approved, denied nor issued."""
     return not issued(csr) and not any(condition.get("type") in (APPROVED, DENIED) for condition in conditions_of(csr))
 
 
 def to_be_signed(csr: Obj) -> bool:
-    """Whether it was approved and neither refused, failed nor issued."""
+    """Return true when the request is approved, and neither denied, failed nor issued."""
     if issued(csr):
         return False
     approved = False
@@ -48,12 +49,12 @@ def to_be_signed(csr: Obj) -> bool:
 
 
 def with_condition(csr: Obj, kind: str, reason: str, message: str) -> Obj:
-    """A copy that has the condition `kind`."""
+    """Return a copy with the condition `kind` added or replaced."""
     condition = {"type": kind, "status": "True", "reason": reason, "message": message}
     others = [other for other in conditions_of(csr) if other.get("type") != kind]
     return with_status(csr, conditions=[*others, condition])
 
 
 def with_status(csr: Obj, **fields: object) -> Obj:
-    """A copy whose status has these fields; what is not changed is shared with `csr`."""
+    """Return a copy with these status fields; it shares unchanged parts with `csr`."""
     return {**csr, "status": {**(csr.get("status") or {}), **fields}}

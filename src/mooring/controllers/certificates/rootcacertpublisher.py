@@ -1,10 +1,10 @@
-"""root-ca-certificate-publisher-controller: the ConfigMap kube-root-ca.crt in every namespace.
+"""root-ca-certificate-publisher-controller: keeps the ConfigMap kube-root-ca.crt in every namespace.
 
 Rules kept here (docs/protocol/namespaces.md#objects-of-every-namespace):
-* In every Active namespace its data is exactly `ca.crt` with the CAs that verify the server; whatever else it
-  says is put right, and a deleted one comes back. The annotation kubernetes.io/description has to say something, in whatever words.
-* Labels and other annotations are the owner's of the namespace.
-* A wrong one that was made immutable cannot be corrected: it is replaced.
+* In every Active namespace its data is exactly `ca.crt` with the CA bundle that verifies the server. Other data is overwritten,
+  and a deleted ConfigMap is created again. The annotation kubernetes.io/description must not be empty.
+* Labels and other annotations belong to the namespace's owner.
+* A ConfigMap with wrong data that is immutable cannot be updated: it is deleted, and its deletion creates a new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DESCRIPTION = "The CA bundle that proves the identity of this cluster's API serv
 
 @dataclass(frozen=True, slots=True)
 class RootCaCertPublisher:
-    """Publishes one CA bundle."""
+    """Publishes one CA bundle in all namespaces."""
 
     root_ca: RootCa
     name: str = "root-ca-certificate-publisher-controller"
@@ -51,10 +51,10 @@ class RootCaCertPublisher:
             return (Create(CONFIG_MAPS, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}),)
         metadata = found["metadata"]
         annotations = metadata.get("annotations") or {}
-        right = found.get("data") == data and not found.get("binaryData")
-        if right and annotations.get(DESCRIPTION_KEY):
+        correct = found.get("data") == data and not found.get("binaryData")
+        if correct and annotations.get(DESCRIPTION_KEY):
             return ()
-        if not right and found.get("immutable"):
+        if not correct and found.get("immutable"):
             return (Delete(CONFIG_MAPS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
         described = {**annotations, DESCRIPTION_KEY: annotations.get(DESCRIPTION_KEY) or DESCRIPTION}
         changed = {**found, "metadata": {**metadata, "annotations": described}, "data": data}

@@ -1,11 +1,11 @@
-"""certificatesigningrequest-signing-controller: makes certificates of approved requests.
+"""certificatesigningrequest-signing-controller: signs certificates of approved requests.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
-* Signed is what is Approved, not Denied, not Failed, without certificate, and for a signer of the table; other signers' requests
-  are theirs.
-* What breaks a rule of its signer gets the condition Failed, reason SignerValidationFailure, through `/status`: the first rule
-  broken first. So does what can never become a certificate.
-* The profile decides what the certificate says, the authority's twin checks it, and the status carries the leaf alone.
+* Requests that are Approved, not Denied, not Failed, without a certificate, and for a signer of the table are signed. Requests for
+  other signers are left to those.
+* A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
+  reason SignerValidationFailure.
+* The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
 * An expired CA signs nothing; the request waits for a new one.
 """
 
@@ -33,7 +33,7 @@ REASON = "SignerValidationFailure"
 
 @dataclass(frozen=True, slots=True)
 class CsrSigner:
-    """Signs for every signer of the table, with one authority."""
+    """Signs the requests of every signer in the table with one certificate authority."""
 
     authority: Authority
     signing_duration: timedelta = SIGNING_DURATION
@@ -41,11 +41,11 @@ class CsrSigner:
     watches: tuple[str, ...] = (REQUESTS,)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        return (("", obj["metadata"]["name"]),) if not deleted and _concerns(obj) else ()
+        return (("", obj["metadata"]["name"]),) if not deleted and _is_to_be_signed(obj) else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         csr = views[REQUESTS].get(key[1])
-        if csr is None or not _concerns(csr):
+        if csr is None or not _is_to_be_signed(csr):
             return ()
         if now >= self.authority.not_after:
             return (Retry(f"the CA expired at {rfc3339(self.authority.not_after)}: nothing can be signed"),)
@@ -69,7 +69,7 @@ class CsrSigner:
         return (Update(REQUESTS, with_status(csr, certificate=text), "status"),)
 
 
-def _concerns(csr: Obj) -> bool:
+def _is_to_be_signed(csr: Obj) -> bool:
     return (csr.get("spec") or {}).get("signerName") in SIGNERS and to_be_signed(csr)
 
 

@@ -1,0 +1,1 @@
+"""Garbage collector of objects whose owners are gone, and its index of dependents."""

@@ -1,15 +1,15 @@
-"""garbage-collector-controller: what nobody owns any more goes.
+"""garbage-collector-controller: deletes objects whose owners are gone, and finishes foreground and orphan deletions.
 
 Rules kept here (docs/protocol/objects.md#owner-references):
-* An object whose owners are all gone is deleted. While one owner stands, references to absent ones are taken out.
-* An owner is there when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide: an owner
-  in another namespace is absent. An owner of a kind that nobody can create here, and a namespaced owner of a cluster-wide object,
-  cannot be looked up: they count as standing.
-* Foreground: an object marked with `foregroundDeletion` waits until no dependent blocks it; its dependents are deleted,
-  those with dependents of their own in the foreground too. Owners in a circle stop blocking each other.
-* Orphan: an object marked with `orphan` is taken out of its dependents' references, then let go.
-* Every change names what it was planned on; Events own nothing and are owned by nobody, as upstream.
-* The views must show one moment of the whole cluster, as the registry's do: an owner that is not seen yet would be taken for gone.
+* An object whose owners are all absent is deleted. While one owner exists, references to absent owners are removed.
+* An owner exists when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide. An owner in
+  another namespace is absent. An owner of a kind that cannot be created here, and a namespaced owner of a cluster-scoped object,
+  cannot be looked up: they count as existing.
+* Foreground: an object with the finalizer `foregroundDeletion` waits until no dependent blocks it. Its dependents are deleted,
+  those with dependents of their own also in the foreground. Owners in a circle stop blocking each other.
+* Orphan: an object with the finalizer `orphan` is removed from its dependents' references, then loses the finalizer.
+* Every change carries the resourceVersion it was planned on. Events neither own nor are owned, as upstream.
+* The views must show the whole cluster at one revision, as the registry's do: an owner missing from them would count as absent.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _BY_GROUP_AND_KIND = {
 
 
 class Owner(Enum):
-    """What an owner reference leads to."""
+    """State of the object that an owner reference names."""
 
-    STANDING = "standing"
+    PRESENT = "present"
     ABSENT = "absent"
     WAITING = "waiting"
-    """Being deleted in the foreground: it waits for its dependents."""
+    """Deleted in the foreground, and waiting for its dependents."""
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollector:
-    """Deletes dependents of what is gone. `keys` feeds the index; `plan` reads it."""
+    """Deletes dependents of absent owners. `keys` updates the index; `plan` reads it."""
 
     name: str = "garbage-collector-controller"
     watches: tuple[str, ...] = COLLECTED
@@ -57,12 +57,12 @@ class GarbageCollector:
         owners = references(obj)
         before = self.index.put(place, [] if deleted else owners)
         metadata = obj["metadata"]
-        places: list[Place] = [place] if not deleted and (owners or _marked(obj)) else []
-        if deleted or _waiting(obj):
+        places: list[Place] = [place] if not deleted and (owners or _awaits_collector(obj)) else []
+        if deleted or _deleted_in_foreground(obj):
             places += self.index.places(metadata.get("uid", ""))
         for reference in before:
             owner = _lookup(reference, metadata.get("namespace", ""), views)
-            if owner is not None and _marked(owner[1]):
+            if owner is not None and _awaits_collector(owner[1]):
                 places.append(place_of(*owner))
         return [(namespace, f"{plural}/{name}") for plural, namespace, name in places]
 
@@ -76,12 +76,12 @@ class GarbageCollector:
             if ORPHAN in finalizers:
                 return self._orphan(plural, obj, views)
             if FOREGROUND in finalizers:
-                return self._wait(plural, obj, views)
+                return self._finish_foreground(plural, obj, views)
             return ()
-        return self._owned(plural, obj, views)
+        return self._collect(plural, obj, views)
 
     def _orphan(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
-        """Every dependent first, the owner last: a dependent that changed meanwhile makes all of it be planned again."""
+        """Update every dependent, then the owner: a dependent that changed meanwhile makes the whole key be planned again."""
         uid = obj["metadata"]["uid"]
         actions: list[Action] = [
             Update(
@@ -91,28 +91,30 @@ class GarbageCollector:
         ]
         return [*actions, Update(plural, _without_finalizer(obj, ORPHAN))]
 
-    def _wait(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
-        """Let go once no dependent blocks; each of those is planned by itself."""
+    def _finish_foreground(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
+        """Remove the finalizer once no dependent blocks; each dependent is planned under its own key."""
         uid = obj["metadata"]["uid"]
         dependents = self.index.dependents(uid, views)
         if any(ref.get("blockOwnerDeletion") and item["metadata"]["uid"] != uid for _, item, ref in dependents):
             return ()
         return (Update(plural, _without_finalizer(obj, FOREGROUND)),)
 
-    def _owned(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
-        owners = [(reference, _state(reference, plural, obj, views)) for reference in references(obj)]
-        standing = [reference for reference, state in owners if state is Owner.STANDING]
-        if len(standing) == len(owners):
+    def _collect(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
+        owners = [(reference, _owner_state(reference, plural, obj, views)) for reference in references(obj)]
+        present = [reference for reference, state in owners if state is Owner.PRESENT]
+        if len(present) == len(owners):
             return ()
-        if standing:
-            return (Update(plural, _with_references(obj, standing)),)
+        if present:
+            return (Update(plural, _with_references(obj, present)),)
         propagation = "Background"
         if any(state is Owner.WAITING for _, state in owners):
             dependents = [dependent for _, dependent, _ in self.index.dependents(obj["metadata"]["uid"], views)]
             if dependents:
                 propagation = "Foreground"
                 blocking = any(reference.get("blockOwnerDeletion") for reference, _ in owners)
-                if blocking and any(map(_waiting, dependents)):  # a circle: its members would wait for each other
+                if blocking and any(
+                    map(_deleted_in_foreground, dependents)
+                ):  # a circle: its members would wait for each other
                     free = [{**reference, "blockOwnerDeletion": False} for reference, _ in owners]
                     return (Update(plural, _with_references(obj, free)),)
         propagation = _PROPAGATION.get(next(iter(_finalizers(obj) & _PROPAGATION.keys()), ""), propagation)
@@ -122,12 +124,12 @@ class GarbageCollector:
 
 
 _PROPAGATION = {FOREGROUND: "Foreground", ORPHAN: "Orphan"}
-"""A finalizer that was set beforehand says how its object wants to be deleted."""
+"""Deletion propagation by the finalizer that an object had before its delete."""
 
 
 def _lookup(reference: Obj, namespace: str, views: Views) -> tuple[str, Obj] | None:
-    """(plural, owner) that `reference`, held by an object of `namespace`, leads to; None when there is none."""
-    kind = _kind(reference)
+    """Return (plural, owner) for a reference of an object in `namespace`; None when the owner is absent."""
+    kind = _owner_kind(reference)
     if kind is None:
         return None
     plural = kind.resource.plural
@@ -137,43 +139,43 @@ def _lookup(reference: Obj, namespace: str, views: Views) -> tuple[str, Obj] | N
     return plural, owner
 
 
-def _kind(reference: Obj) -> Kind | None:
+def _owner_kind(reference: Obj) -> Kind | None:
     group, slash, _ = reference.get("apiVersion", "").partition("/")
     return _BY_GROUP_AND_KIND.get((group if slash else "", reference.get("kind", "")))
 
 
-def _state(reference: Obj, plural: str, obj: Obj, views: Views) -> Owner:
-    kind = _kind(reference)
+def _owner_state(reference: Obj, plural: str, obj: Obj, views: Views) -> Owner:
+    kind = _owner_kind(reference)
     if kind is None or (kind.resource.namespaced and not BY_PLURAL[plural].resource.namespaced):
-        return Owner.STANDING
+        return Owner.PRESENT
     owner = _lookup(reference, obj["metadata"].get("namespace", ""), views)
     if owner is None:
         return Owner.ABSENT
-    return Owner.WAITING if _waiting(owner[1]) else Owner.STANDING
+    return Owner.WAITING if _deleted_in_foreground(owner[1]) else Owner.PRESENT
 
 
 def _finalizers(obj: Obj) -> set[str]:
     return set(obj["metadata"].get("finalizers") or ())
 
 
-def _waiting(obj: Obj) -> bool:
-    """Whether it is being deleted in the foreground."""
+def _deleted_in_foreground(obj: Obj) -> bool:
+    """Return true when the object is being deleted in the foreground."""
     return bool(obj["metadata"].get("deletionTimestamp")) and FOREGROUND in _finalizers(obj)
 
 
-def _marked(obj: Obj) -> bool:
-    """Whether it is being deleted and waits for the garbage collector."""
+def _awaits_collector(obj: Obj) -> bool:
+    """Return true when the object is being deleted and has a finalizer of the garbage collector."""
     return bool(obj["metadata"].get("deletionTimestamp")) and not _finalizers(obj).isdisjoint(_PROPAGATION)
 
 
 def _with_references(obj: Obj, wanted: list[Obj]) -> Obj:
-    """A copy with these owner references."""
+    """Return a copy with these owner references."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "ownerReferences"}
     return {**obj, "metadata": metadata | ({"ownerReferences": wanted} if wanted else {})}
 
 
 def _without_finalizer(obj: Obj, finalizer: str) -> Obj:
-    """A copy without it."""
+    """Return a copy without the finalizer."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "finalizers"}
     others = [other for other in obj["metadata"]["finalizers"] if other != finalizer]
     return {**obj, "metadata": metadata | ({"finalizers": others} if others else {})}

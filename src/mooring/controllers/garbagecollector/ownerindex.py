@@ -1,10 +1,9 @@
-"""Who depends on whom: the index that lets the garbage collector answer an event without looking at every object.
+"""Index of dependents by owner uid, so that the garbage collector need not scan every object for an event.
 
 Rules kept here:
-* It is fed with every object once and with every change after that, and holds nothing but places: (plural, namespace, name).
-  Only objects with owners cost memory.
-* It is a hint, never the truth: whoever uses it looks the object up in its view. What was deleted while nobody fed it is
-  dropped when it is found missing.
+* The index receives every object once and every later change. It holds places only: (plural, namespace, name). Only objects with
+  owners use memory.
+* An entry is a hint: readers look the object up in its view. A stale entry is dropped when its object is missing.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ def place_of(plural: str, obj: Obj) -> Place:
 
 
 def references(obj: Obj) -> list[Obj]:
-    """The owner references; do not change them."""
+    """Return the owner references; do not change them."""
     found: list[Obj] = obj["metadata"].get("ownerReferences") or []
     return found
 
 
 class OwnerIndex:
-    """Dependents by their owner's uid."""
+    """Places of dependents by the uid of their owner."""
 
     __slots__ = ("_dependents", "_owners")
 
@@ -39,7 +38,7 @@ class OwnerIndex:
         self._owners: dict[Place, list[Obj]] = {}
 
     def put(self, place: Place, owners: list[Obj]) -> list[Obj]:
-        """Note the owner references of the object at `place` (none: it is gone, or owned by nobody); those before."""
+        """Record the owner references of the object at `place` (none when it is gone or unowned); return the previous ones."""
         before = self._owners.pop(place, [])
         for owner in before:
             uid = owner.get("uid", "")
@@ -54,11 +53,11 @@ class OwnerIndex:
         return before
 
     def places(self, uid: str) -> Iterable[Place]:
-        """Where dependents of the object with this uid were last seen."""
+        """Return the recorded places of dependents of the object with this uid."""
         return tuple(self._dependents.get(uid, ()))
 
     def dependents(self, uid: str, views: Views) -> Iterator[tuple[str, Obj, Obj]]:
-        """(plural, dependent, its reference) for everything that names this uid as an owner now."""
+        """Yield (plural, dependent, its reference) for every object that currently names this uid as an owner."""
         for place in self.places(uid):
             plural, namespace, name = place
             obj = views[plural].get(name, namespace)

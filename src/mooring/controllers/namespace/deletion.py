@@ -1,14 +1,16 @@
-"""namespace-controller: empties a namespace that is to go, then lets it go.
+"""namespace-controller: deletes the content of a terminating namespace, then removes its finalizer.
 
 Rules kept here (docs/protocol/namespaces.md#life-of-a-namespace):
-* Once deletion was asked for, everything of every namespaced kind is deleted; what finalizers hold keeps the namespace waiting,
-  and each event about it plans again. When nothing is left, `/finalize` takes `kubernetes` out of spec.finalizers.
-* Pods go first, and everything else waits until they are gone: a Pod that is ending still needs its Secrets and ConfigMaps.
-* Roles, RoleBindings and ServiceAccounts go last: whoever has to finish the rest may hold its right through them.
-* Who waits can read why: the five conditions that upstream writes, by its reasons. They are written only when nothing else can be
-  done, and made right before a namespace is left to others that hold it. Discovery, group versions and deletes cannot
-  fail here: kinds are known, and a delete that fails is tried again by the loop.
-* The views must show one moment of the whole cluster, as the registry's do: a kind that is not seen cannot be emptied.
+* In a namespace with deletionTimestamp every object of every namespaced kind is deleted. Objects with finalizers keep the namespace
+  waiting, and each event about them plans again. When no object is left, `/finalize` removes `kubernetes` from spec.finalizers.
+* Pods are deleted first, and everything else after the last Pod is gone, because a terminating Pod still needs its Secrets and
+  ConfigMaps.
+* Roles, RoleBindings and ServiceAccounts are deleted last, because a controller that finishes other objects may get its permissions
+  through them.
+* The five status conditions explain the wait, with the reasons of kube-controller-manager. They are written only when no delete is
+  left to do, and updated before a namespace is left to other finalizers. Discovery, group versions and deletes never fail here:
+  the kinds are known, and the loop retries a failed delete.
+* The views must show the whole cluster at one revision, as the registry's do: content missing from them would not be deleted.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ STAGES = (PODS, tuple(plural for plural in CONTENT if plural not in (*PODS, *RIG
 
 
 @dataclass(frozen=True, slots=True)
-class Namespaces:
-    """Finishes terminating namespaces."""
+class NamespaceController:
+    """Deletes the content of terminating namespaces."""
 
     name: str = "namespace-controller"
     watches: tuple[str, ...] = (*CONTENT, NAMESPACES)
@@ -44,8 +46,8 @@ class Namespaces:
         if plural == NAMESPACES:
             return (("", metadata["name"]),) if not deleted and metadata.get("deletionTimestamp") else ()
         namespace = views[NAMESPACES].get(metadata["namespace"])
-        going = namespace is not None and namespace["metadata"].get("deletionTimestamp")
-        return (("", metadata["namespace"]),) if going else ()
+        terminating = namespace is not None and namespace["metadata"].get("deletionTimestamp")
+        return (("", metadata["namespace"]),) if terminating else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         name = key[1]
@@ -58,18 +60,18 @@ class Namespaces:
         for stage in STAGES:
             content = [(plural, obj) for plural in stage for obj in views[plural].list(name)]
             if content:
-                return _deletes(content) or _told(namespace, content, now)
+                return _deletes(content) or _update_conditions(namespace, content, now)
         others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
         if others or namespace["metadata"].get("finalizers"):
-            told = _told(namespace, (), now)
-            if told:
-                return told
+            updates = _update_conditions(namespace, (), now)
+            if updates:
+                return updates
         spec = {**namespace["spec"], "finalizers": others}
         return (Update(NAMESPACES, {**namespace, "spec": spec}, "finalize"),)
 
 
 def _deletes(content: Sequence[tuple[str, Obj]]) -> Sequence[Action]:
-    """Deletes of what nobody deleted so far."""
+    """Return deletes of the objects that are not being deleted yet."""
     return [
         Delete(plural, metadata["namespace"], metadata["name"], metadata["uid"])
         for plural, metadata in ((plural, obj["metadata"]) for plural, obj in content)
@@ -77,8 +79,8 @@ def _deletes(content: Sequence[tuple[str, Obj]]) -> Sequence[Action]:
     ]
 
 
-def _told(namespace: Obj, content: Sequence[tuple[str, Obj]], now: datetime) -> Sequence[Action]:
-    """The namespace's conditions, when they do not say yet what it waits for."""
+def _update_conditions(namespace: Obj, content: Sequence[tuple[str, Obj]], now: datetime) -> Sequence[Action]:
+    """Return the update of the namespace's conditions, or nothing when they are current."""
     status = namespace.get("status") or {}
     present = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     changed = dict(present)
@@ -88,24 +90,24 @@ def _told(namespace: Obj, content: Sequence[tuple[str, Obj]], now: datetime) -> 
         changed[condition["type"]] = {**condition, "lastTransitionTime": since or rfc3339(now)}
     if changed == present:
         return ()
-    told = {**status, "phase": TERMINATING, "conditions": list(changed.values())}
-    return (Update(NAMESPACES, {**namespace, "status": told}, "status"),)
+    status = {**status, "phase": TERMINATING, "conditions": list(changed.values())}
+    return (Update(NAMESPACES, {**namespace, "status": status}, "status"),)
 
 
 def _conditions(content: Sequence[tuple[str, Obj]]) -> Iterator[Obj]:
-    """What is to be said of a namespace that has this content left, which was all asked to go."""
+    """Yield the conditions of a namespace whose remaining content is all being deleted."""
     kinds = Counter(plural for plural, _ in content)
     holders = Counter(holder for _, obj in content for holder in obj["metadata"].get("finalizers") or ())
     yield _condition("DeletionDiscoveryFailure", False, "ResourcesDiscovered", "Every kind was looked through")
     yield _condition("DeletionGroupVersionParsingFailure", False, "ParsedGroupVersions", "Every kind is known")
     yield _condition("DeletionContentFailure", False, "ContentDeleted", "All content was told to go")
     if kinds:
-        message = f"Waiting for content to go: {_counted(kinds)}"
+        message = f"Waiting for content to go: {_joined_counts(kinds)}"
         yield _condition("ContentRemaining", True, "SomeResourcesRemain", message)
     else:
         yield _condition("ContentRemaining", False, "ContentRemoved", "No content is left")
     if holders:
-        message = f"Waiting for finalizers: {_counted(holders)}"
+        message = f"Waiting for finalizers: {_joined_counts(holders)}"
         yield _condition("FinalizersRemaining", True, "SomeFinalizersRemain", message)
     else:
         yield _condition("FinalizersRemaining", False, "ContentHasNoFinalizers", "No content waits for finalizers")
@@ -115,5 +117,5 @@ def _condition(about: str, status: bool, reason: str, message: str) -> Obj:
     return {"type": f"Namespace{about}", "status": str(status), "reason": reason, "message": message}
 
 
-def _counted(numbers: Mapping[str, int]) -> str:
+def _joined_counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(numbers.items()))

@@ -1,6 +1,6 @@
-"""The namespaces that something is to exist in: those that are not on their way out.
+"""Phase of a namespace: active or terminating.
 
-Rules kept here (docs/protocol/namespaces.md): nothing can be created in a Terminating namespace, so nothing is tried.
+Rules kept here (docs/protocol/namespaces.md): nothing can be created in a Terminating namespace, so controllers skip it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ NAMESPACES = "namespaces"
 
 
 def terminating(namespace: Obj) -> bool:
-    """Whether deletion of the namespace was asked for."""
+    """Return true when the namespace is being deleted."""
     if namespace["metadata"].get("deletionTimestamp"):
         return True
     return bool((namespace.get("status") or {}).get("phase") == TERMINATING)
 
 
 def is_active(name: str, views: Views) -> bool:
-    """Whether there is such a namespace, and it is to stay."""
+    """Return true when the namespace exists and is not being deleted."""
     namespace = views[NAMESPACES].get(name)
     return namespace is not None and not terminating(namespace)

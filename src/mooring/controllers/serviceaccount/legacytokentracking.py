@@ -1,9 +1,9 @@
-"""legacy-service-account-token-tracking: since when this cluster writes down the use of tokens that Secrets hold.
+"""legacy-service-account-token-tracking: records the day since which this cluster tracks uses of tokens in Secrets.
 
-Rules kept here (docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens; KEP-2799): ConfigMap
-kube-system/kube-apiserver-legacy-service-account-token-tracking says it as `since`, a day in UTC. It is made when it is missing,
-and a day that cannot be read, or lies in the future, is replaced by today: what was not tracked is not known to be unused. Tomorrow
-is let pass, for another server's clock.
+Rules kept here (docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens; KEP-2799):
+* ConfigMap kube-system/kube-apiserver-legacy-service-account-token-tracking holds it as `since`, a day in UTC.
+* A missing ConfigMap is created. A day that cannot be parsed, or lies in the future, is replaced by today, because a token whose
+  uses were not tracked is not known to be unused. Tomorrow is accepted, since the clock of another server may be ahead.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ SINCE = "since"
 
 
 def day(text: str | None) -> date | None:
-    """The day that `2026-01-02` says; None for anything else."""
+    """Parse a day such as `2026-01-02`; None for anything else."""
     try:
         found = date.fromisoformat(text or "")
     except ValueError:
         return None
-    return found if found.isoformat() == text else None  # weeks and days without dashes are no form of ours
+    return found if found.isoformat() == text else None  # fromisoformat also accepts weeks, and days without dashes
 
 
 def tracked_since(views: Views) -> date | None:
-    """Since when uses are written down; None when that is not known."""
+    """Return the day since which uses are tracked; None when unknown."""
     found = views[CONFIG_MAPS].get(TRACKING, KUBE_SYSTEM)
     return day((found.get("data") or {}).get(SINCE)) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyTokenTracking:
-    """Keeps the day."""
+    """Keeps the tracking ConfigMap."""
 
     name: str = "legacy-service-account-token-tracking"
     watches: tuple[str, ...] = (CONFIG_MAPS, "namespaces")
@@ -46,10 +46,10 @@ class LegacyTokenTracking:
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         metadata = obj["metadata"]
         if plural == CONFIG_MAPS:
-            ours = (metadata["namespace"], metadata["name"]) == (KUBE_SYSTEM, TRACKING)
-        else:  # when there is no ConfigMap, nothing else would wake us
-            ours = metadata["name"] == KUBE_SYSTEM and not deleted
-        return ((KUBE_SYSTEM, TRACKING),) if ours else ()
+            relevant = (metadata["namespace"], metadata["name"]) == (KUBE_SYSTEM, TRACKING)
+        else:  # without a ConfigMap, no other event would enqueue the key
+            relevant = metadata["name"] == KUBE_SYSTEM and not deleted
+        return ((KUBE_SYSTEM, TRACKING),) if relevant else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         today = now.date()

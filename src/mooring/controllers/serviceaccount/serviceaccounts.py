@@ -1,7 +1,7 @@
-"""serviceaccount-controller: the ServiceAccount `default` in every namespace.
+"""serviceaccount-controller: creates the ServiceAccount `default` in every namespace.
 
-Rules kept here (docs/protocol/namespaces.md#objects-of-every-namespace): every Active namespace has it; a deleted one comes back;
-what is in it is the owner's of the namespace.
+Rules kept here (docs/protocol/namespaces.md#objects-of-every-namespace): every Active namespace has it, and a deleted one is
+created again. Its content belongs to the namespace's owner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceAccounts:
+class ServiceAccountController:
     """Creates default ServiceAccounts."""
 
     name: str = "serviceaccount-controller"

@@ -1,12 +1,13 @@
-"""serviceaccount-token-controller: the tokens that Secrets hold.
+"""serviceaccount-token-controller: signs service account tokens into Secrets, and deletes Secrets of absent accounts.
 
 Rules kept here (docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens):
-* A Secret of type kubernetes.io/service-account-token is its account's, which the annotation names. It gets the annotation with the
-  account's uid, and as data what it lacks: the token, its namespace, and the cluster's CA, which is put right when it differs.
-* It goes with its account, and so does one whose account never was, or is another one by now (by uid). A Secret that is newer than
-  `PATIENCE` waits: its account may be made in the same breath.
-* Of a Secret that is gone its account keeps no reference.
-* One that is immutable cannot be filled in and is left alone. Nobody signs where there is no signer: then only what is over goes.
+* A Secret of type kubernetes.io/service-account-token belongs to the account in its annotation. It gets the annotation with the
+  account's uid, and the missing data: the token, its namespace, and the cluster's CA bundle, which is also corrected.
+* It is deleted with its account, and when its account never existed or has another uid. A Secret younger than `GRACE_PERIOD` waits,
+  because its account may be created right after it.
+* When a Secret is gone, its account's reference to it is removed.
+* An immutable Secret cannot be filled in and is left alone. Without signing keys nothing is signed; Secrets of absent accounts are
+  still deleted.
 """
 
 from __future__ import annotations
@@ -28,24 +29,27 @@ from mooring.pki.rootca import RootCa
 SECRETS, ACCOUNTS = "secrets", "serviceaccounts"
 SERVICE_ACCOUNT_UID = "kubernetes.io/service-account.uid"
 TOKEN, NAMESPACE, CA = "token", "namespace", "ca.crt"
-PATIENCE = timedelta(seconds=2)
-"""Whoever applies a Secret and its account together sends both within this."""
+GRACE_PERIOD = timedelta(seconds=2)
+"""Clients that apply a Secret and its account together send both within this time."""
 
 
 def is_account_token(secret: Obj) -> bool:
-    """Whether this Secret is to hold a service account token."""
+    """Return true when the type of the Secret is that of service account tokens."""
     return secret.get("type") == SERVICE_ACCOUNT_TOKEN
 
 
 def account_of(secret: Obj) -> str:
-    """The name of the account that a token Secret is for."""
+    """Return the name of the account that a token Secret belongs to."""
     name: str = (secret["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME, "")
     return name
 
 
-class TokenSecrets:
-    """Index of token Secrets by their account, fed with every event of a Secret: an event of an account looks at its own tokens and
-    not at every Secret of its namespace. A hint like any index: the plan reads the Secret itself."""
+class TokenSecretIndex:
+    """Index of token Secrets by their account, updated with every event of a Secret.
+
+    With it, an event of an account plans the account's own Secrets without reading every Secret of the namespace. Entries are
+    hints: the plan reads the Secret itself.
+    """
 
     __slots__ = ("_accounts", "_names")
 
@@ -54,7 +58,7 @@ class TokenSecrets:
         self._accounts: dict[Key, Key] = {}
 
     def put(self, secret: Obj, deleted: bool) -> None:
-        """Note the account of a Secret that appeared, changed or was deleted."""
+        """Record the account of a Secret that was added, changed or deleted."""
         metadata = secret["metadata"]
         place = (metadata["namespace"], metadata["name"])
         before = self._accounts.pop(place, None)
@@ -69,19 +73,19 @@ class TokenSecrets:
             self._names.setdefault(account, {})[place[1]] = None
 
     def of(self, namespace: str, account: str) -> Sequence[str]:
-        """The names of the token Secrets of an account."""
+        """Return the names of the token Secrets of an account."""
         return tuple(self._names.get((namespace, account), ()))
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceAccountTokens:
-    """Fills in and deletes token Secrets. `keys` feeds the index, and reads it."""
+class ServiceAccountTokenController:
+    """Fills in and deletes token Secrets. `keys` updates the index, and reads it."""
 
-    keys_of_tokens: TokenKeys | None
+    token_keys: TokenKeys | None
     root_ca: RootCa
     name: str = "serviceaccount-token-controller"
     watches: tuple[str, ...] = (SECRETS, ACCOUNTS)
-    secrets: TokenSecrets = field(default_factory=TokenSecrets, compare=False)
+    secrets: TokenSecretIndex = field(default_factory=TokenSecretIndex, compare=False)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         metadata = obj["metadata"]
@@ -95,48 +99,48 @@ class ServiceAccountTokens:
         namespace, name = key
         secret = views[SECRETS].get(name, namespace)
         if secret is None:
-            return _forgotten(name, namespace, views)
+            return _remove_references(name, namespace, views)
         metadata = secret["metadata"]
         if not is_account_token(secret) or metadata.get("deletionTimestamp"):
             return ()
         account = views[ACCOUNTS].get(account_of(secret), namespace)
         if account is None:
-            patient_until = parse_rfc3339(metadata["creationTimestamp"]) + PATIENCE
-            if now < patient_until:
-                return (Requeue(patient_until),)
-        said = (metadata.get("annotations") or {}).get(SERVICE_ACCOUNT_UID)
-        if account is None or (said and said != account["metadata"]["uid"]):
+            due = parse_rfc3339(metadata["creationTimestamp"]) + GRACE_PERIOD
+            if now < due:
+                return (Requeue(due),)
+        uid = (metadata.get("annotations") or {}).get(SERVICE_ACCOUNT_UID)
+        if account is None or (uid and uid != account["metadata"]["uid"]):
             return (Delete(SECRETS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
-        return self._filled_in(secret, account)
+        return self._fill_in(secret, account)
 
-    def _filled_in(self, secret: Obj, account: Obj) -> Sequence[Action]:
-        if self.keys_of_tokens is None or secret.get("immutable"):
+    def _fill_in(self, secret: Obj, account: Obj) -> Sequence[Action]:
+        if self.token_keys is None or secret.get("immutable"):
             return ()
         metadata, uid = secret["metadata"], account["metadata"]["uid"]
         annotations = {**(metadata.get("annotations") or {}), SERVICE_ACCOUNT_UID: uid}
         data = dict(secret.get("data") or {})
-        data[CA] = _encoded(self.root_ca.pem)
+        data[CA] = _base64(self.root_ca.pem)
         if not data.get(NAMESPACE):
-            data[NAMESPACE] = _encoded(metadata["namespace"].encode())
+            data[NAMESPACE] = _base64(metadata["namespace"].encode())
         if not data.get(TOKEN):
             token = LegacyToken(metadata["namespace"], metadata["name"], account["metadata"]["name"], uid)
-            data[TOKEN] = _encoded(self.keys_of_tokens.signer.sign(token.claims()).encode())
+            data[TOKEN] = _base64(self.token_keys.signer.sign(token.claims()).encode())
         if data == secret.get("data") and annotations == metadata.get("annotations"):
             return ()
         return (Update(SECRETS, {**secret, "metadata": {**metadata, "annotations": annotations}, "data": data}),)
 
 
-def _forgotten(name: str, namespace: str, views: Views) -> list[Action]:
-    """Accounts without their references to a token Secret that is gone."""
-    found: list[Action] = []
+def _remove_references(name: str, namespace: str, views: Views) -> list[Action]:
+    """Return updates of the accounts that still refer to a deleted token Secret."""
+    updates: list[Action] = []
     for account in views[ACCOUNTS].list(namespace):
         references = account.get("secrets") or []
         kept = [reference for reference in references if reference.get("name") != name]
         if len(kept) < len(references):
             changed = {key: value for key, value in account.items() if key != "secrets"}
-            found.append(Update(ACCOUNTS, {**changed, "secrets": kept} if kept else changed))
-    return found
+            updates.append(Update(ACCOUNTS, {**changed, "secrets": kept} if kept else changed))
+    return updates
 
 
-def _encoded(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
