@@ -23,7 +23,7 @@ from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.discovery.token import Polling
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from tests.support import peer
 from tests.support.liveserver import LiveServer

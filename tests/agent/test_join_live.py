@@ -23,7 +23,7 @@ from mooring.pki.keys import generate_key, public_key_der
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery.token import Polling
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from mooring.trust.kubeconfig.model import User, for_user
 from mooring.trust.kubeconfig.text import dump

@@ -28,8 +28,8 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.secret import Secret
-from mooring.trust.discovery.failures import EndpointDownError, NotKubernetesError
-from mooring.trust.discovery.token import Polling
+from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock

@@ -22,18 +22,18 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
-from mooring.client.http.transport import fetch
+from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery.exchange import Fetch, cluster_info_data, cluster_info_url
-from mooring.trust.discovery.failures import EndpointDownError
+from mooring.trust.discovery.errors import EndpointDownError
+from mooring.trust.discovery.fetch import cluster_info_url, read_cluster_info
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.discovery.token import Polling
-from mooring.trust.httpexchange import HttpResponse
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse, Trust
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, User, for_user, select
 from mooring.trust.kubeconfig.text import dump, parse
@@ -188,11 +188,13 @@ def test_kubeadm_finds_one_ca_whichever_entry_it_looks_at(company: Company) -> N
     (docs/protocol/discovery-and-join.md#discovery-by-token)."""
 
     async def read() -> bytes:
-        reply = await fetch(Fetch(cluster_info_url(company.server.url), COMPANY.certificate_pem), SystemClock())
+        reply = await fetch(
+            HttpRequest(Trust(COMPANY.certificate_pem), url=cluster_info_url(company.server.url)), SystemClock()
+        )
         assert isinstance(reply, HttpResponse)
         return reply.body
 
-    config = parse(cluster_info_data("reading", HttpResponse(200, asyncio.run(read())))["kubeconfig"])
+    config = parse(read_cluster_info("reading", HttpResponse(200, asyncio.run(read())))["kubeconfig"])
     assert [one.name for one in config.clusters] == ["", "127.0.0.1:1"]
     assert {one.ca_pem for one in config.clusters} == {COMPANY.certificate_pem}
     assert (config.users, config.contexts, config.current_context) == ((), (), "")
@@ -349,9 +351,9 @@ def until_published(server: LiveServer, ca_pem: bytes) -> None:
     async def ask() -> None:
         async with asyncio.timeout(30):
             while True:
-                reply = await fetch(Fetch(cluster_info_url(server.url)), SystemClock())
+                reply = await fetch(HttpRequest(UNVERIFIED, url=cluster_info_url(server.url)), SystemClock())
                 if isinstance(reply, HttpResponse):
-                    text = cluster_info_data("asking", reply)["kubeconfig"]
+                    text = read_cluster_info("asking", reply)["kubeconfig"]
                     if parse(text).clusters[0].ca_pem == ca_pem:
                         return
                 await asyncio.sleep(0.05)

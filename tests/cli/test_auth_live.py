@@ -22,7 +22,7 @@ from mooring.cli.auth.explain import ask, checked, print_explanation
 from mooring.cli.auth.whoami import review, rows, user_of
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError
-from mooring.trust.discovery.failures import NotKubernetesError
+from mooring.trust.discovery.errors import NotKubernetesError
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.testca import ThrowawayCA

@@ -19,8 +19,8 @@ from mooring.client.login.store import Logins
 from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
-from mooring.trust.login.oauth import Tokens
 from mooring.trust.login.record import Asked, Credential, Login, Place, Source
+from mooring.trust.oidc.client import Tokens
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.manualclock import EPOCH, ManualClock

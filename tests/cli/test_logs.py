@@ -15,10 +15,11 @@ import pytest
 
 from mooring.cli.printing import logs
 from mooring.client.http import tls
-from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.connection import Connection
 from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.websocket import Messages, acceptance, is_websocket
+from mooring.trust.httpexchange import HttpRequest
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, reply, request, serving
@@ -74,7 +75,7 @@ async def ask(url: str, context: ssl.SSLContext) -> None:
     """Make one request as the commands do."""
     connection = Connection(context)
     headers = (("Authorization", f"Bearer {ASKED}"), ("Content-Type", "application/json"))
-    async with connection.stream(Ask("POST", url, headers, SENT.encode(), timeout=PATIENCE)) as answer:
+    async with connection.stream(HttpRequest("", "POST", url, headers, SENT.encode(), timeout=PATIENCE)) as answer:
         assert SENT.encode() in await answer.read(1 << 20)
     await connection.close()
 

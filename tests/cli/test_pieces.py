@@ -43,7 +43,7 @@ from mooring.errors import (
 from mooring.settings.kinds import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.trust.discovery.failures import EndpointDownError, NotTlsError
+from mooring.trust.discovery.errors import EndpointDownError, NotTlsError
 from mooring.trust.kubeconfig.model import User, for_user
 from mooring.trust.kubeconfig.text import dump
 

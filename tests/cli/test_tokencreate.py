@@ -16,7 +16,7 @@ from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.record import TokenRecord, new_record
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery.failures import EndpointDownError
+from mooring.trust.discovery.errors import EndpointDownError
 from mooring.trust.kubeconfig.model import User, for_user
 from mooring.trust.kubeconfig.text import dump
 from tests.support.commandline import CommandLine, mooring

@@ -19,7 +19,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.discovery.failures import CertificateError, NotKubernetesError
+from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import User
 from mooring.trust.login.record import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.connection import Connection
 from mooring.client.http.tls import trusting
+from mooring.trust.httpexchange import HttpRequest
 from tests.support.liveserver import LiveServer
 from tests.support.openidprovider import OpenIdProvider
 from tests.support.testca import ThrowawayCA
@@ -36,7 +37,9 @@ def asked(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[int, Any
         headers = (("authorization", f"Bearer {token}"), ("content-type", "application/json"))
         method, body = ("POST", json.dumps(WHOAMI).encode()) if path == REVIEWS else ("GET", None)
         try:
-            async with connection.stream(Ask(method, server.url + path, headers if token else (), body)) as stream:
+            async with connection.stream(
+                HttpRequest("", method, server.url + path, headers if token else (), body)
+            ) as stream:
                 answer = await stream.read(1 << 20)
                 return stream.status, json.loads(answer) if answer[:1] == b"{" else answer
         finally:

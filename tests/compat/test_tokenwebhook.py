@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from mooring.client.cluster import ClusterClient
-from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.connection import Connection
 from mooring.client.http.tls import trusting
+from mooring.trust.httpexchange import HttpRequest
 from tests.compat.kubectl import Kubectl, Program
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.testca import ThrowawayCA
@@ -37,7 +38,7 @@ def asked(server: LiveServer, token: str) -> tuple[int, Any]:
         headers = (("authorization", f"Bearer {token}"), ("content-type", "application/json"))
         try:
             async with connection.stream(
-                Ask("POST", f"{server.url}{AUTHENTICATION}/selfsubjectreviews", headers, b"{}")
+                HttpRequest("", "POST", f"{server.url}{AUTHENTICATION}/selfsubjectreviews", headers, b"{}")
             ) as stream:
                 return stream.status, json.loads(await stream.read(1 << 20))
         finally:

@@ -25,7 +25,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import BOOKMARK
 from mooring.client.cluster import ClusterClient, Listed
 from mooring.client.follow import follow
-from mooring.client.http.transport import drive
+from mooring.client.http.requests import drive_fetching
 from mooring.clock import SystemClock
 from mooring.errors import PeerError
 from mooring.pki import pem
@@ -34,7 +34,8 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.discovery.pins import Pin, pins_of
-from mooring.trust.discovery.token import Polling, discover_by_token
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.token import discover_by_token
 from mooring.trust.joininput import JoinInput, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
@@ -87,7 +88,7 @@ class Joiner:
         made = request.node_request(key, name)
         while True:
             try:
-                trusted = await drive(
+                trusted = await drive_fetching(
                     discover_by_token((self.endpoint,), self.token, self.pins, polling=POLLING), clock
                 )
                 self.ledger.answered()
@@ -229,7 +230,9 @@ def test_every_join_that_was_told_it_succeeded_is_there_and_all_succeed(tmp_path
                     group.create_task(one(n))
 
             await check_promises(admin, ledger, {f"m{n}" for n in agents}, tmp_path)
-            await drive(discover_by_token((server.endpoint,), token, joiner.pins, polling=Polling(attempts=1)), clock)
+            await drive_fetching(
+                discover_by_token((server.endpoint,), token, joiner.pins, polling=Polling(attempts=1)), clock
+            )
             while len(observer.certificates) < JOINS and not watching.done():
                 await asyncio.sleep(0.02)
             watching.cancel()

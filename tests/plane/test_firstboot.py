@@ -14,9 +14,10 @@ from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import FirstBoot
+from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken.record import TokenRecord
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery import clusterinfo, jws, kubeadmconfig
+from mooring.trust.discovery import clusterinfo, jws
 from tests.support.registryroom import Room, open_room
 from tests.support.testca import ThrowawayCA
 

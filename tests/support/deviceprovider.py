@@ -25,7 +25,7 @@ from mooring.pki.jwt.jwks import jwks_document
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
-from mooring.trust.login import oauth
+from mooring.trust.oidc.devicegrant import DevicePrompt
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
@@ -147,17 +147,17 @@ class Conversation:
     body: bytes | None = None
     """What is answered to everything, with `status`, in the provider's place."""
     status: int = 200
-    shown: list[oauth.Show] = field(default_factory=list)
+    shown: list[DevicePrompt] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     asked: list[HttpRequest] = field(default_factory=list)
 
-    def drive(self, generator: Generator[oauth.Step, Reply, R]) -> R:
+    def drive(self, generator: Generator[HttpRequest | Wait | DevicePrompt, Reply, R]) -> R:
         reply: Reply = None
         try:
             while True:
                 step = generator.send(reply)
                 reply = None
-                if isinstance(step, oauth.Show):
+                if isinstance(step, DevicePrompt):
                     self.shown.append(step)
                 elif isinstance(step, Wait):
                     self.waited.append(step.seconds)
@@ -167,17 +167,22 @@ class Conversation:
             result: R = stop.value
             return result
 
-    def _answer(self, ask: HttpRequest) -> HttpResponse | HttpFailure:
-        self.asked.append(ask)
+    def _answer(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        self.asked.append(request)
         if self.down:
             self.down -= 1
             return HttpFailure("timeout", "no answer within 15 s")
         if self.body is not None:
             return HttpResponse(self.status, self.body)
-        path = ask.url.removeprefix(self.provider.issuer)
-        form = None if ask.body is None else dict(parse_qsl(ask.body.decode()))
-        status, found = self.provider.answer(path, form, dict(ask.headers).get("Authorization", ""))
+        authorization = request.authorization.reveal().decode() if request.authorization else ""
+        path = request.url.removeprefix(self.provider.issuer)
+        status, found = self.provider.answer(path, form_of(request), authorization)
         return HttpResponse(status, json.dumps(found).encode())
+
+
+def form_of(request: HttpRequest) -> dict[str, str] | None:
+    """Return the form that a request posts; None for a GET."""
+    return None if request.body is None else dict(parse_qsl(request.body.decode(), strict_parsing=True))
 
 
 @contextmanager

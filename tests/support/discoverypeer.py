@@ -22,8 +22,17 @@ from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.exchange import Fetch, Step, Told
-from mooring.trust.httpexchange import CERTIFICATE, UNREACHABLE, HttpFailure, HttpResponse, Reply, Wait
+from mooring.trust.discovery.notices import Notice
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    UNREACHABLE,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    Trust,
+    Wait,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 R = TypeVar("R")
@@ -61,16 +70,18 @@ class Server:
 
     config_map: Obj | None
     serving_ca: bytes = CA
-    override: Callable[[int, Fetch], HttpResponse | HttpFailure | None] = lambda count, request: None
+    override: Callable[[int, HttpRequest], HttpResponse | HttpFailure | None] = lambda count, request: None
     elapsed: float = 0.0
-    requests: list[Fetch] = field(default_factory=list)
+    requests: list[HttpRequest] = field(default_factory=list)
 
-    def answer(self, request: Fetch) -> HttpResponse | HttpFailure:
+    def answer(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         self.requests.append(request)
         overridden = self.override(len(self.requests), request)
         if overridden is not None:
             return overridden
-        if request.ca_pem is not None and self.serving_ca not in request.ca_pem:
+        trust = request.target
+        assert isinstance(trust, Trust)
+        if trust.verify and trust.ca_pem and self.serving_ca not in trust.ca_pem:
             return HttpFailure(CERTIFICATE, "unable to get local issuer certificate")
         if urlsplit(request.url).path != clusterinfo.PATH or self.config_map is None:
             return status(404)
@@ -96,16 +107,16 @@ class Network:
     waited: list[float] = field(default_factory=list)
     on_wait: Callable[[int], None] = lambda count: None
 
-    def drive(self, generator: Generator[Step, Reply, R]) -> R:
+    def drive(self, generator: Generator[HttpRequest | Wait | Notice, Reply, R]) -> R:
         """Run a generator to its end; its result, or the error it raises."""
         reply: Reply = None
         try:
             while True:
                 step = generator.send(reply)
                 reply = None
-                if isinstance(step, Told):
+                if isinstance(step, Notice):
                     self.told.append(step.message)
-                    self.kept += [step.message] if step.kept else []
+                    self.kept += [step.message] if step.keep else []
                 elif isinstance(step, Wait):
                     self.waited.append(step.seconds)
                     self.on_wait(len(self.waited))
@@ -115,6 +126,6 @@ class Network:
             result: R = stop.value
             return result
 
-    def _fetch(self, request: Fetch) -> HttpResponse | HttpFailure:
+    def _fetch(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         server = self.servers.get(urlsplit(request.url).netloc)
         return server.answer(request) if server else HttpFailure(UNREACHABLE, "connection refused")

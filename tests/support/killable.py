@@ -19,15 +19,14 @@ from pathlib import Path
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
-from mooring.client.http.transport import fetch
+from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.plane.supervise import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import Change
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.trust.discovery.exchange import Fetch
-from mooring.trust.httpexchange import HttpResponse
+from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support import forkserver
 from tests.support.ports import free_port
@@ -105,7 +104,7 @@ class KillableServer:
         """Wait until it is."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
-            answer = await fetch(Fetch(f"https://{self.endpoint}/readyz"), SystemClock())
+            answer = await fetch(HttpRequest(UNVERIFIED, url=f"https://{self.endpoint}/readyz"), SystemClock())
             if isinstance(answer, HttpResponse) and answer.status == 200:
                 return
             assert self.process is not None

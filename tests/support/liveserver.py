@@ -22,14 +22,13 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
-from mooring.client.http.transport import fetch
+from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.trust.bootstraptoken import record as tokenrecord
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
-from mooring.trust.discovery.exchange import Fetch
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.httpexchange import HttpResponse
+from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
 from tests.support import forkserver
 from tests.support.ports import free_port
 
@@ -196,7 +195,7 @@ def _await_ready(server: LiveServer) -> None:
     async def ask() -> None:
         deadline = time.monotonic() + START_SECONDS
         while True:
-            answer = await fetch(Fetch(f"{server.url}/readyz"), SystemClock())
+            answer = await fetch(HttpRequest(UNVERIFIED, url=f"{server.url}/readyz"), SystemClock())
             if isinstance(answer, HttpResponse) and answer.status == 200:
                 return
             if server.process.poll() is not None or time.monotonic() > deadline:

@@ -13,10 +13,23 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust.discovery import clusterinfo, failures
-from mooring.trust.discovery.exchange import Fetch
-from mooring.trust.discovery.token import Polling, TrustedCluster, discover_by_file, discover_by_url
-from mooring.trust.httpexchange import CERTIFICATE, CERTIFICATE_TIME, UNREACHABLE, HttpFailure, HttpResponse
+from mooring.trust.discovery import clusterinfo, errors
+from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request
+from mooring.trust.discovery.file import discover_by_file
+from mooring.trust.discovery.https import discover_by_url
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.httpexchange import (
+    ACCEPT_JSON,
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    SYSTEM_ROOTS,
+    UNREACHABLE,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+)
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
@@ -45,7 +58,7 @@ def test_a_plain_document_is_checked_once_with_its_own_ca_and_without_credential
     assert discover(net, PLAIN) == TrustedCluster(
         SERVER, CA, "", None, (), "file", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
     )
-    assert net.servers[HOST].requests == [Fetch(SERVER + PATH, CA)]
+    assert net.servers[HOST].requests == [cluster_info_request(SERVER, Trust(CA))]
 
 
 def test_a_document_may_be_json_or_bytes_with_a_byte_order_mark() -> None:
@@ -62,7 +75,10 @@ def test_a_refused_cluster_info_is_success_since_tls_proved_the_server() -> None
 def test_a_document_without_ca_trusts_the_machines_roots_and_then_adopts_the_published_ca() -> None:
     net = network()
     assert discover(net, WITHOUT_CA).ca_pem == CA
-    assert net.servers[HOST].requests == [Fetch(SERVER + PATH, None, roots="system"), Fetch(SERVER + PATH, CA)]
+    assert net.servers[HOST].requests == [
+        cluster_info_request(SERVER, SYSTEM_ROOTS),
+        cluster_info_request(SERVER, Trust(CA)),
+    ]
 
 
 def test_a_published_ca_that_does_not_verify_the_server_is_left_to_client_certificates() -> None:
@@ -133,7 +149,7 @@ def test_a_broken_cluster_info_is_tolerated_and_told(data: dict[str, str], warni
 
 def test_credentials_are_refused_by_default() -> None:
     net = network()
-    with pytest.raises(failures.CredentialsRefusedError) as caught:
+    with pytest.raises(errors.CredentialsRefusedError) as caught:
         discover(net, WITH_TOKEN)
     assert str(caught.value) == (
         'reading the discovery document (step 1): the discovery document carries client credentials (user "joiner"); '
@@ -144,7 +160,7 @@ def test_credentials_are_refused_by_default() -> None:
 
 def test_credentials_of_any_user_are_refused_not_only_of_the_current_one() -> None:
     config = replace(kubeconfigtext.parse(PLAIN), users=(User("a", username="x"), User("b", key_file="/k"), User("c")))
-    with pytest.raises(failures.CredentialsRefusedError, match=r'\(user "a", "b"\)'):
+    with pytest.raises(errors.CredentialsRefusedError, match=r'\(user "a", "b"\)'):
         discover(network(), kubeconfigtext.dump(config))
 
 
@@ -177,7 +193,7 @@ def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() 
     found = discover(net, kubeconfigtext.dump(Kubeconfig((cluster,))))
     assert (found.tls_server_name, found.proxy_url) == ("inner.test", "http://proxy.test")
     request = net.servers[HOST].requests[0]
-    assert (request.tls_server_name, request.proxy_url) == ("inner.test", "http://proxy.test")
+    assert request.target == Trust(CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
 
 
 USABLE = "; correct the discovery document, or give another"
@@ -219,7 +235,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
 )
 def test_a_document_is_refused_before_anything_is_asked(text: str | bytes, message: str) -> None:
     net = network()
-    with pytest.raises(failures.UnusableClusterInfoError) as caught:
+    with pytest.raises(errors.UnusableClusterInfoError) as caught:
         discover(net, text)
     assert str(caught.value).startswith("reading the discovery document (step 1): " + message)
     assert net.servers[HOST].requests == []
@@ -228,18 +244,18 @@ def test_a_document_is_refused_before_anything_is_asked(text: str | bytes, messa
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (HttpFailure(UNREACHABLE, "refused"), failures.EndpointDownError),
-        (HttpFailure(CERTIFICATE, "unknown CA"), failures.CertificateError),
-        (HttpFailure(CERTIFICATE_TIME, "too early"), failures.ClockSkewError),
-        (status(401), failures.UnauthorizedAnswerError),
-        (status(404), failures.ClusterInfoMissingError),
-        (status(500), failures.RefusedAnswerError),
-        (HttpResponse(200, b"<html>"), failures.NotKubernetesError),
+        (HttpFailure(UNREACHABLE, "refused"), errors.EndpointDownError),
+        (HttpFailure(CERTIFICATE, "unknown CA"), errors.CertificateError),
+        (HttpFailure(CERTIFICATE_TIME, "too early"), errors.ClockSkewError),
+        (status(401), errors.UnauthorizedAnswerError),
+        (status(404), errors.ClusterInfoMissingError),
+        (status(500), errors.RefusedAnswerError),
+        (HttpResponse(200, b"<html>"), errors.NotKubernetesError),
     ],
     ids=["endpoint down", "another CA", "clock skew", "401", "404", "500", "not a Kubernetes server"],
 )
 def test_another_answer_is_polled_on_and_then_raised(
-    reply: HttpResponse | HttpFailure, error: type[failures.DiscoveryError]
+    reply: HttpResponse | HttpFailure, error: type[errors.DiscoveryError]
 ) -> None:
     net = network(reply=reply)
     with pytest.raises(error, match=r"^fetching cluster-info from https://cluster.test:6443 \(step 2\): ") as caught:
@@ -274,16 +290,20 @@ def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None
     assert found == TrustedCluster(
         SERVER, CA, "", None, (), "url", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
     )
-    assert net.servers["www.test"].requests == [Fetch(URL, roots="system")]
+    assert net.servers["www.test"].requests == [
+        HttpRequest(SYSTEM_ROOTS, url=URL, headers=ACCEPT_JSON, max_bytes=MAX_BODY)
+    ]
 
 
 def test_what_a_url_may_carry_in_secret_is_sent_and_not_told() -> None:
     url = "https://jane:hush@www.test/cluster.yaml?signature=hush"
     net = with_page(HttpResponse(404, b"gone"))
     net.servers["jane:hush@www.test"] = net.servers["www.test"]
-    with pytest.raises(failures.RefusedAnswerError, match=f"^fetching the discovery document {URL} ") as caught:
+    with pytest.raises(errors.RefusedAnswerError, match=f"^fetching the discovery document {URL} ") as caught:
         net.drive(discover_by_url(url, polling=ONCE))
-    assert net.servers["www.test"].requests == [Fetch(url, roots="system")]
+    assert net.servers["www.test"].requests == [
+        HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY)
+    ]
     assert net.told == [f"Fetching the discovery document {URL}"]
     assert "hush" not in str(caught.value)
 
@@ -297,14 +317,14 @@ def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (HttpFailure(UNREACHABLE, "refused"), failures.EndpointDownError),
-        (HttpResponse(404, b"gone"), failures.RefusedAnswerError),
-        (HttpResponse(200, WITH_TOKEN.encode()), failures.CredentialsRefusedError),
-        (HttpResponse(200, json.dumps([]).encode()), failures.UnusableClusterInfoError),
+        (HttpFailure(UNREACHABLE, "refused"), errors.EndpointDownError),
+        (HttpResponse(404, b"gone"), errors.RefusedAnswerError),
+        (HttpResponse(200, WITH_TOKEN.encode()), errors.CredentialsRefusedError),
+        (HttpResponse(200, json.dumps([]).encode()), errors.UnusableClusterInfoError),
     ],
     ids=["unreachable", "404", "credentials in it", "no kubeconfig"],
 )
-def test_a_url_fails_at_once_with(reply: HttpResponse | HttpFailure, error: type[failures.DiscoveryError]) -> None:
+def test_a_url_fails_at_once_with(reply: HttpResponse | HttpFailure, error: type[errors.DiscoveryError]) -> None:
     net = with_page(reply)
     with pytest.raises(error):
         net.drive(discover_by_url(URL))

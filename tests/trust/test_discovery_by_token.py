@@ -16,11 +16,26 @@ from hypothesis import strategies as st
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery import clusterinfo, failures, jws
-from mooring.trust.discovery.exchange import MAX_BODY, Fetch, fetch
+from mooring.trust.discovery import clusterinfo, errors, jws
+from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request
 from mooring.trust.discovery.pins import Pin, pins_of
-from mooring.trust.discovery.token import Polling, TrustedCluster, discover_by_token
-from mooring.trust.httpexchange import CERTIFICATE, CERTIFICATE_TIME, NOT_TLS, TIMEOUT, HttpFailure, HttpResponse
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.token import discover_by_token
+from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    NOT_TLS,
+    SYSTEM_ROOTS,
+    TIMEOUT,
+    TOO_LONG,
+    UNVERIFIED,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+    send,
+)
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
@@ -63,10 +78,10 @@ def test_with_pins_the_second_fetch_is_verified_and_the_server_is_the_one_cluste
         "https://cluster.test:6443", CA, "", None, (), "token+pins", others=(typed,), client_ca_pem=CA,
         published_servers=("https://cluster.test:6443",), published_ca_pem=CA,
     )  # fmt: skip
-    url = f"https://{A}/api/v1/namespaces/kube-public/configmaps/cluster-info"
     first, second = server.requests
-    assert first == Fetch(url, None)
-    assert second == Fetch(url, CA)
+    assert first.url == f"https://{A}/api/v1/namespaces/kube-public/configmaps/cluster-info"
+    assert first == cluster_info_request(f"https://{A}", UNVERIFIED)
+    assert second == cluster_info_request(f"https://{A}", Trust(CA))
     assert network.waited == []
 
 
@@ -77,7 +92,7 @@ def test_without_pins_and_with_the_unsafe_flag_one_fetch_is_enough() -> None:
 
 
 def test_pins_are_compared_in_spite_of_the_unsafe_flag() -> None:
-    with pytest.raises(failures.PinMismatchError):
+    with pytest.raises(errors.PinMismatchError):
         discover(Network({A: Server(signed_cluster_info(TOKEN))}), pins=pins_of(OTHER_CA), unsafe=True)
 
 
@@ -98,9 +113,9 @@ def test_the_cluster_may_be_named_by_the_current_context() -> None:
 def test_a_thief_of_the_token_cannot_put_his_own_ca_beside_the_pinned_one() -> None:
     """The bundle carries the pinned CA, so kubeadm's check passes; but the server's certificate is from the other one."""
     server = Server(signed_cluster_info(TOKEN, ca=CA + OTHER_CA), serving_ca=OTHER_CA)
-    with pytest.raises(failures.CertificateError):
+    with pytest.raises(errors.CertificateError):
         discover(Network({A: server}))
-    assert server.requests[1].ca_pem == CA
+    assert server.requests[1].target == Trust(CA)
 
 
 def test_the_whole_bundle_is_adopted_once_the_pinned_ca_vouches_for_it() -> None:
@@ -136,7 +151,7 @@ def test_a_thief_of_the_token_cannot_name_another_ca_of_clients() -> None:
     forged = publishing(kubeconfig.for_cluster_info(f"https://{A}", CA, client_ca_pem=OTHER_CA))
     honest = Server(signed_cluster_info(TOKEN))
     honest.override = lambda count, request: HttpResponse(200, json.dumps(forged).encode()) if count == 1 else None
-    with pytest.raises(failures.ClusterInfoChangedError):
+    with pytest.raises(errors.ClusterInfoChangedError):
         discover(Network({A: honest}))
 
 
@@ -169,65 +184,65 @@ REPAIR = "; ask the cluster's administrator to repair it"
     [
         pytest.param(
             None,
-            failures.EndpointDownError,
+            errors.EndpointDownError,
             FIRST + "nothing answers there (connection refused); check the address, the port, the firewall, "
             "and that the server runs",
             id="endpoint down",
         ),
         pytest.param(
             failing(HttpFailure(TIMEOUT, "10 s")),
-            failures.EndpointTimeoutError,
+            errors.EndpointTimeoutError,
             FIRST + "no answer in time (10 s); check the address, the firewall, and the load of the server, "
             "and that the port speaks TLS",
             id="no answer in time",
         ),
         pytest.param(
             failing(HttpFailure(NOT_TLS, "wrong version number")),
-            failures.NotTlsError,
+            errors.NotTlsError,
             FIRST + "the server does not speak TLS (wrong version number); give the HTTPS address of the API server, "
             "usually port 6443",
             id="not TLS",
         ),
         pytest.param(
             failing(HttpFailure("reset", "connection reset")),
-            failures.FetchError,
+            errors.FetchError,
             FIRST + "the exchange failed (connection reset); see the server's log",
             id="a failure of another kind",
         ),
         pytest.param(
             failing(HttpResponse(200, b"<html>")),
-            failures.NotKubernetesError,
+            errors.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (not JSON); check the address and the port",
             id="not a Kubernetes server: HTML",
         ),
         pytest.param(
             failing(HttpResponse(200, b"[" * 100_000)),
-            failures.NotKubernetesError,
+            errors.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (not JSON)",
             id="not a Kubernetes server: endless nesting",
         ),
         pytest.param(
             failing(HttpResponse(200, b"\xff\xfe\xfd")),
-            failures.NotKubernetesError,
+            errors.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (not JSON)",
             id="not a Kubernetes server: bytes that are no text",
         ),
         pytest.param(
-            failing(HttpResponse(200, b" " * (MAX_BODY + 1))),
-            failures.NotKubernetesError,
-            FIRST + "the answer is not one of a Kubernetes API server (longer than 4194304 bytes)",
+            failing(HttpFailure(TOO_LONG, f"the answer is longer than {MAX_BODY} bytes")),
+            errors.NotKubernetesError,
+            FIRST + "the answer is not one of a Kubernetes API server (the answer is longer than 4194304 bytes)",
             id="not a Kubernetes server: an endless body",
         ),
         pytest.param(
             answering([]),
-            failures.NotKubernetesError,
+            errors.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (JSON, but no object)",
             id="not a Kubernetes server: a list",
         ),
         *(
             pytest.param(
                 answering(obj),
-                failures.NotKubernetesError,
+                errors.NotKubernetesError,
                 FIRST + "the answer is not one of a Kubernetes API server (JSON, but not the ConfigMap cluster-info)",
                 id=f"not a Kubernetes server: {what}",
             )
@@ -240,7 +255,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
         *(
             pytest.param(
                 answering({"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": data}),
-                failures.NotKubernetesError,
+                errors.NotKubernetesError,
                 FIRST + "the answer is not one of a Kubernetes API server (the ConfigMap cluster-info has data that is "
                 "not text)",
                 id=f"not a Kubernetes server: data is {data}",
@@ -249,46 +264,46 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             failing(HttpResponse(404, b'{"message":"no such page"}')),
-            failures.NotKubernetesError,
+            errors.NotKubernetesError,
             FIRST + "the answer is not one of a Kubernetes API server (status 404 without a Kubernetes Status)",
             id="not a Kubernetes server: a 404 of somebody else",
         ),
         pytest.param(
             failing(status(401)),
-            failures.UnauthorizedAnswerError,
+            errors.UnauthorizedAnswerError,
             FIRST + "the server answered 401 Unauthorized: it does not accept anonymous requests; "
             "enable anonymous authentication there, or join with --discovery-file",
             id="401",
         ),
         pytest.param(
             failing(status(403)),
-            failures.ForbiddenAnswerError,
+            errors.ForbiddenAnswerError,
             FIRST + "the server answered 403 Forbidden: anonymous access to the cluster-info ConfigMap is disabled; "
             "bind the role kubeadm:bootstrap-signer-clusterinfo to system:anonymous, or join with --discovery-file",
             id="403",
         ),
         pytest.param(
             Server(None),
-            failures.ClusterInfoMissingError,
+            errors.ClusterInfoMissingError,
             FIRST + "the server answered 404 Not Found: it has no ConfigMap kube-public/cluster-info; "
             "check the address, and that the cluster was initialised for token discovery",
             id="404",
         ),
         pytest.param(
             failing(status(503)),
-            failures.RefusedAnswerError,
+            errors.RefusedAnswerError,
             FIRST + "the server answered with status 503; see the server's log, then try again",
             id="another status",
         ),
         pytest.param(
             answering({"kind": "ConfigMap", "metadata": {"name": "cluster-info"}}),
-            failures.NotSetUpError,
+            errors.NotSetUpError,
             SECOND + 'the cluster-info ConfigMap has no key "kubeconfig"',
             id="no kubeconfig key",
         ),
         pytest.param(
             Server(signed_cluster_info()),
-            failures.SignatureMissingError,
+            errors.SignatureMissingError,
             SECOND
             + 'cluster-info carries no signature for token id "aaaaaa", nor for any other: the controller that signs '
             "does not run (bootstrapsigner of kube-controller-manager), or the token is unknown, expired, or lacks the "
@@ -297,62 +312,62 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             Server(signed_cluster_info(OTHER_TOKEN)),
-            failures.SignatureMissingError,
+            errors.SignatureMissingError,
             SECOND + 'cluster-info carries no signature for token id "aaaaaa": the token is unknown, expired, '
             "or lacks the signing usage",
             id="token unknown, expired or without signing usage",
         ),
         pytest.param(
             Server(signed_cluster_info(WRONG_SECRET)),
-            failures.SignatureWrongError,
+            errors.SignatureWrongError,
             SECOND + 'the signature of cluster-info for token id "aaaaaa" is wrong',
             id="wrong secret",
         ),
         pytest.param(
             Server(publishing("[")),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "the kubeconfig is neither YAML nor JSON",
             id="a signed text that is no kubeconfig",
         ),
         pytest.param(
             Server(publishing(Kubeconfig())),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "the kubeconfig has neither a cluster without a name nor a current context with a cluster" + REPAIR,
             id="no cluster",
         ),
         pytest.param(
             Server(publishing(kubeconfig.for_cluster_info("http://cluster.test", CA))),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "its server is not an https URL" + REPAIR,
             id="a server without TLS",
         ),
         pytest.param(
             Server(publishing(Kubeconfig((Cluster("", "https://c", CA, insecure_skip_tls_verify=True),)))),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "it says insecure-skip-tls-verify, so nothing would prove the server" + REPAIR,
             id="TLS that is not verified",
         ),
         pytest.param(
             Server(publishing(Kubeconfig((Cluster("", "https://c", ca_file="/etc/ca.crt"),)))),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "it names a file as its CA, which this machine does not have" + REPAIR,
             id="a CA in a file",
         ),
         pytest.param(
             Server(publishing(kubeconfig.for_cluster_info("https://c", b"junk"))),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "its CA cannot be read: the text holds no CERTIFICATE PEM block" + REPAIR,
             id="a CA that is no certificate",
         ),
         pytest.param(
             Server(publishing(kubeconfig.for_cluster_info("https://c", CA, client_ca_pem=b"junk"))),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD + "its CA of client certificates cannot be read: the text holds no CERTIFICATE PEM block" + REPAIR,
             id="a CA of clients that is no certificate",
         ),
         pytest.param(
             Server(publishing(kubeconfig.for_cluster_info("https://c", b""))),
-            failures.UnusableClusterInfoError,
+            errors.UnusableClusterInfoError,
             THIRD
             + "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin; "
             "join with --discovery-file, or have the administrator name the CA in cluster-info",
@@ -360,7 +375,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             Server(signed_cluster_info(TOKEN, ca=OTHER_CA)),
-            failures.PinMismatchError,
+            errors.PinMismatchError,
             FOURTH
             + f"no CA of the cluster has a pinned public key (it has {pins_of(OTHER_CA)[0]}); this server is not "
             "trusted: compare --discovery-token-ca-cert-hash with the value that "
@@ -369,7 +384,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             Server(signed_cluster_info(TOKEN), serving_ca=OTHER_CA),
-            failures.CertificateError,
+            errors.CertificateError,
             FIFTH
             + "the server's certificate does not verify (unable to get local issuer certificate); another machine "
             "may answer in its place, or the address is not among the names of the certificate",
@@ -378,7 +393,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
         *(
             pytest.param(
                 failing(reply, at=2),
-                failures.ClockSkewError,
+                errors.ClockSkewError,
                 FIFTH
                 + f"the server's certificate is not valid at this machine's time ({why}); compare the clocks of this "
                 "machine and of the server, then renew the certificate if both are right",
@@ -393,7 +408,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             changed({"kubeconfig": "apiVersion: v1\n"}),
-            failures.ClusterInfoChangedError,
+            errors.ClusterInfoChangedError,
             SIXTH + "cluster-info differs from what was fetched before TLS was verified: the CA was just changed, or "
             "somebody altered the first answer; this server is not trusted: try again, and if it stays so, tell the "
             "administrator",
@@ -401,31 +416,31 @@ REPAIR = "; ask the cluster's administrator to repair it"
         ),
         pytest.param(
             failing(HttpResponse(200, json.dumps(signed_cluster_info(TOKEN, ca=OTHER_CA)).encode()), at=2),
-            failures.ClusterInfoChangedError,
+            errors.ClusterInfoChangedError,
             SIXTH + "cluster-info differs",
             id="another CA in the second, well signed",
         ),
         pytest.param(
             changed({"kubeconfig": None}),
-            failures.NotSetUpError,
+            errors.NotSetUpError,
             SIXTH + 'the cluster-info ConfigMap has no key "kubeconfig"',
             id="no kubeconfig in the second",
         ),
         pytest.param(
             changed({"jws-kubeconfig-aaaaaa": None}),
-            failures.SignatureMissingError,
+            errors.SignatureMissingError,
             SIXTH + "cluster-info carries no signature",
             id="no signature in the second",
         ),
         pytest.param(
             changed({"jws-kubeconfig-aaaaaa": "x"}),
-            failures.SignatureWrongError,
+            errors.SignatureWrongError,
             SIXTH + "the signature of cluster-info",
             id="a wrong signature in the second",
         ),
     ],
 )
-def test_the_server_is_not_trusted(server: Server | None, error: type[failures.DiscoveryError], message: str) -> None:
+def test_the_server_is_not_trusted(server: Server | None, error: type[errors.DiscoveryError], message: str) -> None:
     if server is not None:
         server.requests.clear()
     network = Network({A: server} if server else {})
@@ -437,7 +452,7 @@ def test_the_server_is_not_trusted(server: Server | None, error: type[failures.D
 
 
 def test_every_failure_has_a_code_of_its_own() -> None:
-    classes = failures.DiscoveryError.__subclasses__()
+    classes = errors.DiscoveryError.__subclasses__()
     codes = [error.code for error in classes]
     assert len(codes) == len(set(codes))
     assert "discovery" not in codes
@@ -454,7 +469,7 @@ def test_several_addresses_are_tried_until_one_passes_and_each_failure_is_told()
 
 def test_the_failure_of_each_round_is_told_and_kept_once() -> None:
     network = Network({})
-    with pytest.raises(failures.EndpointDownError) as caught:
+    with pytest.raises(errors.EndpointDownError) as caught:
         discover(network, A, polling=Polling(attempts=3))
     assert network.told.count(str(caught.value)) == 2
     assert network.kept == [str(caught.value)]
@@ -486,7 +501,7 @@ def test_a_signature_that_lags_is_polled_for() -> None:
 def test_a_refusal_that_cannot_heal_ends_discovery_at_once() -> None:
     server = Server(signed_cluster_info(WRONG_SECRET))
     network = Network({A: server})
-    with pytest.raises(failures.SignatureWrongError):
+    with pytest.raises(errors.SignatureWrongError):
         discover(network, A, A, polling=Polling())
     assert (len(server.requests), network.waited) == (1, [])
 
@@ -494,7 +509,7 @@ def test_a_refusal_that_cannot_heal_ends_discovery_at_once() -> None:
 def test_a_server_that_was_refused_is_not_asked_again_while_others_are() -> None:
     refused = Server(signed_cluster_info(WRONG_SECRET))
     network = Network({B: refused})
-    with pytest.raises(failures.EndpointDownError):
+    with pytest.raises(errors.EndpointDownError):
         discover(network, B, A, polling=Polling(attempts=3))
     assert (len(refused.requests), network.waited) == (1, [5.0, 5.0])
 
@@ -511,7 +526,7 @@ def test_a_server_that_was_refused_is_not_asked_again_while_others_are() -> None
 def test_the_last_error_is_raised_when_the_budget_is_spent(polling: Polling, elapsed: float, asked: int) -> None:
     server = Server(signed_cluster_info(), elapsed=elapsed)
     network = Network({A: server})
-    with pytest.raises(failures.SignatureMissingError):
+    with pytest.raises(errors.SignatureMissingError):
         discover(network, polling=polling)
     assert len(server.requests) == asked
     assert network.waited == [polling.interval] * (asked - 1)
@@ -524,14 +539,15 @@ def test_polling_always_waits() -> None:
 
 def test_credentials_are_never_sent_without_verified_tls() -> None:
     with pytest.raises(ValueError, match="never sent"):
-        Fetch("https://a", None, credentials=User("u", token=Secret("t")))
-    assert Fetch("https://a", CA, credentials=User("u")).verified
-    assert Fetch("https://a", roots="system", credentials=User("u")).verified
-    assert not Fetch("https://a").verified
+        HttpRequest(UNVERIFIED, credentials=User("u", token=Secret("t")))
+    with pytest.raises(ValueError, match="never sent"):
+        HttpRequest(UNVERIFIED, authorization=Secret("Bearer t"))
+    for target in (Trust(CA), SYSTEM_ROOTS, "a target of the configuration"):
+        HttpRequest(target, credentials=User("u"), authorization=Secret("Bearer t"))
 
 
-def test_a_driver_that_does_not_answer_a_fetch_is_told_so() -> None:
-    generator = fetch(Fetch("https://a"))
+def test_a_driver_must_answer_a_request() -> None:
+    generator = send(HttpRequest(UNVERIFIED))
     next(generator)
     with pytest.raises(TypeError, match="answered with"):
         generator.send(None)
@@ -541,7 +557,7 @@ def test_a_driver_that_does_not_answer_a_fetch_is_told_so() -> None:
     st.integers(100, 599), st.binary(max_size=200) | st.text(max_size=200).map(lambda text: json.dumps(text).encode())
 )
 def test_no_answer_makes_it_crash_or_trust(code: int, body: bytes) -> None:
-    with pytest.raises(failures.DiscoveryError):
+    with pytest.raises(errors.DiscoveryError):
         discover(Network({A: failing(HttpResponse(code, body))}))
 
 
@@ -555,14 +571,14 @@ JUNK = st.recursive(
 @given(JUNK, JUNK, JUNK)
 def test_no_signed_junk_makes_it_crash_or_trust(name: object, cluster: object, context: object) -> None:
     text = json.dumps({"clusters": [{"name": name, "cluster": cluster}], "current-context": context})
-    with pytest.raises(failures.UnusableClusterInfoError):
+    with pytest.raises(errors.UnusableClusterInfoError):
         discover(Network({A: Server(publishing(text))}))
 
 
 def test_the_message_of_a_wrong_pin_lists_every_ca_found() -> None:
     both = signed_cluster_info(TOKEN, ca=CA + OTHER_CA)
     listed = ", ".join(str(pin) for pin in pins_of(CA + OTHER_CA))
-    with pytest.raises(failures.PinMismatchError, match=re.escape(listed)):
+    with pytest.raises(errors.PinMismatchError, match=re.escape(listed)):
         discover(Network({A: Server(both)}), pins=(Pin(bytes(32)),))
 
 
@@ -570,5 +586,5 @@ def test_the_signature_is_checked_with_the_secret_half_only() -> None:
     config_map = signed_cluster_info()
     text = config_map["data"]["kubeconfig"]
     config_map["data"]["jws-kubeconfig-aaaaaa"] = jws.sign(text.encode(), "aaaaaa", TOKEN.reveal().encode())
-    with pytest.raises(failures.SignatureWrongError):
+    with pytest.raises(errors.SignatureWrongError):
         discover(Network({A: Server(config_map)}))

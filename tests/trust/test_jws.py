@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
 from mooring.trust.discovery import jws
-from mooring.trust.discovery.failures import DiscoveryError, NotSetUpError, SignatureMissingError, SignatureWrongError
+from mooring.trust.discovery.errors import DiscoveryError, NotSetUpError, SignatureMissingError, SignatureWrongError
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/trust/jws.json").read_text())["vectors"]
 TOKEN = parse_token("07401b.f395accd246ae52d")

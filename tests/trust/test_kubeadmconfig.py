@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.discovery import kubeadmconfig
+from mooring.trust import kubeadmconfig
 
 SERVICES = ip_network("10.96.0.0/12")
 OURS = kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", SERVICES)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.discovery import clusterinfo, failures
-from mooring.trust.discovery.token import TrustedCluster
+from mooring.trust.discovery import clusterinfo, errors
+from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.httpexchange import Trust
 from mooring.trust.kubeconfig.model import Cluster
 from mooring.trust.membership import BASE, Base, Refreshed, base_of, digest, refreshed
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
@@ -66,7 +67,7 @@ def test_a_typed_address_is_asked_under_the_known_ca_when_no_known_one_answers()
     found = net.drive(refreshed(known(A), base(A), [A, B]))
     assert order(found) == [B]
     assert "nothing answers there" in net.kept[0]
-    assert {request.ca_pem for request in net.servers[B].requests} == {CA}
+    assert {request.target for request in net.servers[B].requests} == {Trust(CA)}
     assert {request.credentials for request in net.servers[B].requests} == {None}
 
 
@@ -87,12 +88,12 @@ def test_cas(before: bytes, written: Base | None, published: bytes, serving: byt
 
 
 def test_a_change_of_ca_has_to_be_authenticated_by_the_ca_before() -> None:
-    with pytest.raises(failures.CertificateError):
+    with pytest.raises(errors.CertificateError):
         network(info(A, ca=OTHER_CA), A, serving_ca=OTHER_CA).drive(refreshed(known(A), base(A)))
 
 
 def test_nothing_is_taken_over_that_does_not_answer() -> None:
-    with pytest.raises(failures.EndpointDownError):
+    with pytest.raises(errors.EndpointDownError):
         network(info(B), A).drive(refreshed(known(A), base(A)))
 
 
@@ -111,7 +112,7 @@ def test_where_nothing_changed_one_request_is_enough() -> None:
 
 def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:
     empty = {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {}}
-    with pytest.raises(failures.UnusableClusterInfoError, match='it has no key "kubeconfig"'):
+    with pytest.raises(errors.UnusableClusterInfoError, match='it has no key "kubeconfig"'):
         network(empty, A).drive(refreshed(known(A), base(A)))
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from mooring.pki.pem import certificates
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.exchange import Fetch
-from mooring.trust.discovery.failures import (
+from mooring.trust.discovery.errors import (
     CertificateError,
     ClusterInfoMissingError,
     DiscoveryError,
@@ -18,9 +17,9 @@ from mooring.trust.discovery.failures import (
     UnauthorizedAnswerError,
     UnusableClusterInfoError,
 )
-from mooring.trust.discovery.pinned import pinned_ca
+from mooring.trust.discovery.pinnedca import pinned_ca
 from mooring.trust.discovery.pins import Pin, pins_of
-from mooring.trust.httpexchange import HttpFailure, HttpResponse
+from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpResponse, Trust
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 URL = "https://cluster.test:6443"
@@ -36,7 +35,9 @@ def test_the_pinned_ca_is_trusted_once_the_server_has_proved_itself() -> None:
     server = Server(INFO)
     assert certificates(trusted(server)) == certificates(CA)
     first, second = server.requests
-    assert (first.verified, second.verified) == (False, True)
+    assert first.target == UNVERIFIED
+    assert isinstance(second.target, Trust)
+    assert certificates(second.target.ca_pem) == certificates(CA)
     assert first.url == second.url == URL + clusterinfo.PATH, "the address that cluster-info names is not used"
     assert first.credentials is second.credentials is None
 
@@ -88,4 +89,4 @@ def test_what_is_not_trusted(server: Server, pins: set[Pin], error: type[Discove
 
 
 def test_credentials_could_not_be_sent_without_verification() -> None:
-    assert Fetch(URL).verified is False
+    assert UNVERIFIED.verify is False

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mooring.pki.errors import PkiError
 from mooring.trust.discovery import pins
-from mooring.trust.discovery.failures import PinMismatchError, UnusableClusterInfoError
+from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 from tests.support.discoverypeer import CA, OTHER_CA
 
 HEX = "ab" * 32

@@ -37,7 +37,7 @@ from mooring.agent.steps import JoinError, Report, Steps, patiently
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
-from mooring.client.http.transport import drive
+from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
@@ -48,18 +48,14 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.issued import check_answers
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import Told
-from mooring.trust.discovery.failures import DiscoveryError
+from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.file import discover_by_file
+from mooring.trust.discovery.https import discover_by_url
+from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.pins import PinError, check_pins
-from mooring.trust.discovery.token import (
-    SIGNATURE_ALONE,
-    Discovery,
-    Polling,
-    TrustedCluster,
-    discover_by_file,
-    discover_by_token,
-    discover_by_url,
-)
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
+from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.joininput import STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig.model import Cluster, User
@@ -215,7 +211,7 @@ class _Join:
             self.state.drop_pending_key()
             try:
                 found = await refresh.refresh(
-                    self.state, known.pair, self.clock, self.plan.discovery.endpoints, self._tell
+                    self.state, known.pair, self.clock, self.plan.discovery.endpoints, self._report
                 )
             except DiscoveryError as error:
                 said.append(f"left as they are, as cluster-info could not be read again: {error}")
@@ -223,19 +219,19 @@ class _Join:
             said.append(_written(found.written))
         return replace(known, cluster=found.clusters[0], others=found.clusters[1:])
 
-    def _tell(self, told: Told) -> None:
-        self.steps.say(told.message, kept=told.kept)
+    def _report(self, notice: Notice) -> None:
+        self.steps.say(notice.message, kept=notice.keep)
 
     async def _discovered(self) -> TrustedCluster:
         with self.steps.step(steps.DISCOVERY) as said:
-            trusted = await drive(self._discovery(), self.clock, self._tell)
+            trusted = await drive_fetching(self._discovery(), self.clock, self._report)
             for warning in trusted.warnings:
                 self.steps.say(f"warning: {warning}", kept=True)
             self.state.check_ca(trusted.client_ca_pem)
             said.append(f"{trusted.server} is trusted, by {trusted.via}")
             return trusted
 
-    def _discovery(self) -> Discovery:
+    def _discovery(self) -> DiscoveryExchange[TrustedCluster]:
         discovery, polling = self.plan.discovery, self.options.polling
         if isinstance(discovery, ByToken):
             return discover_by_token(

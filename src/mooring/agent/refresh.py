@@ -20,14 +20,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.agent.state import NodeState, Pair
 from mooring.client.cluster import ClusterClient
-from mooring.client.http.transport import drive
+from mooring.client.http.driver import ignore
+from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust
-from mooring.trust.discovery.exchange import Told
-from mooring.trust.discovery.token import TrustedCluster
+from mooring.trust.discovery.notices import Notice
+from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.kubeconfig.model import Cluster
 from mooring.trust.membership import Base, refreshed
 
@@ -53,13 +54,13 @@ async def refresh(
     pair: Pair,
     clock: Clock,
     endpoints: Sequence[str] = (),
-    on_told: Callable[[Told], None] = lambda told: None,
+    notify: Callable[[Notice], None] = ignore,
 ) -> Refresh:
     """Read cluster-info again and bring the files of a member up to date. Raises DiscoveryError, ConfigError."""
     known = state.read_clusters()
     if not known:
         raise ConfigError(f"{state.kubeconfig} cannot be used; join again to have it written")
-    found = await drive(refreshed(known, state.read_base(), endpoints), clock, on_told)
+    found = await drive_fetching(refreshed(known, state.read_base(), endpoints), clock, notify)
     return Refresh(found.clusters, write(state, pair, found.clusters, found.published, clock.now()))
 
 

@@ -21,7 +21,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.trust.discovery.failures import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
+from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
 
 EXISTING = "existing"
 DISCOVERY = "discovery"

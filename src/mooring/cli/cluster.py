@@ -35,7 +35,7 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from mooring.trust.discovery.failures import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
+from mooring.trust.discovery.errors import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
 from mooring.trust.kubeconfig.model import Selected
 
 P = ParamSpec("P")

@@ -33,7 +33,7 @@ from mooring.apimachinery.status import error_of
 from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
-from mooring.client.http.connection import Ask, Connection, Stream, environment_proxy, not_sent, transport_errors
+from mooring.client.http.connection import Connection, Stream, environment_proxy, not_sent, transport_errors
 from mooring.client.http.credentials import Credentials, Shown
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
@@ -46,9 +46,9 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import failure
-from mooring.trust.discovery.failures import EndpointDownError, EndpointTimeoutError, NotKubernetesError
-from mooring.trust.httpexchange import HttpFailure
+from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, NotKubernetesError
+from mooring.trust.discovery.fetch import error_of as connection_error
+from mooring.trust.httpexchange import HttpRequest
 from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
 
 Target = str | Resource
@@ -275,10 +275,10 @@ class ClusterClient:
         }
         reader = FrameReader()
         path = _path(target, namespace)
-        ask, connection = await self._ask("GET", path, query, None, _JSON, seconds + WATCH_GRACE)
+        request, connection = await self._request("GET", path, query, None, _JSON)
         asked = self.clusters[0]
         try:
-            async with connection.stream(ask) as answer:
+            async with connection.stream(request, seconds + WATCH_GRACE) as answer:
                 if answer.status != 200:
                     raise self._refusal(answer, await answer.read(MAX_BODY))
                 async with aclosing(answer.chunks()) as chunks:
@@ -331,10 +331,10 @@ class ClusterClient:
     ) -> bytes:
         failures: list[PeerError] = []
         while True:
-            ask, connection = await self._ask(method, path, query, content, content_type, TIMEOUT)
+            request, connection = await self._request(method, path, query, content, content_type)
             asked, harmless = self.clusters[0], method == "GET"
             try:
-                async with connection.stream(ask) as answer:
+                async with connection.stream(request, TIMEOUT) as answer:
                     body = await answer.read(MAX_BODY)
             except transport_errors() as error:
                 failed = self._failed(error, asked)
@@ -361,25 +361,25 @@ class ClusterClient:
             self.clusters = (*self.clusters[1:], failed)
             await self.close()
 
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        content: bytes | None,
-        content_type: str,
-        read_timeout: float,
-    ) -> tuple[Ask, Connection]:
+    async def _request(
+        self, method: str, path: str, query: Mapping[str, str], content: bytes | None, content_type: str
+    ) -> tuple[HttpRequest, Connection]:
         shown = await self._credentials.shown()
         connection = await self._connected(shown)
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
         headers = [("Accept", _JSON), *shown.impersonation]
         if content is not None:
             headers.append(("Content-Type", content_type))
-        if shown.authorization is not None:
-            headers.append(("Authorization", shown.authorization.reveal().decode()))
-        connecting = TIMEOUT if len(self.clusters) == 1 else FAILOVER_TIMEOUT
-        return Ask(method, url, tuple(headers), content, connecting, read_timeout), connection
+        request = HttpRequest(
+            self.server,
+            method,
+            url,
+            headers=tuple(headers),
+            body=content,
+            authorization=shown.authorization,
+            timeout=TIMEOUT if len(self.clusters) == 1 else FAILOVER_TIMEOUT,
+        )
+        return request, connection
 
     async def _connected(self, shown: Shown) -> Connection:
         """The connection that shows this certificate; a rotated certificate closes the old one."""
@@ -398,8 +398,7 @@ class ClusterClient:
         return f"asking {self.server}"
 
     def _failed(self, error: Exception, asked: Cluster) -> PeerError:
-        found = tls.finding(error, self.clock.now(), TIMEOUT)
-        return failure(f"asking {asked.server.rstrip('/')}", HttpFailure(found.kind, found.message, found.hint))
+        return connection_error(f"asking {asked.server.rstrip('/')}", tls.explain(error, self.clock.now(), TIMEOUT))
 
     def _refusal(self, answer: Stream, body: bytes) -> ApiError | PeerError:
         obj = _json_object(body)

@@ -30,8 +30,9 @@ from mooring.plane.serving.publishing import publish
 from mooring.registry.store import Registry
 from mooring.server.endpoints.documents import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
+from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import record as tokenrecord
-from mooring.trust.discovery import clusterinfo, kubeadmconfig
+from mooring.trust.discovery import clusterinfo
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 SYSTEM_USER = UserInfo("system:apiserver", groups=(MASTERS,))

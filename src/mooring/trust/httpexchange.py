@@ -1,44 +1,79 @@
-"""HTTP requests that a generator yields, and the responses that it is sent (law 8).
+"""HTTP exchanges: client protocols of several requests, as generators that a driver performs (law 8).
 
-A client protocol of several steps is an `Exchange`: a generator that performs no I/O. It yields requests and waits. A driver
+An exchange performs no I/O. It yields `HttpRequest` and `Wait`, and may yield notices of its own for the user. A driver
 (`mooring.client.http.driver`) performs each step and sends the reply back: a response or a failure for a request, None for anything
 else. One exchange therefore runs on asyncio, in tests and under a fuzzer.
+
+Contract of every driver:
+* TLS is verified under exactly the trust of the request's target. Redirects are not followed, and cookies are not kept.
+* A response with a body of more than `max_bytes` is a failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import User
 
 T = TypeVar("T")
 
 UNREACHABLE = "unreachable"
 TIMEOUT = "timeout"
 NOT_TLS = "not-tls"
+TLS_ALERT = "tls-alert"
 CERTIFICATE = "certificate"
 CERTIFICATE_TIME = "certificate-time"
+NOT_HTTP = "not-http"
 TOO_LONG = "too-long"
-FAILURE_KINDS = (UNREACHABLE, TIMEOUT, NOT_TLS, CERTIFICATE, CERTIFICATE_TIME, TOO_LONG)
 
 MAX_BODY = 1 << 20
 """Bytes read of a response unless the request says otherwise."""
+REQUEST_TIMEOUT = 10.0
+"""Seconds, as kubeadm's client allows."""
+ACCEPT_JSON = (("accept", "application/json, */*"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Verification of a server: by the CAs in `ca_pem`, by the system's roots when it is empty, or none."""
+
+    ca_pem: bytes = b""
+    verify: bool = True
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+SYSTEM_ROOTS = Trust()
+UNVERIFIED = Trust(verify=False)
+"""Only for a response that proves itself, such as signed cluster-info. A request that carries a credential refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. The driver knows the server and the trust that belong to the name `target`.
+    """One request. `target` is a name for which the driver knows the server and its trust, or the trust itself.
 
-    An empty `url` means the URL of the target. `timeout` is in seconds. The driver reads `max_bytes` of the body at the most.
+    An empty `url` means the URL of a named target. `timeout` is in seconds. The driver reads `max_bytes` of the body at the most.
+    `authorization` is the header of that name. `credentials` are those of a kubeconfig user, who may have a client certificate or
+    an exec plugin.
     """
 
-    target: str
+    target: str | Trust
     method: str = "GET"
     url: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     body: bytes | None = field(default=None, repr=False)
-    timeout: float = 10.0
+    timeout: float = REQUEST_TIMEOUT
     max_bytes: int = MAX_BODY
+    authorization: Secret | None = None
+    credentials: User | None = None
+
+    def __post_init__(self) -> None:
+        has_secret = self.credentials is not None or self.authorization is not None
+        if has_secret and isinstance(self.target, Trust) and not self.target.verify:
+            raise ValueError("credentials are never sent to a server whose certificate is not verified")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +83,12 @@ class HttpResponse:
     status: int
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    elapsed: float = 0.0
+    elapsed: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpFailure:
-    """No whole response. `kind` is one of FAILURE_KINDS or a kind of the transport; `message` is the transport's own text.
+    """No whole response. `kind` is one of the constants above; `message` is the transport's own text.
 
     `hint` says what may help, and is often empty. `elapsed` is in seconds. `broken`: the connection was established and ended
     before the response did, so that sending the request again may help.
@@ -62,7 +97,7 @@ class HttpFailure:
     kind: str
     message: str
     hint: str = ""
-    elapsed: float = 0.0
+    elapsed: float = field(default=0.0, compare=False)
     broken: bool = False
 
     @property
@@ -81,5 +116,13 @@ class Wait:
 
 Reply = HttpResponse | HttpFailure | None
 """None answers every step that is not a request."""
-Exchange = Generator[Any, Reply, T]
-"""A client protocol. Each protocol names the steps that it yields beside `HttpRequest` and `Wait`."""
+Exchange = Generator[HttpRequest | Wait, Reply, T]
+"""A client protocol without notices. One with notices names them in a type of its own."""
+
+
+def send(request: HttpRequest) -> Generator[HttpRequest, Reply, HttpResponse | HttpFailure]:
+    """Yield one request and return the reply to it."""
+    reply = yield request
+    if reply is None:
+        raise TypeError("a request is answered with a response or a failure")
+    return reply

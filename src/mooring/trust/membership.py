@@ -11,15 +11,17 @@ Rules kept here:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.discovery.exchange import Step, Told
-from mooring.trust.discovery.failures import DiscoveryError
-from mooring.trust.discovery.token import TrustedCluster, published_at, works
-from mooring.trust.httpexchange import Reply
+from mooring.trust.discovery import jws
+from mooring.trust.discovery.errors import DiscoveryError, UnusableClusterInfoError
+from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
+from mooring.trust.discovery.notices import DiscoveryExchange, Notice
+from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
+from mooring.trust.httpexchange import send
 from mooring.trust.kubeconfig.model import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
@@ -78,7 +80,7 @@ class Refreshed:
 
 def refreshed(
     known: Sequence[Cluster], base: Base | None, endpoints: Sequence[str] = ()
-) -> Generator[Step, Reply, Refreshed]:
+) -> DiscoveryExchange[Refreshed]:
     """Read cluster-info again and merge it. `known` are the addresses of a member, `endpoints` further ones to try.
 
     Raises DiscoveryError when no address answers under the CAs that the member knows, or none with those that are published now.
@@ -86,7 +88,7 @@ def refreshed(
     current = known[0]
     typed = [Cluster(endpoint, f"https://{endpoint}", current.ca_pem) for endpoint in endpoints]
     asked = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
-    answering, published = yield from _published(asked)
+    answering, published = yield from _first_published(asked)
     ca_pem = current.ca_pem if base is not None and digest(current.ca_pem) != base.ca else published.ca_pem
     listed = list(published.clusters)
     same = next((one for one in listed if one.server == current.server), None)
@@ -101,7 +103,7 @@ def refreshed(
         for turn, one in enumerate(clusters):
             try:
                 if (one.server, bundle) != (answering.server, answering.ca_pem):  # else it has just answered
-                    yield from works(one)
+                    yield from prove_server(one)
             except DiscoveryError as error:
                 last = error
                 continue
@@ -110,15 +112,25 @@ def refreshed(
     raise last
 
 
-def _published(addresses: Sequence[Cluster]) -> Generator[Step, Reply, tuple[Cluster, TrustedCluster]]:
-    """The first address that answers, and its cluster-info."""
+def _first_published(addresses: Sequence[Cluster]) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:
+    """Return the first address that responds, and its cluster-info."""
     last: DiscoveryError | None = None
     for one in addresses:
         if last is not None:
-            yield Told(str(last), kept=True)
+            yield Notice(str(last), keep=True)
         try:
-            return one, (yield from published_at(one))
+            return one, (yield from _fetch_published(one))
         except DiscoveryError as error:
             last = error
     assert last is not None  # a member knows an address at least
     raise last
+
+
+def _fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
+    """Return the cluster-info of a server that the CAs of `cluster` verify. Raises DiscoveryError."""
+    step = f"fetching cluster-info from {cluster.server} with TLS verified"
+    data = read_cluster_info(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
+    if jws.KUBECONFIG_KEY not in data:
+        raise UnusableClusterInfoError(step, f'it has no key "{jws.KUBECONFIG_KEY}"')
+    config, found = published_cluster(step, data[jws.KUBECONFIG_KEY])
+    return trusted_cluster(step, config, found, "member")

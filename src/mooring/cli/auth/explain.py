@@ -35,7 +35,7 @@ from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, check_is_mooring
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
-from mooring.trust.discovery.failures import NotKubernetesError
+from mooring.trust.discovery.errors import NotKubernetesError
 
 PREFIX = "/debug/authentication"
 STDIN = "-"

@@ -21,7 +21,7 @@ from mooring.cli.options.flags import DURATION, usage
 from mooring.duration import format_duration
 from mooring.secret import Secret
 from mooring.settings.kinds import split_commas
-from mooring.trust.discovery.token import Polling
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
 
 P = ParamSpec("P")

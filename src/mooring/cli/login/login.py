@@ -30,7 +30,7 @@ from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
-from mooring.client.http.transport import drive
+from mooring.client.http.requests import drive_fetching
 from mooring.client.login.store import Logins, directory
 from mooring.client.serverversion import check_anonymously
 from mooring.clock import Clock, SystemClock, rfc3339
@@ -40,14 +40,14 @@ from mooring.pki.errors import PkiError
 from mooring.secret import Secret
 from mooring.settings.checks import https_url
 from mooring.settings.kinds import split_commas
-from mooring.trust.discovery.failures import DiscoveryError
-from mooring.trust.discovery.pinned import pinned_ca
+from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.pinnedca import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joininput import parse_endpoint
 from mooring.trust.kubeconfig.model import Cluster, Selected, flatten_cluster
-from mooring.trust.login import oauth
 from mooring.trust.login import record as loginrecord
 from mooring.trust.login.record import Login, Place, Source
+from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
 
 _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
 
@@ -81,7 +81,7 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     "--oidc-scope",
     multiple=True,
     metavar="SCOPE,...",
-    help=f"Scopes to ask for. [default: {oauth.REQUIRED_SCOPE},{oauth.REFRESH_SCOPE}]",
+    help=f"Scopes to ask for. [default: {OPENID_SCOPE},{REFRESH_SCOPE}]",
 )
 @click.option(
     "--oidc-grant",
@@ -187,7 +187,7 @@ def _named_place(server: str, ca_file: str, pins: Sequence[str], clock: Clock) -
     if ca_file and pins:
         raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash exclude each other")
     if pinned:
-        return Place(url, asyncio.run(drive(pinned_ca(url, pinned), clock)))
+        return Place(url, asyncio.run(drive_fetching(pinned_ca(url, pinned), clock)))
     return Place(url, _canonical(read_limited(Path(ca_file)), ca_file) if ca_file else b"")
 
 
@@ -285,7 +285,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
         raise click.UsageError("--oidc-issuer-url needs --oidc-client-id")
     scopes = flags["oidc_scope"]
     assert isinstance(scopes, tuple)  # the flag is a list
-    wanted = split_commas(scopes) or (oauth.REQUIRED_SCOPE, oauth.REFRESH_SCOPE)
+    wanted = split_commas(scopes) or (OPENID_SCOPE, REFRESH_SCOPE)
     with usage():
         url = https_url(issuer, "--oidc-issuer-url")
     files = {
@@ -297,7 +297,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
         {
             "issuer": url,
             "clientID": client_id,
-            "scopes": " ".join(dict.fromkeys((oauth.REQUIRED_SCOPE, *wanted))),
+            "scopes": " ".join(dict.fromkeys((OPENID_SCOPE, *wanted))),
             "grant": str(flags["oidc_grant"] or ""),
             "port": str(flags["oidc_redirect_port"]),
             **files,

@@ -15,6 +15,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,16 +23,21 @@ import click
 from mooring.cli.printing.output import clean, echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
-from mooring.client.login import oauth as asking
+from mooring.client.http.driver import drive_notifying
+from mooring.client.http.requests import send_over
 from mooring.client.login.exchange import exchange
 from mooring.client.login.loopback import listening
+from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import User
-from mooring.trust.login import oauth
 from mooring.trust.login import record as loginrecord
 from mooring.trust.login.record import Login
+from mooring.trust.oidc.client import Client, GrantEndedError, Tokens, discover
+from mooring.trust.oidc.codegrant import authorization_url, code_grant, new_authorization_request, read_redirect
+from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
+from mooring.trust.oidc.refreshgrant import refresh_grant
 
 MAX_SECRET = 64 << 10
 """Bytes of a password, a token or a client secret in a file or on standard input."""
@@ -101,45 +107,49 @@ def _terminal() -> bool:
     return True
 
 
-async def _oidc(login: Login, clock: Clock, ask: bool) -> oauth.Tokens:
+async def _oidc(login: Login, clock: Clock, ask: bool) -> Tokens:
     settings = login.source.settings
-    client = oauth.Client(
+    client = Client(
         settings["issuer"],
         settings["clientID"],
         _file(settings["clientSecretFile"]),
         tuple(settings["scopes"].split(" ")),
     )
-    ca = read_limited(Path(settings["caFile"])) if settings["caFile"] else b""
-    provider = await asking.drive(oauth.discover(client), client.issuer, ca, clock, _show)
-    if login.source.refresh_token is not None:
-        try:
-            refreshing = oauth.refresh(client, provider, login.source.refresh_token)
-            return await asking.drive(refreshing, client.issuer, ca, clock, _show)
-        except oauth.GrantEndedError:
-            if not ask:
-                raise LoginNeededError(login) from None
-    if not ask:
-        raise LoginNeededError(login)
-    grant = settings["grant"] or ("device" if provider.device else "code")
-    if grant == "device":
-        return await asking.drive(oauth.device_grant(client, provider), client.issuer, ca, clock, _show)
-    async with listening(int(settings["port"])) as loopback:
-        made = oauth.attempt(f"http://127.0.0.1:{loopback.port}{CALLBACK}", secrets.token_bytes(64))
-        loopback.read = lambda target: oauth.read_redirect(made, target)
-        url = oauth.authorization_url(client, provider, made)
-        echo("Open this in a browser on this machine:", url, err=True)
-        try:
-            code = await loopback.answer(BROWSER_SECONDS)
-        except TimeoutError:
-            raise ConfigError(f"nobody logged in with the browser within {BROWSER_SECONDS:.0f} s") from None
-    return await asking.drive(oauth.code_grant(client, provider, made, code), client.issuer, ca, clock, _show)
+    ca_pem = read_limited(Path(settings["caFile"])) if settings["caFile"] else b""
+    async with provider_connection(client.issuer, ca_pem) as connection:
+        send = partial(send_over, connection, clock=clock)
+        provider = await drive_notifying(discover(client), send, clock.sleep)
+        if login.source.refresh_token is not None:
+            try:
+                return await drive_notifying(
+                    refresh_grant(client, provider, login.source.refresh_token), send, clock.sleep
+                )
+            except GrantEndedError:
+                if not ask:
+                    raise LoginNeededError(login) from None
+        if not ask:
+            raise LoginNeededError(login)
+        grant = settings["grant"] or ("device" if provider.device else "code")
+        if grant == "device":
+            return await drive_notifying(device_grant(client, provider), send, clock.sleep, _print_prompt)
+        async with listening(int(settings["port"])) as loopback:
+            redirect_uri = f"http://127.0.0.1:{loopback.port}{CALLBACK}"
+            request = new_authorization_request(redirect_uri, secrets.token_bytes(64))
+            loopback.read = partial(read_redirect, request)
+            url = authorization_url(client, provider, request)
+            echo("Open this in a browser on this machine:", url, err=True)
+            try:
+                code = await loopback.answer(BROWSER_SECONDS)
+            except TimeoutError:
+                raise ConfigError(f"nobody logged in with the browser within {BROWSER_SECONDS:.0f} s") from None
+        return await drive_notifying(code_grant(client, provider, request, code), send, clock.sleep)
 
 
 def _file(path: str) -> Secret | None:
     return Secret(read_limited(Path(path), MAX_SECRET).strip()) if path else None
 
 
-def _show(shown: oauth.Show) -> None:
-    echo(f"Open {shown.address} with any browser and enter the code {shown.code}", err=True)
-    if shown.direct:
-        echo(f"or open {shown.direct}", err=True)
+def _print_prompt(prompt: DevicePrompt) -> None:
+    echo(f"Open {prompt.verification_uri} with any browser and enter the code {prompt.user_code}", err=True)
+    if prompt.verification_uri_complete:
+        echo(f"or open {prompt.verification_uri_complete}", err=True)

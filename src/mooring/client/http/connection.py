@@ -13,13 +13,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 from mooring.errors import ConfigError
+from mooring.trust.httpexchange import HttpRequest
 from mooring.trust.kubeconfig.model import PROXY_SCHEMES
 
 if TYPE_CHECKING:
@@ -29,18 +29,6 @@ MAX_CONNECTIONS = 64
 """To one server, of one client: more than any command or controller uses at a time."""
 IDLE_SECONDS = 60.0
 """Shorter than servers and load balancers keep a quiet connection, so that we close it first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One HTTP request. `timeout` bounds connecting and each wait for bytes."""
-
-    method: str
-    url: str
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    timeout: float = 30.0
-    read_timeout: float | None = None
 
 
 class Stream:
@@ -89,16 +77,22 @@ class Connection:
             raise ConfigError("a socks5 proxy needs the package socksio: install httpx2[socks]") from None
 
     @asynccontextmanager
-    async def stream(self, ask: Ask) -> AsyncIterator[Stream]:
-        """Send and receive; what the transport raises is for `tls.finding` to read."""
+    async def stream(self, request: HttpRequest, read_timeout: float | None = None) -> AsyncIterator[Stream]:
+        """Send a request and open its response. Raises one of `transport_errors`, which `tls.explain` reads.
+
+        The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds.
+        """
         import httpx2
 
-        timeout = httpx2.Timeout(ask.timeout, read=ask.read_timeout or ask.timeout)
+        headers = list(request.headers)
+        if request.authorization is not None:
+            headers.append(("Authorization", request.authorization.reveal().decode()))
+        timeout = httpx2.Timeout(request.timeout, read=read_timeout or request.timeout)
         async with self._client.stream(
-            ask.method,
-            ask.url,
-            headers=list(ask.headers),
-            content=ask.body,
+            request.method,
+            request.url,
+            headers=headers,
+            content=request.body,
             timeout=timeout,
             extensions=self._extensions,
         ) as response:

@@ -1,13 +1,14 @@
-"""Drives exchanges: generators that yield HTTP requests and waits (law 8, `mooring.trust.httpexchange`)."""
+"""Driver for asyncio: performs the requests and waits of exchanges (law 8, `mooring.trust.httpexchange`)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar
 
-from mooring.trust.httpexchange import Reply
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
 
 Step = TypeVar("Step")
+N = TypeVar("N")
 R = TypeVar("R")
 
 
@@ -27,3 +28,27 @@ async def drive(exchange: Generator[Step, Reply, R], perform: Callable[[Step], A
             reply = await perform(step)
     finally:
         exchange.close()
+
+
+def ignore(notice: object) -> None:
+    """Drop a notice."""
+
+
+async def drive_notifying(
+    exchange: Generator[HttpRequest | Wait | N, Reply, R],
+    send: Callable[[HttpRequest], Awaitable[HttpResponse | HttpFailure]],
+    sleep: Callable[[float], Awaitable[None]],
+    notify: Callable[[N], None] = ignore,
+) -> R:
+    """Run `exchange` to its end: requests go to `send`, waits to `sleep`, and notices to `notify`."""
+
+    async def perform(step: HttpRequest | Wait | N) -> Reply:
+        if isinstance(step, HttpRequest):
+            return await send(step)
+        if isinstance(step, Wait):
+            await sleep(step.seconds)
+        else:
+            notify(step)
+        return None
+
+    return await drive(exchange, perform)

@@ -14,7 +14,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 
 from mooring.clock import rfc3339
@@ -22,11 +22,16 @@ from mooring.errors import ConfigError
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
-from mooring.trust.httpexchange import CERTIFICATE, CERTIFICATE_TIME, NOT_TLS, TIMEOUT, UNREACHABLE
-
-NOT_HTTP = "not-http"
-REFUSED_BY_TLS = "tls-alert"
-"""Kinds beside `httpexchange.FAILURE_KINDS`: TLS was spoken, and then something else went wrong."""
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    NOT_HTTP,
+    NOT_TLS,
+    TIMEOUT,
+    TLS_ALERT,
+    UNREACHABLE,
+    HttpFailure,
+)
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
@@ -89,65 +94,62 @@ def _no_passphrase() -> str:
     raise ConfigError("the client key is encrypted: write it without a passphrase")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Why there was no answer: one of `httpexchange.FAILURE_KINDS` or the two above, in words, perhaps with a hint."""
-
-    kind: str
-    message: str
-    hint: str = ""
-
-
 _CLOSED_EARLY = "the port may speak plain HTTP, or a load balancer has no API server behind it"
 
 
-def finding(error: BaseException, now: datetime, timeout: float) -> Finding:
-    """What a failed connection means. `timeout` is what the caller allowed, in seconds."""
+def explain(error: BaseException, now: datetime, timeout: float) -> HttpFailure:
+    """Return the reason for a failed request. `timeout` is the one of the request, in seconds."""
+    failure = _explain(error, now, timeout)
+    return replace(failure, broken=True) if _is_connection_lost(error) else failure
+
+
+def _explain(error: BaseException, now: datetime, timeout: float) -> HttpFailure:
     if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):
-        return Finding(TIMEOUT, f"no answer within {timeout:g} s")
+        return HttpFailure(TIMEOUT, f"no answer within {timeout:g} s")
     causes = tuple(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return _certificate_finding(cause, now)
+            return _explain_certificate(cause, now)
     for cause in causes:
         if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return Finding(UNREACHABLE, "the connection was closed during the TLS handshake", _CLOSED_EARLY)
+            return HttpFailure(UNREACHABLE, "the connection was closed during the TLS handshake", _CLOSED_EARLY)
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
-            return _tls_finding(cause)
+            return _explain_tls(cause)
         if isinstance(cause, socket.gaierror):
-            return Finding(UNREACHABLE, "the name cannot be resolved")
+            return HttpFailure(UNREACHABLE, "the name cannot be resolved")
     for cause in reversed(causes):
         if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
-            return Finding(UNREACHABLE, os.strerror(cause.errno).lower())
+            return HttpFailure(UNREACHABLE, os.strerror(cause.errno).lower())
     if "disconnected" in str(error) or "closed" in str(error):
-        return Finding(UNREACHABLE, "the connection was closed without a whole answer")
+        return HttpFailure(UNREACHABLE, "the connection was closed without a whole answer")
     if type(error).__name__ == "RemoteProtocolError":
-        return Finding(NOT_HTTP, "the answer is not HTTP")
+        return HttpFailure(NOT_HTTP, "the answer is not HTTP")
     if type(error).__name__ == "LocalProtocolError":  # its text repeats what it would not send, which may be a secret
-        return Finding(NOT_HTTP, "something in the request cannot be sent: a header has a character that none can have")
-    return Finding(UNREACHABLE, str(error).lower() or type(error).__name__)
+        return HttpFailure(
+            NOT_HTTP, "something in the request cannot be sent: a header has a character that none can have"
+        )
+    return HttpFailure(UNREACHABLE, str(error).lower() or type(error).__name__)
 
 
-def broke_off(error: BaseException) -> bool:
-    """Whether the connection was there and ended before the answer did: asking once more may help."""
+def _is_connection_lost(error: BaseException) -> bool:
     if any(
         isinstance(cause, ConnectionResetError | BrokenPipeError | ConnectionAbortedError) for cause in _causes(error)
     ):
         return True
-    return "disconnected" in str(error)  # what the library says of a connection that was kept for too long
+    return "disconnected" in str(error)  # the library's error for a connection that was kept for too long
 
 
-def _certificate_finding(error: ssl.SSLCertVerificationError, now: datetime) -> Finding:
+def _explain_certificate(error: ssl.SSLCertVerificationError, now: datetime) -> HttpFailure:
     if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
-        return Finding(CERTIFICATE_TIME, error.verify_message, f"this machine's clock says {rfc3339(now)}")
-    return Finding(CERTIFICATE, error.verify_message.lower().rstrip("."))
+        return HttpFailure(CERTIFICATE_TIME, error.verify_message, f"this machine's clock says {rfc3339(now)}")
+    return HttpFailure(CERTIFICATE, error.verify_message.lower().rstrip("."))
 
 
-def _tls_finding(error: ssl.SSLError) -> Finding:
+def _explain_tls(error: ssl.SSLError) -> HttpFailure:
     reason = error.reason or ""
     if any(word in reason for word in _SPEAKS_TLS):
-        return Finding(REFUSED_BY_TLS, reason.lower().replace("_", " "))
-    return Finding(NOT_TLS, "what it answers is not TLS")
+        return HttpFailure(TLS_ALERT, reason.lower().replace("_", " "))
+    return HttpFailure(NOT_TLS, "what it answers is not TLS")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

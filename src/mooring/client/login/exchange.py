@@ -17,7 +17,7 @@ from mooring.pki.keys import generate_key, private_key_pem, public_key_der
 from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.discovery.failures import CertificateError, NotKubernetesError
+from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import Cluster, User
 from mooring.trust.login.record import CERTIFICATE, Credential, Place
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 
 from mooring.authn.oidc.provider import https_problem
 from mooring.client.http import tls
-from mooring.client.http.connection import Ask, Connection
+from mooring.client.http.connection import Connection
 from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.requests import send_over
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.server.authentication.httptarget import send_over
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, Selected, User
 
@@ -107,12 +107,10 @@ class KubeconfigTarget:
         except ConfigError as error:
             return HttpFailure(UNREACHABLE, str(error))
         headers = (*request.headers, *shown.impersonation)
-        if shown.authorization is not None:
-            headers += (("authorization", shown.authorization.reveal().decode()),)
-        ask = Ask(request.method, request.url or self.url, headers, request.body, timeout=request.timeout)
+        request = replace(request, url=request.url or self.url, headers=headers, authorization=shown.authorization)
         link.waiting += 1
         try:
-            return await send_over(link.connection, ask, request.max_bytes, self._clock)
+            return await send_over(link.connection, request, self._clock)
         finally:
             link.waiting -= 1
             self._let_go(link)

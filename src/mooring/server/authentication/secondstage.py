@@ -177,7 +177,7 @@ class SecondStage:
         return int.from_bytes(self._entropy(2)) / 0x7FFF - 1
 
     async def _send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
-        target = self._targets.get(request.target)
+        target = self._targets.get(request.target) if isinstance(request.target, str) else None
         if target is None:
             return HttpFailure(UNREACHABLE, f"there is no target {request.target}")
         try:

@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Mapping
 
 from mooring.trust.bootstraptoken.token import BootstrapToken, is_token_id
-from mooring.trust.discovery.failures import NotSetUpError, SignatureMissingError, SignatureWrongError
+from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, SignatureWrongError
 
 KUBECONFIG_KEY = "kubeconfig"
 SIGNATURE_PREFIX = "jws-kubeconfig-"

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mooring.errors import ConfigError
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
-from mooring.trust.discovery.failures import PinMismatchError, UnusableClusterInfoError
+from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 

@@ -7,24 +7,29 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from mooring.client.http.driver import drive_notifying
+from mooring.client.http.requests import send_over
 from mooring.client.login.loopback import listening
-from mooring.client.login.oauth import drive
+from mooring.client.login.provider import provider_connection
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.httpexchange import Reply
-from mooring.trust.login import oauth
-from mooring.trust.login.oauth import Client, OauthError
+from mooring.trust.httpexchange import HttpRequest, Reply, Wait
+from mooring.trust.oidc.client import Client, OAuthError, Tokens, discover
+from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
+from mooring.trust.oidc.refreshgrant import refresh_grant
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.manualclock import ManualClock
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
+N = TypeVar("N")
 R = TypeVar("R")
 CA = ThrowawayCA("provider", datetime.now(UTC))
 
@@ -35,45 +40,51 @@ def provider(tmp_path: Path) -> Iterator[DeviceProvider]:
         yield running
 
 
-def run(generator: Generator[oauth.Step, Reply, R], issuer: str, ca_pem: bytes = CA.certificate_pem) -> R:
-    return asyncio.run(drive(generator, issuer, ca_pem, SystemClock(), lambda shown: None))
+async def driven(exchange: Generator[HttpRequest | Wait | N, Reply, R], issuer: str, ca_pem: bytes) -> R:
+    clock = SystemClock()
+    async with provider_connection(issuer, ca_pem) as connection:
+        return await drive_notifying(exchange, partial(send_over, connection, clock=clock), clock.sleep)
+
+
+def run(exchange: Generator[HttpRequest | Wait | N, Reply, R], issuer: str, ca_pem: bytes = CA.certificate_pem) -> R:
+    return asyncio.run(driven(exchange, issuer, ca_pem))
 
 
 def test_a_whole_device_grant_with_a_client_secret(provider: DeviceProvider) -> None:
     provider.secret = "s&cret é"
     client = Client(provider.issuer, "kubernetes", Secret("s&cret é"))
-    offers = run(oauth.discover(client), provider.issuer)
-    shown: list[oauth.Show] = []
+    offers = run(discover(client), provider.issuer)
+    shown: list[DevicePrompt] = []
     clock = ManualClock()
 
-    async def grant() -> oauth.Tokens:
-        task = asyncio.ensure_future(
-            drive(oauth.device_grant(client, offers), provider.issuer, CA.certificate_pem, clock, shown.append)
-        )
-        while not task.done():
-            await clock.advance(1)
-            await asyncio.sleep(0.01)
-        return await task
+    async def grant() -> Tokens:
+        async with provider_connection(provider.issuer, CA.certificate_pem) as connection:
+            send = partial(send_over, connection, clock=clock)
+            task = asyncio.ensure_future(drive_notifying(device_grant(client, offers), send, clock.sleep, shown.append))
+            while not task.done():
+                await clock.advance(1)
+                await asyncio.sleep(0.01)
+            return await task
 
     tokens = asyncio.run(grant())
-    assert shown[0].code == "WDJB-MJHT"
+    assert shown[0].user_code == "WDJB-MJHT"
     assert tokens.refresh_token is not None
-    again = run(oauth.refresh(client, offers, tokens.refresh_token), provider.issuer)
+    again = run(refresh_grant(client, offers, tokens.refresh_token), provider.issuer)
     assert again.refresh_token != tokens.refresh_token
 
 
 def test_a_provider_under_another_ca_is_shown_nothing(provider: DeviceProvider) -> None:
     stranger = ThrowawayCA("stranger", datetime.now(UTC)).certificate_pem
     for ca_pem in (stranger, b""):
-        with pytest.raises(OauthError, match="does not verify"):
-            run(oauth.discover(Client(provider.issuer, "x")), provider.issuer, ca_pem)
+        with pytest.raises(OAuthError, match="does not verify"):
+            run(discover(Client(provider.issuer, "x")), provider.issuer, ca_pem)
     assert provider.asked == []
 
 
 def test_nobody_there_is_told() -> None:
     issuer = f"https://localhost:{free_port()}"
-    with pytest.raises(OauthError, match="connection refused"):
-        run(oauth.discover(Client(issuer, "x")), issuer)
+    with pytest.raises(OAuthError, match="connection refused"):
+        run(discover(Client(issuer, "x")), issuer)
 
 
 # ── the listener ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +103,7 @@ def visited(url: str) -> tuple[int, str]:
 
 def read(target: str) -> Secret | None:
     if target == "/refused":
-        raise OauthError("nobody was logged in: access_denied")
+        raise OAuthError("nobody was logged in: access_denied")
     return Secret("code") if target == "/callback?code=x" else None
 
 
@@ -117,7 +128,7 @@ def test_a_refusal_ends_the_waiting() -> None:
             url = f"http://127.0.0.1:{loopback.port}/refused"
             for _ in range(2):
                 assert "Nobody was logged in." in (await asyncio.to_thread(visited, url))[1]
-            with pytest.raises(OauthError, match="access_denied"):
+            with pytest.raises(OAuthError, match="access_denied"):
                 await loopback.answer(5)
 
     asyncio.run(test())

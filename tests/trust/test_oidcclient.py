@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import example, given
@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpFailure, HttpRequest
-from mooring.trust.login import oauth
-from mooring.trust.login.oauth import Client, GrantEndedError, OauthError, Provider, Show
-from tests.support.deviceprovider import Conversation, DeviceProvider
+from mooring.trust.oidc.client import Client, GrantEndedError, OAuthError, Provider, Tokens, discover, form_request
+from mooring.trust.oidc.codegrant import (
+    AuthorizationRequest,
+    authorization_url,
+    code_grant,
+    new_authorization_request,
+    read_redirect,
+)
+from mooring.trust.oidc.devicegrant import MAX_INTERVAL, DevicePrompt, device_grant
+from mooring.trust.oidc.discovery import MAX_DOCUMENT
+from mooring.trust.oidc.refreshgrant import refresh_grant
+from tests.support.deviceprovider import Conversation, DeviceProvider, form_of
 
 ISSUER = "https://provider.example"
 CLIENT = Client(ISSUER, "kubernetes")
@@ -22,7 +31,7 @@ CONFIDENTIAL = Client(ISSUER, "kube:netes", Secret("s&cret é"))
 
 
 def provider_of(provider: DeviceProvider, client: Client = CLIENT) -> Provider:
-    return Conversation(provider).drive(oauth.discover(client))
+    return Conversation(provider).drive(discover(client))
 
 
 # ── configuration ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -40,8 +49,8 @@ def test_what_a_provider_does_not_offer_is_empty() -> None:
 @pytest.mark.parametrize(
     ("configuration", "message"),
     [
-        pytest.param({"issuer": "https://other.example"}, "calls itself by another name", id="another issuer"),
-        pytest.param({"issuer": f"{ISSUER}/"}, "calls itself by another name", id="a slash is another issuer"),
+        pytest.param({"issuer": "https://other.example"}, "is of another issuer than", id="another issuer"),
+        pytest.param({"issuer": f"{ISSUER}/"}, "is of another issuer than", id="a slash is another issuer"),
         pytest.param({"token_endpoint": None}, "names no token endpoint", id="no token endpoint"),
         pytest.param({"token_endpoint": "http://p/token"}, "token_endpoint is not an https URL", id="plain http"),
         pytest.param({"token_endpoint": "https://u@p/"}, "token_endpoint is not an https URL", id="a user in a URL"),
@@ -60,61 +69,72 @@ def test_what_a_provider_does_not_offer_is_empty() -> None:
     ],
 )
 def test_a_configuration_that_cannot_be_used(configuration: dict[str, Any], message: str) -> None:
-    with pytest.raises(OauthError, match=message):
+    with pytest.raises(OAuthError, match=message):
         provider_of(DeviceProvider(configuration=configuration))
 
 
 def test_an_issuer_without_a_configuration_is_told() -> None:
-    with pytest.raises(OauthError, match="it answers 404; check --oidc-issuer-url"):
+    with pytest.raises(OAuthError, match="the discovery document: the provider answers 404; check --oidc-issuer-url"):
         provider_of(DeviceProvider(), Client(f"{ISSUER}/realm", "x"))
 
 
 def test_a_provider_that_does_not_answer_is_told() -> None:
-    with pytest.raises(OauthError, match=r"provider.example does not answer \(no answer within 15 s\)"):
-        Conversation(DeviceProvider(), down=1).drive(oauth.discover(CLIENT))
+    with pytest.raises(OAuthError, match=r"provider.example does not answer \(no answer within 15 s\)"):
+        Conversation(DeviceProvider(), down=1).drive(discover(CLIENT))
 
 
 def test_a_provider_whose_certificate_does_not_verify_is_told_with_the_flag() -> None:
-    generator = oauth.discover(CLIENT)
+    generator = discover(CLIENT)
     next(generator)
     told = r"certificate of provider.example does not verify \(no such issuer\); name the CA .* --oidc-ca-file$"
-    with pytest.raises(OauthError, match=told):
+    with pytest.raises(OAuthError, match=told):
         generator.send(HttpFailure("certificate", "no such issuer"))
 
 
-def test_a_driver_that_answers_nothing_is_told() -> None:
-    generator = oauth.discover(CLIENT)
-    next(generator)
-    with pytest.raises(OauthError, match="nothing came back"):
-        generator.send(None)
-
-
-@pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"[" * 100_000, b" " * (oauth.MAX_BODY + 1)])
-def test_an_answer_that_is_no_object_is_told(body: bytes) -> None:
-    with pytest.raises(OauthError, match="is not a JSON object"):
-        Conversation(DeviceProvider(), body=body).drive(oauth.discover(CLIENT))
+@pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"[" * 100_000, b" " * MAX_DOCUMENT])
+def test_a_discovery_document_that_is_no_object_is_told(body: bytes) -> None:
+    with pytest.raises(OAuthError, match=r"the discovery document is not (JSON|an object); check --oidc-issuer-url"):
+        Conversation(DeviceProvider(), body=body).drive(discover(CLIENT))
 
 
 def test_a_page_of_a_proxy_in_between_is_told_by_its_status() -> None:
-    with pytest.raises(OauthError, match="publishes no OpenID configuration: it answers 502"):
-        Conversation(DeviceProvider(), body=b"<html>", status=502).drive(oauth.discover(CLIENT))
+    with pytest.raises(OAuthError, match="the discovery document: the provider answers 502"):
+        Conversation(DeviceProvider(), body=b"<html>", status=502).drive(discover(CLIENT))
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"[" * 100_000])
+def test_a_token_response_that_is_no_object_is_told(body: bytes) -> None:
+    with pytest.raises(OAuthError, match="refreshing the log-in: the provider's answer is not a JSON object"):
+        Conversation(DeviceProvider(), body=body).drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+
+
+def test_a_token_endpoint_that_does_not_answer_is_told() -> None:
+    conversation = Conversation(DeviceProvider(), down=1)
+    with pytest.raises(OAuthError, match=r"refreshing the log-in: provider.example does not answer"):
+        conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+
+
+def test_an_error_page_of_the_token_endpoint_is_told_by_its_status() -> None:
+    conversation = Conversation(DeviceProvider(), body=b"<html>", status=502)
+    with pytest.raises(OAuthError, match="the log-in is not refreshed: status 502"):
+        conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
 
 
 # ── device grant ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def granted(provider: DeviceProvider, client: Client = CLIENT, down: int = 0) -> tuple[oauth.Tokens, Conversation]:
+def granted(provider: DeviceProvider, client: Client = CLIENT, down: int = 0) -> tuple[Tokens, Conversation]:
     offers = provider_of(provider, client)
     conversation = Conversation(provider)
-    generator = oauth.device_grant(client, offers)
+    generator = device_grant(client, offers)
     conversation_drive = conversation.drive
     if down:
         asks = iter(range(100))
         real = conversation._answer
 
-        def unreliable(ask: HttpRequest) -> Any:
+        def unreliable(request: HttpRequest) -> Any:
             conversation.down = 1 if 0 < next(asks) <= down else 0
-            return real(ask)
+            return real(request)
 
         conversation._answer = unreliable  # type: ignore[method-assign] # the provider's line is cut for a while
     return conversation_drive(generator), conversation
@@ -122,12 +142,11 @@ def granted(provider: DeviceProvider, client: Client = CLIENT, down: int = 0) ->
 
 def test_a_person_is_shown_the_code_and_the_token_comes_when_it_was_typed() -> None:
     tokens, conversation = granted(DeviceProvider(approve_after=2))
-    assert conversation.shown == [Show(f"{ISSUER}/activate", "WDJB-MJHT", f"{ISSUER}/activate?code=WDJB-MJHT")]
+    assert conversation.shown == [DevicePrompt(f"{ISSUER}/activate", "WDJB-MJHT", f"{ISSUER}/activate?code=WDJB-MJHT")]
     assert conversation.waited == [5, 5, 5]
     assert tokens.id_token.reveal().count(b".") == 2
     assert tokens.refresh_token is not None
-    form = dict(parse_qsl((conversation.asked[0].body or b"").decode()))
-    assert form == {"client_id": "kubernetes", "scope": "openid offline_access"}
+    assert form_of(conversation.asked[0]) == {"client_id": "kubernetes", "scope": "openid offline_access"}
 
 
 def test_who_asks_too_often_slows_down() -> None:
@@ -142,7 +161,7 @@ def test_a_provider_that_does_not_answer_is_asked_less_often() -> None:
 
 def test_the_interval_has_a_limit() -> None:
     _, conversation = granted(DeviceProvider(approve_after=0, device={"interval": 10_000}))
-    assert conversation.waited == [oauth.MAX_INTERVAL]
+    assert conversation.waited == [MAX_INTERVAL]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +179,7 @@ def test_how_often_is_asked(device: dict[str, Any], expected: int) -> None:
 
 
 def test_a_code_that_nobody_types_expires() -> None:
-    with pytest.raises(OauthError, match="the code has expired"):
+    with pytest.raises(OAuthError, match="the code has expired"):
         granted(DeviceProvider(approve_after=99, device={"expires_in": 12}))
 
 
@@ -176,7 +195,7 @@ def test_a_code_that_nobody_types_expires() -> None:
     ],
 )
 def test_a_refusal_is_told_in_the_words_of_the_standards_and_in_no_others(error: str, told: str) -> None:
-    with pytest.raises(OauthError, match=rf"^nobody was logged in: {told}$"):
+    with pytest.raises(OAuthError, match=rf"^nobody was logged in: {told}$"):
         granted(DeviceProvider(errors=[error]))
 
 
@@ -191,23 +210,23 @@ def test_a_refusal_is_told_in_the_words_of_the_standards_and_in_no_others(error:
     ],
 )
 def test_an_answer_that_cannot_be_shown_to_a_person(device: dict[str, Any]) -> None:
-    with pytest.raises(OauthError, match="none that RFC 8628 knows"):
+    with pytest.raises(OAuthError, match="none that RFC 8628 knows"):
         granted(DeviceProvider(device=device))
 
 
 def test_the_name_of_an_older_draft_for_the_address_is_known() -> None:
     device = {"verification_uri": None, "verification_url": "https://google.example/device"}
-    assert granted(DeviceProvider(device=device))[1].shown[0].address == "https://google.example/device"
+    assert granted(DeviceProvider(device=device))[1].shown[0].verification_uri == "https://google.example/device"
 
 
 def test_a_direct_address_that_is_none_is_not_shown() -> None:
     shown = granted(DeviceProvider(device={"verification_uri_complete": "http://x"}))[1].shown
-    assert shown == [Show(f"{ISSUER}/activate", "WDJB-MJHT")]
+    assert shown == [DevicePrompt(f"{ISSUER}/activate", "WDJB-MJHT")]
 
 
 def test_a_provider_without_the_device_grant_is_told() -> None:
-    with pytest.raises(OauthError, match="offers no device grant"):
-        Conversation(DeviceProvider()).drive(oauth.device_grant(CLIENT, Provider(f"{ISSUER}/token")))
+    with pytest.raises(OAuthError, match="offers no device grant"):
+        Conversation(DeviceProvider()).drive(device_grant(CLIENT, Provider(f"{ISSUER}/token")))
 
 
 @pytest.mark.parametrize(
@@ -223,24 +242,24 @@ def test_the_client_secret_goes_where_the_provider_wants_it(methods: Any, posted
     configuration = {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
     provider = DeviceProvider(secret="s&cret é", configuration=configuration)
     _, conversation = granted(provider, CONFIDENTIAL)
-    assert {b"client_secret" in (ask.body or b"") for ask in conversation.asked} == {posted}
-    assert {"Authorization" not in dict(ask.headers) for ask in conversation.asked} == {posted}
+    assert {"client_secret" in (form_of(request) or {}) for request in conversation.asked} == {posted}
+    assert {request.authorization is None for request in conversation.asked} == {posted}
     assert "s&cret" not in repr(conversation.asked)
 
 
 def test_a_wrong_client_secret_is_told() -> None:
-    with pytest.raises(OauthError, match="the provider refuses: invalid_client"):
+    with pytest.raises(OAuthError, match="the provider refuses: invalid_client"):
         granted(DeviceProvider(secret="another"), CONFIDENTIAL)
 
 
 # ── code grant ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 REDIRECT = "http://127.0.0.1:8000/callback"
-MADE = oauth.attempt(REDIRECT, bytes(range(64)))
+MADE = new_authorization_request(REDIRECT, bytes(range(64)))
 
 
 def test_a_browser_begins_with_a_challenge_and_never_with_the_verifier() -> None:
-    url = oauth.authorization_url(CLIENT, provider_of(DeviceProvider()), MADE)
+    url = authorization_url(CLIENT, provider_of(DeviceProvider()), MADE)
     assert url.startswith(f"{ISSUER}/authorize?")
     assert {key: values[0] for key, values in parse_qs(urlsplit(url).query).items()} == {
         "response_type": "code",
@@ -257,18 +276,18 @@ def test_a_browser_begins_with_a_challenge_and_never_with_the_verifier() -> None
 
 def test_the_challenge_is_that_of_the_standard() -> None:
     """RFC 7636 appendix B."""
-    made = oauth.Attempt(REDIRECT, "s", Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))
+    made = AuthorizationRequest(REDIRECT, "s", Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))
     assert made.challenge == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 def test_an_address_with_a_query_keeps_it() -> None:
     offers = Provider(f"{ISSUER}/token", authorization=f"{ISSUER}/authorize?tenant=1")
-    assert oauth.authorization_url(CLIENT, offers, MADE).startswith(f"{ISSUER}/authorize?tenant=1&response_type=code")
+    assert authorization_url(CLIENT, offers, MADE).startswith(f"{ISSUER}/authorize?tenant=1&response_type=code")
 
 
 def test_a_provider_without_a_browser_is_told() -> None:
-    with pytest.raises(OauthError, match="offers no log-in by browser"):
-        oauth.authorization_url(CLIENT, Provider(f"{ISSUER}/token"), MADE)
+    with pytest.raises(OAuthError, match="offers no log-in by browser"):
+        authorization_url(CLIENT, Provider(f"{ISSUER}/token"), MADE)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +305,7 @@ def test_a_provider_without_a_browser_is_told() -> None:
     ],
 )
 def test_what_a_browser_comes_back_with(target: str, code: bytes | None) -> None:
-    found = oauth.read_redirect(MADE, target)
+    found = read_redirect(MADE, target)
     assert (found.reveal() if found else None) == code
 
 
@@ -294,45 +313,45 @@ def test_what_a_browser_comes_back_with(target: str, code: bytes | None) -> None
 @example("//[")
 @example("a=1&" * 30)
 def test_whatever_a_browser_sends_is_no_code_of_ours(target: str) -> None:
-    assert oauth.read_redirect(MADE, target) is None
-    assert oauth.read_redirect(MADE, f"/callback?{target}") is None
+    assert read_redirect(MADE, target) is None
+    assert read_redirect(MADE, f"/callback?{target}") is None
 
 
 @pytest.mark.parametrize(
     ("error", "told"), [("access_denied", "access_denied"), ("%1b", "no reason that can be shown")]
 )
 def test_a_browser_that_was_refused_says_so(error: str, told: str) -> None:
-    with pytest.raises(OauthError, match=f"nobody was logged in: {told}"):
-        oauth.read_redirect(MADE, f"/callback?error={error}&state={MADE.state}")
+    with pytest.raises(OAuthError, match=f"nobody was logged in: {told}"):
+        read_redirect(MADE, f"/callback?error={error}&state={MADE.state}")
 
 
 def test_the_code_is_redeemed_with_the_verifier() -> None:
     provider = DeviceProvider()
     offers = provider_of(provider)
-    back = provider.log_in(oauth.authorization_url(CLIENT, offers, MADE))
-    code = oauth.read_redirect(MADE, back.removeprefix("http://127.0.0.1:8000"))
+    back = provider.log_in(authorization_url(CLIENT, offers, MADE))
+    code = read_redirect(MADE, back.removeprefix("http://127.0.0.1:8000"))
     assert code is not None
-    tokens = Conversation(provider).drive(oauth.code_grant(CLIENT, offers, MADE, code))
+    tokens = Conversation(provider).drive(code_grant(CLIENT, offers, MADE, code))
     assert tokens.refresh_token is not None
-    with pytest.raises(OauthError, match="nobody was logged in: invalid_grant"):
-        Conversation(provider).drive(oauth.code_grant(CLIENT, offers, MADE, code))
+    with pytest.raises(OAuthError, match="nobody was logged in: invalid_grant"):
+        Conversation(provider).drive(code_grant(CLIENT, offers, MADE, code))
 
 
 def test_a_stolen_code_is_worth_nothing_without_the_verifier() -> None:
     provider = DeviceProvider()
     offers = provider_of(provider)
-    back = provider.log_in(oauth.authorization_url(CLIENT, offers, MADE))
+    back = provider.log_in(authorization_url(CLIENT, offers, MADE))
     code = Secret(parse_qs(urlsplit(back).query)["code"][0])
-    thief = oauth.attempt(REDIRECT, bytes(64))
-    with pytest.raises(OauthError, match="invalid_grant"):
-        Conversation(provider).drive(oauth.code_grant(CLIENT, offers, thief, code))
+    thief = new_authorization_request(REDIRECT, bytes(64))
+    with pytest.raises(OAuthError, match="invalid_grant"):
+        Conversation(provider).drive(code_grant(CLIENT, offers, thief, code))
 
 
 # ── refreshing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refreshed(provider: DeviceProvider, token: str) -> oauth.Tokens:
-    return Conversation(provider).drive(oauth.refresh(CLIENT, provider_of(provider), Secret(token)))
+def refreshed(provider: DeviceProvider, token: str) -> Tokens:
+    return Conversation(provider).drive(refresh_grant(CLIENT, provider_of(provider), Secret(token)))
 
 
 def test_a_refresh_token_brings_new_ones() -> None:
@@ -349,7 +368,7 @@ def test_a_refresh_token_that_was_used_needs_a_person() -> None:
 
 def test_a_provider_that_is_out_of_order_does_not_end_the_grant() -> None:
     provider = DeviceProvider(secret="x")  # says invalid_client
-    with pytest.raises(OauthError) as raised:
+    with pytest.raises(OAuthError) as raised:
         refreshed(provider, "first")
     assert not isinstance(raised.value, GrantEndedError)
 
@@ -366,13 +385,13 @@ def test_a_provider_that_is_out_of_order_does_not_end_the_grant() -> None:
 )
 def test_an_answer_without_an_id_token_is_told(answer: dict[str, Any]) -> None:
     conversation = Conversation(DeviceProvider(), body=json.dumps(answer).encode())
-    with pytest.raises(OauthError, match="is openid among the scopes"):
-        conversation.drive(oauth.refresh(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+    with pytest.raises(OAuthError, match="is openid among the scopes"):
+        conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
 
 
 def test_a_refresh_token_that_cannot_be_sent_back_is_none() -> None:
     conversation = Conversation(DeviceProvider(), body=b'{"id_token": "a.b.c", "refresh_token": "a\\nb"}')
-    tokens = conversation.drive(oauth.refresh(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+    tokens = conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
     assert tokens.refresh_token is None
 
 
@@ -387,21 +406,20 @@ def test_whatever_a_provider_answers_ends_in_tokens_or_in_one_error(body: bytes)
     offers = Provider(f"{ISSUER}/token", f"{ISSUER}/device")
     told: list[str] = []
     for generator in (
-        oauth.discover(CLIENT),
-        oauth.device_grant(CLIENT, offers),
-        oauth.refresh(CLIENT, offers, Secret("x")),
+        discover(CLIENT),
+        device_grant(CLIENT, offers),
+        refresh_grant(CLIENT, offers, Secret("x")),
     ):
         try:
             Conversation(DeviceProvider(), body=body).drive(generator)
-        except OauthError as error:
+        except OAuthError as error:
             told.append(str(error))
     assert all(map(str.isprintable, told))
 
 
 def test_nothing_secret_is_in_a_repr() -> None:
-    basic, posted = "Basic s3cret", oauth._request("https://x", (("refresh_token", "s3cret"),), "Basic s3cret")
-    assert dict(posted.headers)["Authorization"] == basic
-    shown = repr((CONFIDENTIAL, MADE, posted))
+    request = form_request(CONFIDENTIAL, Provider(f"{ISSUER}/token"), "https://x", (("refresh_token", "s3cret"),))
+    shown = repr((CONFIDENTIAL, MADE, request))
     assert "s3cret" not in shown
     assert "cret é" not in shown
     assert MADE.verifier.reveal().decode() not in shown

@@ -5,27 +5,30 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Generator
 from datetime import timedelta
 from ipaddress import ip_address
 
 import pytest
 from cryptography import x509
 
-from mooring.client.http.transport import drive, fetch
+from mooring.client.http.requests import drive_fetching, fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.discovery.exchange import SYSTEM_ROOTS, Fetch, Step, Told
+from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,
     NOT_TLS,
+    SYSTEM_ROOTS,
     TIMEOUT,
+    TOO_LONG,
     UNREACHABLE,
+    UNVERIFIED,
     HttpFailure,
+    HttpRequest,
     HttpResponse,
-    Reply,
+    Trust,
     Wait,
 )
 from mooring.trust.kubeconfig.model import User
@@ -39,17 +42,17 @@ OTHER = ThrowawayCA("somebody else")
 SERVING = CA.server(*LOOPBACK)
 
 
-def got(request: Fetch) -> HttpResponse | HttpFailure:
+def got(request: HttpRequest) -> HttpResponse | HttpFailure:
     return asyncio.run(fetch(request, SystemClock()))
 
 
-def failed(request: Fetch) -> HttpFailure:
+def failed(request: HttpRequest) -> HttpFailure:
     answer = got(request)
     assert isinstance(answer, HttpFailure), answer
     return answer
 
 
-def fetched(request: Fetch) -> HttpResponse:
+def fetched(request: HttpRequest) -> HttpResponse:
     answer = got(request)
     assert isinstance(answer, HttpResponse), answer
     return answer
@@ -57,25 +60,25 @@ def fetched(request: Fetch) -> HttpResponse:
 
 def test_the_given_ca_is_all_the_trust_there_is() -> None:
     with peer.http_peer(pair=SERVING) as server:
-        assert fetched(Fetch(server.url, CA.certificate_pem)).body == b"{}"
-        assert failed(Fetch(server.url, OTHER.certificate_pem)).kind == CERTIFICATE
-        assert failed(Fetch(server.url, roots=SYSTEM_ROOTS)).kind == CERTIFICATE
-        assert fetched(Fetch(server.url)).status == 200
+        assert fetched(HttpRequest(Trust(CA.certificate_pem), url=server.url)).body == b"{}"
+        assert failed(HttpRequest(Trust(OTHER.certificate_pem), url=server.url)).kind == CERTIFICATE
+        assert failed(HttpRequest(SYSTEM_ROOTS, url=server.url)).kind == CERTIFICATE
+        assert fetched(HttpRequest(UNVERIFIED, url=server.url)).status == 200
 
 
 def test_a_leaf_or_an_intermediate_among_the_given_is_an_anchor_too() -> None:
     with peer.http_peer(pair=SERVING) as server:
-        assert fetched(Fetch(server.url, SERVING.certificate_pem)).status == 200
+        assert fetched(HttpRequest(Trust(SERVING.certificate_pem), url=server.url)).status == 200
 
 
 def test_the_name_must_be_on_the_certificate_unless_another_is_given() -> None:
     with peer.http_peer(pair=CA.server("api.test")) as server:
-        wrong = failed(Fetch(server.url, CA.certificate_pem))
+        wrong = failed(HttpRequest(Trust(CA.certificate_pem), url=server.url))
         assert (wrong.kind, wrong.message) == (
             CERTIFICATE,
             "ip address mismatch, certificate is not valid for '127.0.0.1'",
         )
-        assert fetched(Fetch(server.url, CA.certificate_pem, tls_server_name="api.test")).status == 200
+        assert fetched(HttpRequest(Trust(CA.certificate_pem, tls_server_name="api.test"), url=server.url)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_a_certificate_outside_its_time_is_told_with_our_clock(begins: int, ends
         not_after=now + timedelta(seconds=ends),
     )
     with peer.http_peer(pair=pair) as server:
-        answer = asyncio.run(fetch(Fetch(server.url, CA.certificate_pem), ManualClock()))
+        answer = asyncio.run(fetch(HttpRequest(Trust(CA.certificate_pem), url=server.url), ManualClock()))
         assert isinstance(answer, HttpFailure)
         assert (answer.kind, answer.message) == (CERTIFICATE_TIME, message)
         assert answer.hint == "this machine's clock says 2026-01-02T03:04:05Z"
@@ -102,22 +105,22 @@ def test_a_certificate_outside_its_time_is_told_with_our_clock(begins: int, ends
 
 def test_a_server_without_tls_is_told_apart() -> None:
     with peer.http_peer() as server:
-        answer = failed(Fetch(server.url))
+        answer = failed(HttpRequest(UNVERIFIED, url=server.url))
         assert (answer.kind, answer.message) == (NOT_TLS, "what it answers is not TLS")
 
 
 def test_a_banner_is_not_tls() -> None:
     with peer.byte_peer(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 20)) as server:
-        assert failed(Fetch(server.url)).kind == NOT_TLS
+        assert failed(HttpRequest(UNVERIFIED, url=server.url)).kind == NOT_TLS
 
 
 def test_nobody_listening_is_unreachable() -> None:
-    answer = failed(Fetch(f"https://127.0.0.1:{free_port()}"))
+    answer = failed(HttpRequest(UNVERIFIED, url=f"https://127.0.0.1:{free_port()}"))
     assert (answer.kind, answer.message) == (UNREACHABLE, "connection refused")
 
 
 def test_a_name_that_does_not_resolve_is_unreachable() -> None:
-    answer = failed(Fetch("https://nowhere.invalid:6443"))
+    answer = failed(HttpRequest(UNVERIFIED, url="https://nowhere.invalid:6443"))
     assert (answer.kind, answer.message) == (UNREACHABLE, "the name cannot be resolved")
 
 
@@ -126,7 +129,7 @@ def test_a_connection_closed_in_the_handshake_is_unreachable() -> None:
         connection.recv(4096)
 
     with peer.byte_peer(close) as server:
-        answer = failed(Fetch(server.url))
+        answer = failed(HttpRequest(UNVERIFIED, url=server.url))
         assert answer.kind == UNREACHABLE
         assert answer.message in ("the connection was closed during the TLS handshake", "connection reset by peer")
 
@@ -138,7 +141,7 @@ def test_a_server_that_says_nothing_is_a_timeout() -> None:
         release.wait(5)
 
     with peer.byte_peer(silent) as server:
-        answer = failed(Fetch(server.url, timeout=0.2))
+        answer = failed(HttpRequest(UNVERIFIED, url=server.url, timeout=0.2))
         release.set()
     assert (answer.kind, answer.message) == (TIMEOUT, "no answer within 0.2 s")
 
@@ -152,7 +155,7 @@ def test_a_body_that_drips_for_ever_is_a_timeout() -> None:
             connection.sendall(b"x")
 
     with peer.byte_peer(drip, SERVING) as server:
-        answer = failed(Fetch(server.url, timeout=0.3))
+        answer = failed(HttpRequest(UNVERIFIED, url=server.url, timeout=0.3))
         release.set()
     assert answer.kind == TIMEOUT
 
@@ -163,72 +166,74 @@ def test_something_over_tls_that_is_not_http_is_told() -> None:
         connection.sendall(b"220 mail.test ESMTP\r\n\r\n")
 
     with peer.byte_peer(greet, SERVING) as server:
-        answer = failed(Fetch(server.url))
+        answer = failed(HttpRequest(UNVERIFIED, url=server.url))
         assert (answer.kind, answer.message) == ("not-http", "the answer is not HTTP")
 
 
 def test_redirects_are_not_followed() -> None:
     with peer.http_peer(lambda asked: peer.Reply(302, b"", {"Location": "/elsewhere"}), SERVING) as server:
-        assert fetched(Fetch(server.url, CA.certificate_pem)).status == 302
+        assert fetched(HttpRequest(Trust(CA.certificate_pem), url=server.url)).status == 302
         assert len(server.asked) == 1
 
 
-def test_no_more_than_the_limit_and_a_byte_is_read() -> None:
-    with peer.http_peer(lambda asked: peer.Reply(body=b"x" * 100_000), SERVING) as server:
-        assert len(fetched(Fetch(server.url, max_bytes=1000)).body) == 1001
+def test_a_body_of_more_than_the_limit_is_a_failure() -> None:
+    with peer.http_peer(lambda asked: peer.Reply(body=b"x" * 1000), SERVING) as server:
+        assert len(fetched(HttpRequest(UNVERIFIED, url=server.url, max_bytes=1000)).body) == 1000
+        longer = failed(HttpRequest(UNVERIFIED, url=server.url, max_bytes=999))
+        assert (longer.kind, longer.message) == (TOO_LONG, "the answer is longer than 999 bytes")
 
 
 def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     with peer.http_peer(pair=SERVING) as server:
-        assert fetched(Fetch(server.url)).status == 200
+        assert fetched(HttpRequest(UNVERIFIED, url=server.url)).status == 200
 
 
 def test_credentials_go_out_only_where_the_server_is_verified() -> None:
     user = User("u", token=Secret("tok"))
     with peer.http_peer(pair=SERVING) as server:
-        fetched(Fetch(server.url, CA.certificate_pem, credentials=user))
+        fetched(HttpRequest(Trust(CA.certificate_pem), url=server.url, credentials=user))
         assert server.asked[-1].headers["Authorization"] == "Bearer tok"
-        assert failed(Fetch(server.url, OTHER.certificate_pem, credentials=user)).kind == CERTIFICATE
-        fetched(Fetch(server.url))
+        assert failed(HttpRequest(Trust(OTHER.certificate_pem), url=server.url, credentials=user)).kind == CERTIFICATE
+        fetched(HttpRequest(UNVERIFIED, url=server.url))
         assert "Authorization" not in server.asked[-1].headers
         assert len(server.asked) == 2
         with pytest.raises(ValueError, match="credentials are never sent"):
-            Fetch(server.url, credentials=user)
+            HttpRequest(UNVERIFIED, url=server.url, credentials=user)
 
 
 def test_a_ca_that_cannot_be_read_is_the_callers_fault() -> None:
     with pytest.raises(ConfigError, match="the CA to verify the server with cannot be used"):
-        got(Fetch("https://127.0.0.1:1", b"junk"))
+        got(HttpRequest(Trust(b"junk"), url="https://127.0.0.1:1"))
 
 
 def test_a_generator_is_driven_to_its_result() -> None:
-    def steps() -> Generator[Step, Reply, str]:
-        yield Told("hello")
+    def steps() -> DiscoveryExchange[str]:
+        yield Notice("hello")
         yield Wait(3.0)
-        answer = yield Fetch(f"https://127.0.0.1:{port}")
+        answer = yield HttpRequest(UNVERIFIED, url=f"https://127.0.0.1:{port}")
         assert isinstance(answer, HttpFailure)
         return answer.kind
 
-    port, told = free_port(), list[Told]()
+    port, told = free_port(), list[Notice]()
 
     async def run() -> str:
         clock = ManualClock()
-        driving = asyncio.create_task(drive(steps(), clock, told.append))
+        driving = asyncio.create_task(drive_fetching(steps(), clock, told.append))
         await clock.advance(2.9)
         assert not driving.done()
         await clock.advance(0.1)
         return await driving
 
     assert asyncio.run(run()) == UNREACHABLE
-    assert told == [Told("hello")]
+    assert told == [Notice("hello")]
 
 
 def test_an_error_of_the_generator_is_the_drivers() -> None:
-    def broken() -> Generator[Step, Reply, str]:
-        yield Told("on the way")
+    def broken() -> DiscoveryExchange[str]:
+        yield Notice("on the way")
         raise ConfigError("no")
 
     with pytest.raises(ConfigError, match=r"^no$"):
-        asyncio.run(drive(broken(), SystemClock()))
+        asyncio.run(drive_fetching(broken(), SystemClock()))

@@ -1,0 +1,89 @@
+"""Requests of exchanges over the network: over an open connection, or over one of their own.
+
+Rules kept here (docs/protocol/discovery-and-join.md):
+* `fetch` opens a connection for one request, under exactly the trust of that request. Credentials are sent over verified TLS only:
+  `HttpRequest` refuses anything else at construction, and `fetch` checks again.
+* The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte: a server that sends slowly
+  is cut off.
+* A failure is a reply (`HttpFailure`): the exchange decides what it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from mooring.client.http import tls
+from mooring.client.http.connection import Connection, transport_errors
+from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.driver import drive_notifying, ignore
+from mooring.clock import Clock
+from mooring.trust.httpexchange import TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
+from mooring.trust.kubeconfig.model import Cluster
+
+N = TypeVar("N")
+R = TypeVar("R")
+PHASES = 3
+"""Connecting, handshake, response. The library bounds the first two itself: cancelling it there would leak the socket."""
+
+
+async def drive_fetching(
+    exchange: Generator[HttpRequest | Wait | N, Reply, R], clock: Clock, notify: Callable[[N], None] = ignore
+) -> R:
+    """Run an exchange whose requests name their trust, each over a connection of its own."""
+    return await drive_notifying(exchange, partial(fetch, clock=clock), clock.sleep, notify)
+
+
+async def send_over(connection: Connection, request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
+    """Send one request over a connection, whose trust applies."""
+    started = clock.monotonic()
+    try:
+        async with asyncio.timeout(PHASES * request.timeout), connection.stream(request) as stream:
+            async with asyncio.timeout(request.timeout):
+                body = await stream.read(request.max_bytes)
+            headers = {name.lower(): value for name, value in stream.headers.items()}
+    except transport_errors() as error:
+        failure = tls.explain(error, clock.now(), request.timeout)
+        return replace(failure, elapsed=clock.monotonic() - started)
+    elapsed = clock.monotonic() - started
+    if len(body) > request.max_bytes:
+        return HttpFailure(TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed)
+    return HttpResponse(stream.status, body, headers, elapsed)
+
+
+async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
+    """Send one request over a connection of its own. Raises ConfigError when its credentials or its CA cannot be used."""
+    trust = request.target
+    if not isinstance(trust, Trust):
+        raise ValueError(f"the trust of the target {trust} is not known here")
+    presented = await _presented(request, trust, clock)
+    connection = Connection(_context(trust, presented), trust.proxy_url, trust.tls_server_name)
+    request = replace(
+        request,
+        headers=(*request.headers, *presented.impersonation),
+        authorization=presented.authorization or request.authorization,
+    )
+    try:
+        return await send_over(connection, request, clock)
+    finally:
+        await connection.close()
+
+
+async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Shown:
+    if request.credentials is None or not trust.verify:
+        return Shown()
+    cluster = Cluster("", request.url, trust.ca_pem, tls_server_name=trust.tls_server_name)
+    return await Credentials(request.credentials, cluster, clock.now).shown()
+
+
+def _context(trust: Trust, presented: Shown) -> ssl.SSLContext:
+    if not trust.verify:
+        return tls.not_verifying()
+    context = tls.trusting(trust.ca_pem) if trust.ca_pem else tls.trusting_system_roots()
+    if presented.key is not None:
+        tls.present(context, presented.certificate_pem, presented.key)
+    return context

@@ -1,0 +1,115 @@
+"""Requests for the cluster-info ConfigMap, and what each response to them means.
+
+Rules kept here (docs/protocol/discovery-and-join.md):
+* A refusal is believed only from a Kubernetes server: the 404 page of a web server means that the address is wrong.
+* Over verified TLS, 401 and 403 prove the server as well as 200 does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from mooring.trust.discovery import errors
+from mooring.trust.discovery.clusterinfo import NAME, PATH
+from mooring.trust.discovery.notices import DiscoveryExchange
+from mooring.trust.httpexchange import (
+    ACCEPT_JSON,
+    CERTIFICATE,
+    CERTIFICATE_TIME,
+    NOT_TLS,
+    TIMEOUT,
+    TOO_LONG,
+    UNREACHABLE,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+    send,
+)
+from mooring.trust.kubeconfig.model import Cluster, User
+
+MAX_BODY = 4 << 20
+"""Bytes: a ConfigMap holds at most 1 MiB; JSON escapes can double that, metadata and indentation need a little more."""
+
+_TIME_WORDS = ("not yet valid", "has expired", "not-yet-valid", "expired")
+
+
+def cluster_info_url(server: str) -> str:
+    """Return the URL of cluster-info on `server`, an https URL."""
+    return server.rstrip("/") + PATH
+
+
+def cluster_info_request(server: str, trust: Trust, credentials: User | None = None) -> HttpRequest:
+    """Return the request for cluster-info on `server`."""
+    url = cluster_info_url(server)
+    return HttpRequest(trust, url=url, headers=ACCEPT_JSON, credentials=credentials, max_bytes=MAX_BODY)
+
+
+def trust_of(cluster: Cluster) -> Trust:
+    """Return the verification that a kubeconfig's cluster means."""
+    return Trust(cluster.ca_pem, tls_server_name=cluster.tls_server_name, proxy_url=cluster.proxy_url)
+
+
+def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
+    """Prove that the CAs of `cluster` verify the server at its address. Raises DiscoveryError."""
+    step = f"asking {cluster.server} with the CA that cluster-info names"
+    reply = yield from send(cluster_info_request(cluster.server, trust_of(cluster)))
+    with suppress(errors.ForbiddenAnswerError, errors.UnauthorizedAnswerError):  # TLS has proved the server
+        read_cluster_info(step, reply)
+
+
+def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[str, str]:
+    """Return the data of the cluster-info ConfigMap in a reply. Raises the DiscoveryError that fits anything else."""
+    if isinstance(reply, HttpFailure):
+        raise error_of(step, reply)
+    obj = _json_object(step, reply.body)
+    if reply.status != 200:
+        if obj.get("kind") != "Status":
+            raise errors.NotKubernetesError(step, f"status {reply.status} without a Kubernetes Status")
+        if reply.status == 401:
+            raise errors.UnauthorizedAnswerError(step)
+        if reply.status == 403:
+            raise errors.ForbiddenAnswerError(step)
+        if reply.status == 404:
+            raise errors.ClusterInfoMissingError(step)
+        raise errors.RefusedAnswerError(step, reply.status)
+    metadata = obj.get("metadata")
+    if obj.get("kind") != "ConfigMap" or not isinstance(metadata, dict) or metadata.get("name") != NAME:
+        raise errors.NotKubernetesError(step, f"JSON, but not the ConfigMap {NAME}")
+    data = obj.get("data") or {}
+    if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
+        raise errors.NotKubernetesError(step, f"the ConfigMap {NAME} has data that is not text")
+    return data
+
+
+def error_of(step: str, failure: HttpFailure) -> errors.DiscoveryError:
+    """Return the error for a request that failed."""
+    reason = failure.text
+    if failure.kind == CERTIFICATE_TIME or (
+        failure.kind == CERTIFICATE and any(word in reason for word in _TIME_WORDS)
+    ):
+        return errors.ClockSkewError(step, reason)
+    if failure.kind == CERTIFICATE:
+        return errors.CertificateError(step, reason)
+    if failure.kind == NOT_TLS:
+        return errors.NotTlsError(step, reason)
+    if failure.kind == TIMEOUT:
+        return errors.EndpointTimeoutError(step, reason)
+    if failure.kind == UNREACHABLE:
+        return errors.EndpointDownError(step, reason)
+    if failure.kind == TOO_LONG:
+        return errors.NotKubernetesError(step, reason)
+    return errors.FetchError(step, reason)
+
+
+def _json_object(step: str, body: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise errors.NotKubernetesError(step, "not JSON") from None
+    if not isinstance(value, dict):
+        raise errors.NotKubernetesError(step, "JSON, but no object")
+    return value

@@ -1,0 +1,139 @@
+"""Discovery by file: trust a kubeconfig that the user brings, and complete it by what the cluster publishes.
+
+Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are the same):
+ 1. read the document, refuse credentials in it unless they were allowed, choose the cluster;
+ 2. fetch cluster-info with the document's trust. 403 is success, because TLS proved the server. Where the two differ, the
+    document wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mooring.trust.discovery import jws
+from mooring.trust.discovery.errors import (
+    CredentialsRefusedError,
+    DiscoveryError,
+    ForbiddenAnswerError,
+    UnusableClusterInfoError,
+)
+from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
+from mooring.trust.discovery.notices import DiscoveryExchange, Notice
+from mooring.trust.discovery.polling import Polling, Rounds
+from mooring.trust.discovery.trustedcluster import TrustedCluster, check_ca, check_server, trusted_cluster
+from mooring.trust.httpexchange import send
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import (
+    Cluster,
+    Kubeconfig,
+    KubeconfigError,
+    Read,
+    User,
+    discovery_cluster,
+    flatten_cluster,
+    flatten_user,
+    validate,
+)
+
+
+def discover_by_file(
+    text: str | bytes,
+    *,
+    allow_credentials: bool = False,
+    polling: Polling = Polling(),
+    read: Read | None = None,
+    via: str = "file",
+) -> DiscoveryExchange[TrustedCluster]:
+    """Discover a cluster by a document that the caller has read. `read` opens the files that it names.
+
+    Raises DiscoveryError.
+    """
+    step = "reading the discovery document (step 1)"
+    try:
+        config = kubeconfigtext.parse(text)
+        cluster, user = _read_document(step, config, allow_credentials, read or _refuse_files)
+    except KubeconfigError as error:
+        raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
+    found = trusted_cluster(step, config, cluster, via, user)
+    found = replace(found, published_servers=(), published_ca_pem=b"")
+    rounds = Rounds(polling)
+    while True:
+        last: DiscoveryError | None = None
+        for turn, one in enumerate(found.clusters):
+            if last is not None:
+                yield rounds.report(last)
+            yield Notice(f"Asking {one.server} for cluster-info with the trust of the discovery document")
+            step = f"fetching cluster-info from {one.server} (step 2)"
+            reply = yield from send(cluster_info_request(one.server, trust_of(one), user))
+            rounds.charge(reply)
+            try:
+                published = read_cluster_info(step, reply).get(jws.KUBECONFIG_KEY)
+                return (yield from _complete(found.led_by(turn), published))
+            except ForbiddenAnswerError:
+                yield Notice("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
+                return found.led_by(turn)
+            except DiscoveryError as error:
+                last = error
+        assert last is not None  # every address was tried, and none passed
+        wait = rounds.next_wait()
+        if wait is None:
+            raise last
+        yield rounds.report(last)
+        yield wait
+
+
+def _refuse_files(path: str) -> bytes:
+    raise OSError(0, "files named by this document are not read")
+
+
+def _read_document(step: str, config: Kubeconfig, allow_credentials: bool, read: Read) -> tuple[Cluster, User | None]:
+    if not config.clusters:
+        raise KubeconfigError("the kubeconfig has no cluster")
+    cluster = discovery_cluster(config)
+    validate(config)
+    check_server(step, cluster)
+    carrying = [user.name for user in config.users if user.credentials]
+    if carrying and not allow_credentials:
+        raise CredentialsRefusedError(step, ", ".join(f'"{name}"' for name in carrying))
+    context = config.context(config.current_context)
+    user = config.user(context.user) if context else None
+    if user is not None:
+        user = flatten_user(user, read) if user.credentials else None
+    cluster = flatten_cluster(cluster, read)
+    check_ca(step, cluster.ca_pem)
+    return cluster, user
+
+
+def _complete(found: TrustedCluster, published: str | None) -> DiscoveryExchange[TrustedCluster]:
+    """Complete what the document says by what the cluster publishes; differences become warnings."""
+    if published is None:
+        return replace(found, warnings=('the cluster-info ConfigMap has no key "kubeconfig"',))
+    try:
+        config = kubeconfigtext.parse(published)
+        cluster = discovery_cluster(config)
+        check_ca("reading cluster-info", cluster.ca_pem)
+        now = trusted_cluster("reading cluster-info", config, cluster, "")
+    except (KubeconfigError, UnusableClusterInfoError) as error:
+        return replace(found, warnings=(f"the kubeconfig of cluster-info cannot be used: {error}",))
+    if cluster.server != found.server:
+        warning = f'the server in the discovery document ("{found.server}") is not the one in cluster-info ("{cluster.server}")'
+        found = replace(found, warnings=(warning,))
+    known = {one.server for one in found.clusters}
+    more = (replace(one, ca_pem=found.ca_pem) for one in now.clusters if one.server not in known)
+    found = replace(
+        found,
+        others=(*found.others, *more),
+        published_servers=now.published_servers,
+        published_ca_pem=now.published_ca_pem,
+    )
+    if now.client_ca_pem and not found.client_ca_named:
+        found = replace(found, client_ca_pem=now.client_ca_pem, client_ca_named=now.client_ca_named)
+    if found.ca_pem or not cluster.ca_pem:
+        return found
+    try:
+        yield from prove_server(replace(found.cluster, ca_pem=cluster.ca_pem))
+    except DiscoveryError as error:
+        warning = f"the CA in cluster-info does not verify {found.server}, the machine's own roots do: {error}"
+        return replace(found, warnings=(*found.warnings, warning))
+    others = tuple(replace(one, ca_pem=cluster.ca_pem) for one in found.others)
+    return replace(found, ca_pem=cluster.ca_pem, others=others)

@@ -1,0 +1,51 @@
+"""Polling of a cluster's servers until one passes discovery: rounds, budget, and repeated errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.notices import Notice
+from mooring.trust.httpexchange import HttpFailure, HttpResponse, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """Limits of polling: a round every `interval` seconds, for `total` seconds or `attempts` rounds."""
+
+    interval: float = 5.0
+    total: float = 300.0
+    attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval <= 0:
+            raise ValueError("polling waits between its rounds: the interval is more than 0 seconds")
+
+
+class Rounds:
+    """Rounds of one discovery. Time is counted from the replies and the waits, not read from a clock."""
+
+    def __init__(self, polling: Polling) -> None:
+        self._polling = polling
+        self._spent = 0.0
+        self._finished = 0
+        self._reported = set[str]()
+
+    def charge(self, reply: HttpResponse | HttpFailure) -> None:
+        """Charge the duration of a request to the budget."""
+        self._spent += reply.elapsed
+
+    def next_wait(self) -> Wait | None:
+        """Finish a round: return the wait before the next one, or None when the budget is spent."""
+        self._finished += 1
+        self._spent += self._polling.interval
+        if self._spent > self._polling.total or self._finished == self._polling.attempts:
+            return None
+        return Wait(self._polling.interval)
+
+    def report(self, error: DiscoveryError) -> Notice:
+        """Return the notice of an error that does not end discovery. Only the first of equal notices is kept."""
+        message = str(error)
+        first_time = message not in self._reported
+        self._reported.add(message)
+        return Notice(message, keep=first_time)

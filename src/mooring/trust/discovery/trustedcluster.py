@@ -1,0 +1,152 @@
+"""The result of discovery: addresses, CAs and credentials of a cluster that passed every check.
+
+Rules kept here:
+* Server addresses are https and verified: whoever joins sends credentials there.
+* The addresses used afterwards are those that cluster-info names, first the one that responded. An address that was given by the
+  user and is not published comes last.
+* The CA of the servers and the CA of client certificates are kept apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.trust.discovery.errors import UnusableClusterInfoError
+from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import (
+    Cluster,
+    Kubeconfig,
+    KubeconfigError,
+    User,
+    address_of,
+    client_cas,
+    discovery_cluster,
+    other_addresses,
+)
+
+_HTTPS_SERVER = re.compile(r"https://[^\s/?#@]+(/[^\s?#]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedCluster:
+    """A cluster that passed discovery. An empty `ca_pem` means the system's roots."""
+
+    server: str
+    ca_pem: bytes
+    cluster_name: str
+    client_credentials: User | None
+    warnings: tuple[str, ...]
+    via: str
+    """`token+pins`, `token`, `file`, `url` or `member`."""
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    others: tuple[Cluster, ...] = ()
+    """Further addresses of the cluster, in the order in which they are to be tried."""
+    client_ca_pem: bytes = b""
+    """CAs that sign client certificates; empty when they are not known."""
+    published_servers: tuple[str, ...] = ()
+    """Addresses that cluster-info names; empty when it was not read."""
+    published_ca_pem: bytes = b""
+    """CAs of those servers, from cluster-info."""
+    client_ca_named: bool = False
+    """True when cluster-info names the CAs of client certificates. Otherwise they are those of its servers, as kubeadm assumes."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The first address."""
+        return Cluster(
+            self.cluster_name,
+            self.server,
+            self.ca_pem,
+            tls_server_name=self.tls_server_name,
+            proxy_url=self.proxy_url,
+        )
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Every address, first the one to use."""
+        return (self.cluster, *self.others)
+
+    def led_by(self, turn: int) -> TrustedCluster:
+        """Return the same cluster with the address at index `turn` of `clusters` in front."""
+        first = self.clusters[turn]
+        return replace(
+            self,
+            server=first.server,
+            tls_server_name=first.tls_server_name,
+            proxy_url=first.proxy_url,
+            others=tuple(one for one in self.clusters if one is not first) if turn else self.others,
+        )
+
+    def led_by_endpoint(self, endpoint: str) -> TrustedCluster:
+        """Return the same cluster with `endpoint` (host:port) in front, or at the end when it is not published."""
+        for turn, one in enumerate(self.clusters):
+            if address_of(one.server) == endpoint:
+                return self.led_by(turn)
+        return replace(self, others=(*self.others, Cluster(endpoint, f"https://{endpoint}", self.ca_pem)))
+
+
+def trusted_cluster(
+    step: str,
+    config: Kubeconfig,
+    cluster: Cluster,
+    via: str,
+    user: User | None = None,
+    warnings: tuple[str, ...] = (),
+) -> TrustedCluster:
+    """Return the addresses and CAs in a kubeconfig that the cluster published. Raises UnusableClusterInfoError."""
+    try:
+        named = client_cas(cluster)
+        if named:
+            pem.certificates(named)
+    except (KubeconfigError, PkiError) as error:
+        raise UnusableClusterInfoError(step, f"its CA of client certificates cannot be read: {error}") from None
+    others = other_addresses(config, cluster)
+    return TrustedCluster(
+        cluster.server,
+        cluster.ca_pem,
+        cluster.name,
+        user,
+        warnings,
+        via,
+        cluster.tls_server_name,
+        cluster.proxy_url,
+        others,
+        named or cluster.ca_pem,
+        published_servers=tuple(one.server for one in (cluster, *others)),
+        published_ca_pem=cluster.ca_pem,
+        client_ca_named=bool(named),
+    )
+
+
+def published_cluster(step: str, text: str) -> tuple[Kubeconfig, Cluster]:
+    """Return the kubeconfig in cluster-info and the cluster that it means. Raises UnusableClusterInfoError."""
+    try:
+        config = kubeconfigtext.parse(text)
+        cluster = discovery_cluster(config)
+    except KubeconfigError as error:
+        raise UnusableClusterInfoError(step, str(error)) from None
+    check_server(step, cluster)
+    check_ca(step, cluster.ca_pem)
+    if cluster.ca_file:
+        raise UnusableClusterInfoError(step, "it names a file as its CA, which this machine does not have")
+    return config, cluster
+
+
+def check_server(step: str, cluster: Cluster) -> None:
+    """Raise UnusableClusterInfoError unless the server is https and verified."""
+    if _HTTPS_SERVER.fullmatch(cluster.server) is None:
+        raise UnusableClusterInfoError(step, "its server is not an https URL")
+    if cluster.insecure_skip_tls_verify:
+        raise UnusableClusterInfoError(step, "it says insecure-skip-tls-verify, so nothing would prove the server")
+
+
+def check_ca(step: str, ca_pem: bytes) -> None:
+    """Raise UnusableClusterInfoError unless the bundle is empty or holds certificates."""
+    try:
+        _ = pem.certificates_among(ca_pem) if ca_pem else ()
+    except PkiError as error:
+        raise UnusableClusterInfoError(step, f"its CA cannot be read: {error}") from None

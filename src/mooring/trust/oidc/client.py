@@ -1,0 +1,184 @@
+"""OpenID client: its registration, the endpoints of its provider, and requests to the token endpoint.
+
+Rules kept here (RFC 6749; RFC 8414):
+1. Every endpoint in the provider's metadata is an https URL.
+2. A confidential client sends its secret as the provider wants it: in a Basic header, else in the form. A public one has none.
+3. The ID token is opaque here; the cluster judges it. A refresh token is kept when there is one.
+4. Text of the provider is untrusted: of its errors only code words in the form of the standards are repeated, and nothing that is
+   not printable reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from mooring.errors import PeerError
+from mooring.secret import Secret
+from mooring.trust.httpexchange import CERTIFICATE, Exchange, HttpFailure, HttpRequest, HttpResponse, send
+from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.oidc.discovery import ProviderError, document_url, fetch_metadata
+
+PROVIDER = "provider"
+"""Target of every request: the provider, under the trust that the driver has for it."""
+OPENID_SCOPE = "openid"
+REFRESH_SCOPE = "offline_access"
+REQUEST_TIMEOUT = 15.0
+"""Seconds for one request; providers sign tokens in a few milliseconds."""
+MAX_URL = 512
+"""Characters of a URL that is shown to a person."""
+MAX_WORD = 64
+"""Characters of a user code or of an error code."""
+
+
+class OAuthError(PeerError):
+    """The provider gave no token. The message says why, and never repeats a token or a code."""
+
+
+class GrantEndedError(OAuthError):
+    """A refresh token is no longer accepted: a person has to log in again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Registration of this program at the provider."""
+
+    issuer: str
+    client_id: str
+    secret: Secret | None = None
+    scopes: tuple[str, ...] = (OPENID_SCOPE, REFRESH_SCOPE)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Endpoints of the provider. An empty URL is an endpoint that it does not offer."""
+
+    token: str
+    device: str = ""
+    authorization: str = ""
+    secret_in_form: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of a successful grant."""
+
+    id_token: Secret
+    refresh_token: Secret | None = None
+
+
+def discover(client: Client) -> Exchange[Provider]:
+    """Return the endpoints of the client's issuer. Raises OAuthError."""
+    try:
+        metadata = yield from fetch_metadata(PROVIDER, client.issuer, document_url(client.issuer), REQUEST_TIMEOUT)
+    except ProviderError as error:
+        if error.failure is not None:
+            raise failure_error("reading the provider's configuration", client.issuer, error.failure) from None
+        raise OAuthError(f"{client.issuer}: {error}; check --oidc-issuer-url") from None
+    methods = metadata.get("token_endpoint_auth_methods_supported")
+    secret_in_form = (
+        isinstance(methods, list) and "client_secret_post" in methods and "client_secret_basic" not in methods
+    )
+    token = _endpoint(metadata, "token_endpoint")
+    if not token:
+        raise OAuthError(f"{client.issuer} names no token endpoint")
+    return Provider(
+        token,
+        _endpoint(metadata, "device_authorization_endpoint"),
+        _endpoint(metadata, "authorization_endpoint"),
+        secret_in_form,
+    )
+
+
+def form_request(client: Client, provider: Provider, url: str, form: Sequence[tuple[str, str]]) -> HttpRequest:
+    """Return a POST of `form` to an endpoint, with the client's secret (rule 2)."""
+    authorization = None
+    if client.secret is not None:
+        secret = client.secret.reveal().decode()
+        if provider.secret_in_form:
+            form = (*form, ("client_secret", secret))
+        else:
+            pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"
+            authorization = Secret(b"Basic " + base64.b64encode(pair.encode()))
+    return HttpRequest(
+        PROVIDER,
+        "POST",
+        url,
+        headers=(("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")),
+        body=urlencode(form).encode(),
+        authorization=authorization,
+        timeout=REQUEST_TIMEOUT,
+    )
+
+
+def send_form(step: str, request: HttpRequest) -> Exchange[tuple[int, Mapping[str, Any]]]:
+    """Return the status and the JSON object of a response. Raises OAuthError that begins with `step`."""
+    reply = yield from send(request)
+    if isinstance(reply, HttpFailure):
+        raise failure_error(step, request.url, reply)
+    return reply.status, response_object(step, reply)
+
+
+def failure_error(step: str, url: str, failure: HttpFailure) -> OAuthError:
+    """Return the error for a request to `url` that failed."""
+    host = urlsplit(url).netloc
+    if failure.kind == CERTIFICATE:
+        hint = "name the CA that signed it with --oidc-ca-file"
+        return OAuthError(f"{step}: the certificate of {host} does not verify ({failure.message}); {hint}")
+    return OAuthError(f"{step}: {host} does not answer ({failure.message})")
+
+
+def response_object(step: str, response: HttpResponse) -> Mapping[str, Any]:
+    """Return the JSON object of a response; an empty one for an error page. Raises OAuthError."""
+    try:
+        value = json.loads(response.body)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    if response.status == 200:
+        raise OAuthError(f"{step}: the provider's answer is not a JSON object")
+    return {}
+
+
+def read_tokens(response: Mapping[str, Any]) -> Tokens:
+    """Return the tokens of a successful response. Raises OAuthError."""
+    id_token, refresh_token = response.get("id_token"), response.get("refresh_token")
+    if not _is_token(id_token):
+        raise OAuthError("the provider gave no ID token; is openid among the scopes, and is this client allowed it?")
+    return Tokens(Secret(str(id_token)), Secret(str(refresh_token)) if _is_token(refresh_token) else None)
+
+
+def error_code(status: int, response: Mapping[str, Any]) -> str:
+    """Return the error code of a refusal when it is printable, else its status."""
+    error = response.get("error")
+    if is_printable(error, MAX_WORD) and str(error).replace("_", "").isalnum():
+        return str(error)
+    return f"status {status}" if status else "no reason that can be shown"
+
+
+def is_printable_url(value: Any) -> bool:
+    """Return True for an https URL that a terminal can show."""
+    return is_printable(value, MAX_URL) and not https_url_problem(value, query=True, fragment=True)
+
+
+def is_printable(value: Any, max_length: int) -> bool:
+    """Return True for printable ASCII text of 1 to `max_length` characters."""
+    return isinstance(value, str) and 0 < len(value) <= max_length and value.isascii() and value.isprintable()
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and value.isascii() and value.isprintable()
+
+
+def _endpoint(metadata: Mapping[str, Any], key: str) -> str:
+    value = metadata.get(key)
+    if value is None:
+        return ""
+    if not is_printable_url(value):
+        raise OAuthError(f"the provider's {key} is not an https URL")
+    return str(value)

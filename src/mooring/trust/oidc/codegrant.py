@@ -1,0 +1,96 @@
+"""OAuth authorization code grant with PKCE: a person logs in with a browser on this machine (RFC 6749, RFC 7636, RFC 8252).
+
+The redirect comes back to this machine and must carry the `state` that was sent. The code is redeemed with the verifier whose
+SHA-256 was sent (S256).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from mooring.secret import Secret
+from mooring.trust.httpexchange import Exchange
+from mooring.trust.oidc.client import (
+    Client,
+    OAuthError,
+    Provider,
+    Tokens,
+    error_code,
+    form_request,
+    read_tokens,
+    send_form,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequest:
+    """State of one login by redirect. `state` and `verifier` come from entropy: 43 characters of base64url each."""
+
+    redirect_uri: str
+    state: str
+    verifier: Secret
+
+    @property
+    def challenge(self) -> str:
+        return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.reveal()).digest()).rstrip(b"=").decode()
+
+
+def new_authorization_request(redirect_uri: str, entropy: bytes) -> AuthorizationRequest:
+    """Return a new request. `entropy` has 64 bytes."""
+    state, verifier = (base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (entropy[:32], entropy[32:64]))
+    return AuthorizationRequest(redirect_uri, state, Secret(verifier))
+
+
+def authorization_url(client: Client, provider: Provider, request: AuthorizationRequest) -> str:
+    """Return the URL that the browser opens. Raises OAuthError."""
+    if not provider.authorization:
+        raise OAuthError(f"{client.issuer} offers no log-in by browser")
+    query = {
+        "response_type": "code",
+        "client_id": client.client_id,
+        "redirect_uri": request.redirect_uri,
+        "scope": " ".join(client.scopes),
+        "state": request.state,
+        "code_challenge": request.challenge,
+        "code_challenge_method": "S256",
+    }
+    return f"{provider.authorization}{'&' if urlsplit(provider.authorization).query else '?'}{urlencode(query)}"
+
+
+def read_redirect(request: AuthorizationRequest, target: str) -> Secret | None:
+    """Return the code in the request target of a redirect; None when it does not belong to `request`.
+
+    Raises OAuthError when the provider refused the login.
+    """
+    try:
+        parts = urlsplit(target)
+        query = parse_qs(parts.query, max_num_fields=20)
+    except ValueError:
+        return None
+    if parts.path != urlsplit(request.redirect_uri).path:
+        return None
+    state, code, error = (query.get(key, [""])[0] for key in ("state", "code", "error"))
+    if not hmac.compare_digest(state.encode("utf-8", "surrogatepass"), request.state.encode()):
+        return None
+    if error:
+        raise OAuthError(f"nobody was logged in: {error_code(0, {'error': error})}")
+    return Secret(code) if code and code.isascii() else None
+
+
+def code_grant(client: Client, provider: Provider, request: AuthorizationRequest, code: Secret) -> Exchange[Tokens]:
+    """Return the tokens for `code`. Raises OAuthError."""
+    form = (
+        ("grant_type", "authorization_code"),
+        ("code", code.reveal().decode()),
+        ("redirect_uri", request.redirect_uri),
+        ("code_verifier", request.verifier.reveal().decode()),
+        ("client_id", client.client_id),
+    )
+    status, response = yield from send_form("redeeming the code", form_request(client, provider, provider.token, form))
+    if status != 200:
+        raise OAuthError(f"nobody was logged in: {error_code(status, response)}")
+    return read_tokens(response)

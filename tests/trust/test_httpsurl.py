@@ -1,0 +1,36 @@
+"""https URLs that a configuration, a provider or a token names."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.trust.httpsurl import https_url_problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("https://id.example", "", id="a host"),
+        pytest.param("https://id.example:8443/realms/a", "", id="a port and a path"),
+        pytest.param("https://[2001:db8::1]/", "", id="an IPv6 address"),
+        pytest.param("http://id.example", "the scheme must be https", id="http"),
+        pytest.param("id.example", "the scheme must be https", id="no scheme"),
+        pytest.param("https://", "it is not a URL", id="no host"),
+        pytest.param("https://id.example:0", "it is not a URL", id="port 0"),
+        pytest.param("https://id.example:99999", "it is not a URL", id="a port above 65535"),
+        pytest.param("https://[2001", "it is not a URL", id="an unclosed bracket"),
+        pytest.param("https://id.example/a b", "it is not a URL", id="a space"),
+        pytest.param("https://id.exämple/", "it is not a URL", id="a letter that is not ASCII"),
+        pytest.param("https://id.example/\n", "it is not a URL", id="a line end"),
+        pytest.param("https://u@id.example", "it must not contain a user name or a password", id="a user"),
+        pytest.param("https://id.example/?", "it must not contain a query", id="an empty query"),
+        pytest.param("https://id.example/#a", "it must not contain a fragment", id="a fragment"),
+    ],
+)
+def test_problem_of(text: str, problem: str) -> None:
+    assert https_url_problem(text) == problem
+
+
+def test_a_query_and_a_fragment_can_be_allowed() -> None:
+    assert https_url_problem("https://id.example/?a=b", query=True) == ""
+    assert https_url_problem("https://id.example/#a?b", fragment=True) == ""
