@@ -38,6 +38,8 @@ PURE = (
 """The rooms and files that do no I/O, with the clock, whose formatting and parsing they use."""
 OF_PROCESSES = frozenset({"attack", "compat", "conformance", "crash", "examples", "kubeadm"})
 """Folders whose tests drive processes; elsewhere the names of such files end in `_live`."""
+OF_THE_TREE = frozenset({"test_docs", "test_layout", "test_redaction", "test_tables"})
+"""Tests that read files, or drive processes."""
 ROOT = Path(__file__).parents[1]
 _SUMMARY = pytest.StashKey[list[str]]()
 
@@ -51,7 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--pure-coverage"):
         for item in items:
-            if item.path.parent.name in OF_PROCESSES or item.path.stem.endswith("_live"):
+            name = item.path.stem
+            if item.path.parent.name in OF_PROCESSES or name.endswith("_live") or name in OF_THE_TREE:
                 item.add_marker(pytest.mark.no_cover)
 
 

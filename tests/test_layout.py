@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,18 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "common", "misc", "lib", "shared"}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("path", [path for path in (*SOURCES, *TESTS) if path.read_text().strip()], ids=named)
 def test_every_module_opens_by_saying_what_it_is(path: Path) -> None:
-    documented = ast.get_docstring(ast.parse(path.read_text()))
+    documented = ast.get_docstring(parsed(path))
     assert documented, "a module opens with a docstring"
     assert documented.splitlines()[0].strip()
 
@@ -32,7 +38,7 @@ def test_no_name_is_vague(path: Path) -> None:
 
 
 def classes(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ClassDef):
             yield node.name
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
@@ -15,6 +15,7 @@ from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.errors import ApiError
 from tests.support.changes import LATER, created, updated
+from tests.support.examples import one_in
 
 Obj = dict[str, Any]
 
@@ -59,7 +60,7 @@ def normal(obj: Obj, kind: Kind) -> Obj:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.resource.plural for kind in KINDS])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@one_in(4)
 @given(data=st.data())
 def test_nothing_that_fits_its_schema_makes_a_hook_fail(kind: Kind, data: st.DataObject) -> None:
     anything = fitting(kind.resource.schema)

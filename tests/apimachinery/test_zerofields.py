@@ -13,6 +13,7 @@ from mooring.api.kinds import KINDS
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.zerofields import complete, has_structs
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from tests.support.examples import one_in
 from tests.support.shapes import objects
 
 PART = Message("t.Part", (Field("id", 1, Scalar.STRING, required=True), Field("note", 2, Scalar.STRING)))
@@ -77,6 +78,7 @@ def test_kinds_whose_stored_objects_may_lack_something(fields: tuple[Field, ...]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.resource.plural} of {kind.resource.group or 'core'}")
+@one_in(5)
 @given(data=st.data())
 def test_completing_adds_only_what_decoding_drops(kind: Kind, data: st.DataObject) -> None:
     schema = kind.resource.schema

@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import MapOf, Message, Obj, Scalar, Type
 from mooring.errors import qualified
+from tests.support.examples import one_in
 from tests.support.serverroom import Server, encoded, open_server
 from tests.support.testca import node_request
 
@@ -212,7 +213,7 @@ STORED = [kind for kind in KINDS if "update" in kind.resource.verbs]
 
 
 @pytest.mark.parametrize("kind", STORED, ids=name_of)
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@one_in(10)
 @given(data=st.data())
 def test_no_change_is_an_internal_error_and_what_is_stored_can_be_read_and_sent_back(
     kind: Kind, data: st.DataObject
