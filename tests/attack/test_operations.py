@@ -30,8 +30,9 @@ from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticato
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, Deferred
 from mooring.authn.verdictcache import VerdictCache
-from mooring.pki.jwt.legacy import LegacyToken
-from mooring.pki.jwt.token import TokenSigner, VerificationKeys
+from mooring.pki.jwt.keyset import KeySet, key_set_of
+from mooring.pki.jwt.serviceaccount import LegacyToken
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 
@@ -134,7 +135,7 @@ def hashed() -> str:
     return f'"{PasswordHash(10, 1, 1, bytes(8), one.derive(Secret("hunter2"))).text()}"'
 
 
-def legacy(signer: TokenSigner, keys: VerificationKeys) -> Callable[[], tuple[Ask, Guess, Guess]]:
+def legacy(signer: TokenSigner, keys: KeySet) -> Callable[[], tuple[Ask, Guess, Guess]]:
     """Tokens for a Secret that is not there, and for one that holds another token."""
 
     def made() -> tuple[Ask, Guess, Guess]:
@@ -158,7 +159,7 @@ def legacy(signer: TokenSigner, keys: VerificationKeys) -> Callable[[], tuple[As
 
 OURS = TokenSigner(generate_key(), "https://ours")
 STRANGER = TokenSigner(generate_key(), "https://ours")
-KEYS = VerificationKeys([OURS.public_key])
+KEYS = key_set_of([OURS.public_key])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identificati
 from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
 from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import Published
-from mooring.pki.jwt.keyset import parse_key_set
+from mooring.pki.jwt.jwks import parse_key_set
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, unsigned

@@ -12,7 +12,7 @@ import pytest
 from mooring.authn.claims.mapping import Claim, Identification
 from mooring.authn.oidc.issuer import HOLD, KEEP, REFRESH_SECONDS, IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import Published
-from mooring.pki.jwt.keyset import parse_key_set
+from mooring.pki.jwt.jwks import parse_key_set
 from tests.support.jwtsigner import key_for, key_set, public
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,8 +18,10 @@ from mooring.authn.serviceaccount.lastuses import LastUse, LastUses
 from mooring.authn.serviceaccount.legacy import WARNING, LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
-from mooring.pki.jwt.legacy import LegacyToken
-from mooring.pki.jwt.token import TokenSigner, VerificationKeys, claimed_issuer, verify_jwt
+from mooring.pki.jwt.compact import claimed_issuer
+from mooring.pki.jwt.keyset import key_set_of
+from mooring.pki.jwt.serviceaccount import LegacyToken
+from mooring.pki.jwt.token import TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 
@@ -27,7 +29,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ISSUER = "https://mooring.example"
 SIGNER = TokenSigner(generate_key(), ISSUER)
 STRANGER = TokenSigner(generate_key(), ISSUER)
-KEYS = VerificationKeys([SIGNER.public_key])
+KEYS = key_set_of([SIGNER.public_key])
 SAYS = LegacyToken("ns", "robot-token", "robot", "sa-uid")
 TOKEN = SIGNER.sign(SAYS.claims())
 NAME = "system:serviceaccount:ns:robot"
@@ -257,9 +259,9 @@ def verifications(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted(token: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         calls.append(token)
-        return verify_jwt(token, *args, **kwargs)
+        return verify_token(token, *args, **kwargs)
 
-    monkeypatch.setattr(signedtokens, "verify_jwt", counted)
+    monkeypatch.setattr(signedtokens, "verify_token", counted)
     return calls
 
 
@@ -268,7 +270,7 @@ def test_a_signature_is_verified_once_and_again_when_the_keys_are_others(verific
     for _ in range(3):
         assert isinstance(judged(by=by), Accepted)
     assert len(verifications) == 1
-    by.replace(VerificationKeys([STRANGER.public_key]))
+    by.replace(key_set_of([STRANGER.public_key]))
     assert judged(by=by) == Rejected("unknown-key", "the token names a key that is not known here")
     assert len(verifications) == 2
 

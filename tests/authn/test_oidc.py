@@ -22,7 +22,8 @@ from mooring.authn.oidc.issuer import HOLD, KEEP, IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import Published
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected
 from mooring.identity import UserInfo
-from mooring.pki.jwt.keyset import KeySet, parse_key_set
+from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.keyset import KeySet
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, signed_with_secret, unsigned
@@ -249,7 +250,7 @@ def test_random_key_ids_make_the_provider_asked_once_in_a_while() -> None:
     for number in range(100):
         refused = room.refusal(signed(claims(), STRANGER, kid=f"random-{number}"))
         assert refused == (
-            "unknown-key", f"issuer {ISSUER}: the issuer publishes no key of the id that the token names",
+            "unknown-key", f"issuer {ISSUER}: the token names a key that is not known here",
         )  # fmt: skip
     assert room.world.urls == [JWKS]
     assert room.refusal(signed(claims(), STRANGER, kid="random"), NOW + HOLD)[0] == "unknown-key"
@@ -268,7 +269,7 @@ def test_what_is_found_out_about_a_token_of_an_issuer_is_the_issuers_affair() ->
 def test_a_forged_signature_is_refused() -> None:
     room = Room()
     assert room.refusal(signed(claims(), STRANGER)) == (
-        "bad-signature", f"issuer {ISSUER}: no key of the issuer's verifies the token's signature",
+        "bad-signature", f"issuer {ISSUER}: no key of the issuer verifies the token's signature",
     )  # fmt: skip
 
 

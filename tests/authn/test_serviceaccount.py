@@ -19,7 +19,9 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
-from mooring.pki.jwt.token import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
+from mooring.pki.jwt.keyset import KeySet, key_set_of
+from mooring.pki.jwt.serviceaccount import Bound, bound_claims
+from mooring.pki.jwt.token import TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 
@@ -28,7 +30,7 @@ HOUR = timedelta(hours=1)
 ISSUER = "https://mooring.example"
 SIGNER = TokenSigner(generate_key(), ISSUER)
 STRANGER = TokenSigner(generate_key(), ISSUER)
-KEYS = VerificationKeys([SIGNER.public_key])
+KEYS = key_set_of([SIGNER.public_key])
 PREFIX = "authentication.kubernetes.io/"
 GROUPS = ("system:serviceaccounts", "system:serviceaccounts:ns")
 
@@ -322,7 +324,7 @@ def test_the_operator_is_told_how_much_is_amiss_and_what_is_gone(
 def test_other_keys_are_believed_at_once_and_what_the_old_ones_verified_is_forgotten() -> None:
     by, token = authenticator(), SIGNER.sign(claims())
     assert isinstance(judged(token, by=by), Accepted)
-    by.replace(VerificationKeys([STRANGER.public_key]))
+    by.replace(key_set_of([STRANGER.public_key]))
     assert reason(judged(token, by=by)) == "unknown-key"
     assert isinstance(judged(STRANGER.sign(claims()), by=by), Accepted)
 
@@ -350,13 +352,13 @@ def test_private_claims_of_any_shape_never_fail(made: dict[str, Any]) -> None:
 def verifications(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """The times at which a signature was verified."""
     seen: list[datetime] = []
-    real = verify_jwt
+    real = verify_token
 
-    def counted(token: str, keys: VerificationKeys, now: datetime, **options: Any) -> dict[str, Any]:
+    def counted(token: str, keys: KeySet, now: datetime, **options: Any) -> dict[str, Any]:
         seen.append(now)
         return real(token, keys, now, **options)
 
-    monkeypatch.setattr(signedtokens, "verify_jwt", counted)
+    monkeypatch.setattr(signedtokens, "verify_token", counted)
     return seen
 
 

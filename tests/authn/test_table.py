@@ -19,11 +19,11 @@ from mooring.authn.table import AUTHENTICATORS, Settings, build
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
 from mooring.authn.verdictcache import VerdictCache
 from mooring.authn.webhook.authenticator import WebhookAuthenticator
-from mooring.pki.jwt.token import VerificationKeys
+from mooring.pki.jwt.keyset import key_set_of
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.verify import ClientTrust
 
-KEYS = VerificationKeys([generate_key().public_key()])
+KEYS = key_set_of([generate_key().public_key()])
 
 
 async def unasked(offered: object) -> object:

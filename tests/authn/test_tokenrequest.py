@@ -19,7 +19,9 @@ from mooring.authn.serviceaccount.tokenrequest import Issuance, Issued, issue
 from mooring.authn.verdict import Accepted
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError
-from mooring.pki.jwt.token import TokenSigner, VerificationKeys, peek
+from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.keyset import key_set_of
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 
@@ -61,7 +63,7 @@ def issued(
 
 
 def claims(found: Issued) -> dict[str, Any]:
-    return peek(found.response["status"]["token"])[1]
+    return decode_unverified(found.response["status"]["token"])[1]
 
 
 def test_an_empty_request_gets_an_hour_for_the_servers_audiences() -> None:
@@ -91,7 +93,7 @@ def test_an_empty_request_gets_an_hour_for_the_servers_audiences() -> None:
 
 def test_what_is_issued_is_accepted() -> None:
     token = issued({"audiences": ["vault"]}).response["status"]["token"]
-    by = ServiceAccountAuthenticator((ISSUER,), VerificationKeys([SIGNER.public_key]))
+    by = ServiceAccountAuthenticator((ISSUER,), key_set_of([SIGNER.public_key]))
     verdict = by.authenticate(Credentials(bearer=Secret(token)), VIEWS, NOW, ("vault",))
     assert isinstance(verdict, Accepted)
     assert verdict.user.username == "system:serviceaccount:ns:sa"

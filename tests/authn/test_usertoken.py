@@ -16,7 +16,9 @@ from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticat
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, UserInfo
-from mooring.pki.jwt.token import Bound, TokenSigner, VerificationKeys, bound_claims, verify_jwt
+from mooring.pki.jwt.keyset import KeySet, key_set_of
+from mooring.pki.jwt.serviceaccount import Bound, bound_claims
+from mooring.pki.jwt.token import TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 from mooring.settings.serviceaccounts import service_account_options
@@ -25,7 +27,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SIGNER = TokenSigner(generate_key(), "https://mooring.example")
 STRANGER = TokenSigner(generate_key(), "https://mooring.example")
-KEYS = VerificationKeys([SIGNER.public_key])
+KEYS = key_set_of([SIGNER.public_key])
 JANE = UserInfo("jane", "42", ("dev", "ops"), {"scopes": ("a", "b")})
 
 
@@ -143,11 +145,11 @@ def test_no_issuer_of_service_account_tokens_can_be_called_as_ours_is() -> None:
 def test_a_token_is_verified_once_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[datetime] = []
 
-    def counted(text: str, keys: VerificationKeys, now: datetime, **rest: Any) -> dict[str, Any]:
+    def counted(text: str, keys: KeySet, now: datetime, **rest: Any) -> dict[str, Any]:
         verified.append(now)
-        return verify_jwt(text, keys, now, **rest)
+        return verify_token(text, keys, now, **rest)
 
-    monkeypatch.setattr(signedtokens, "verify_jwt", counted)
+    monkeypatch.setattr(signedtokens, "verify_token", counted)
     by = UserTokenAuthenticator(KEYS)
     token = SIGNER.sign(claims())
     for now in (NOW, NOW + HOUR / 2, NOW + HOUR):
@@ -160,7 +162,7 @@ def test_new_keys_are_in_force_for_tokens_that_were_seen_before() -> None:
     by = UserTokenAuthenticator(KEYS)
     token = SIGNER.sign(claims())
     assert isinstance(judged(token, by=by), Accepted)
-    by.replace(VerificationKeys([STRANGER.public_key]))
+    by.replace(key_set_of([STRANGER.public_key]))
     assert reason(judged(token, by=by)) == "unknown-key"
 
 

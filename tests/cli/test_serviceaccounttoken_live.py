@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.pki.jwt.token import peek
+from mooring.pki.jwt.compact import decode_unverified
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 
@@ -52,7 +52,7 @@ def admin(
 
 def claims(text: str) -> dict[str, Any]:
     assert text.count("\n") == 1
-    return peek(text.removesuffix("\n"))[1]
+    return decode_unverified(text.removesuffix("\n"))[1]
 
 
 def test_the_token_alone_is_printed(admin: CommandLine) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from mooring import base64url
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
 from mooring.controllers.bootstrap.bootstrapsigner import CLUSTER_INFO, BootstrapSigner
@@ -41,7 +42,7 @@ def test_it_is_woken_by(plural: str, obj: Obj, deleted: bool, wakes: bool) -> No
 def test_a_new_token_is_signed_and_planned_again_at_its_expiry() -> None:
     seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
     update, requeue = plan(SIGNER, CLUSTER_INFO, seen)
-    signature = jws.sign_encoded(jws.encode(b"any text\n"), "abcdef", b"0123456789abcdef")
+    signature = jws.sign_encoded(base64url.encode(b"any text\n").encode(), "abcdef", b"0123456789abcdef")
     assert update == Update("configmaps", info(**INFO["data"], **{"jws-kubeconfig-abcdef": signature}))
     assert requeue == Requeue(NOW + HOUR)
 

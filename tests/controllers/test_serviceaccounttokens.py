@@ -14,9 +14,9 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
 from mooring.controllers.serviceaccount.tokens import GRACE_PERIOD, ServiceAccountTokenController
-from mooring.pki.jwt.keys import TokenKeys
-from mooring.pki.jwt.legacy import LegacyToken, read_legacy
-from mooring.pki.jwt.token import TokenSigner, peek, verify_jwt
+from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.serviceaccount import LegacyToken, read_legacy
+from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 from mooring.pki.rootca import RootCa
 from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views, with_metadata
@@ -54,7 +54,7 @@ def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
     assert made["metadata"]["annotations"] == {NAME: "robot", UID: "uid-of-robot"}
     data = {name: base64.b64decode(value) for name, value in made["data"].items()}
     assert {name: data[name] for name in ("ca.crt", "namespace")} == {"ca.crt": b"CA\n", "namespace": b"a"}
-    claims = verify_jwt(
+    claims = verify_token(
         data["token"].decode(), KEYS.verifying, NOW, issuers=("kubernetes/serviceaccount",), require_expiry=False
     )
     assert read_legacy(claims) == LegacyToken("a", "robot-token", "robot", "uid-of-robot")
@@ -68,7 +68,7 @@ def test_a_token_that_was_taken_out_comes_back_signed_with_the_key_of_now() -> N
     found = secret({name: value for name, value in FULL.items() if name != "token"}, "uid-of-robot")
     [action] = plan(controller, KEY, views(secrets=[found], serviceaccounts=[ROBOT]))
     assert isinstance(action, Update)
-    header, _ = peek(base64.b64decode(action.obj["data"]["token"]).decode())
+    header, _ = decode_unverified(base64.b64decode(action.obj["data"]["token"]).decode())
     assert header["kid"] == new.key_id
 
 

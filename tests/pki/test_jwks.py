@@ -68,4 +68,4 @@ def test_the_discovery_document() -> None:
     ],
 )
 def test_discovery_is_served_for_https_issuers_only(issuer: str, served: bool) -> None:
-    assert jwks.discoverable(issuer) is served
+    assert jwks.is_discoverable(issuer) is served

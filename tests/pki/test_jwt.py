@@ -23,17 +23,11 @@ from joserfc.jwk import ECKey, RSAKey
 
 from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt import token as jwt
-from mooring.pki.jwt.token import (
-    Bound,
-    TokenSigner,
-    VerificationKeys,
-    audiences,
-    bound_claims,
-    claimed_issuer,
-    peek,
-    verify_jwt,
-)
+from mooring.pki.jwt.claims import audiences
+from mooring.pki.jwt.compact import claimed_issuer, decode_unverified
+from mooring.pki.jwt.keyset import KeySet, jwk_of, key_id, key_set_of
+from mooring.pki.jwt.serviceaccount import Bound, bound_claims
+from mooring.pki.jwt.token import TokenSigner, verify_token
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
@@ -43,7 +37,7 @@ RSA = keys.generate_key("RSA-2048")
 P384 = keys.generate_key("ECDSA-P384")
 P521 = ec.generate_private_key(ec.SECP521R1())
 SIGNER = TokenSigner(KEY, ISSUER)
-KNOWN = VerificationKeys([KEY.public_key(), RSA.public_key(), P384.public_key()])
+KNOWN = key_set_of([KEY.public_key(), RSA.public_key(), P384.public_key()])
 CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "x", "exp": SECONDS + 600, "iat": SECONDS, "nbf": SECONDS}
 TOKEN = SIGNER.sign(CLAIMS)
 
@@ -59,12 +53,12 @@ def token_with(header: dict[str, Any], key: ECKey | RSAKey | bytes | None = None
     if isinstance(key, bytes):
         return f"{text}.{segment(hmac.digest(key, text.encode(), 'sha256'))}"
     algorithm = jws.JWSRegistry.algorithms[header["alg"]]
-    return f"{text}.{segment(algorithm.sign(text.encode(), key or jwt.jwk(KEY)))}"
+    return f"{text}.{segment(algorithm.sign(text.encode(), key or jwk_of(KEY)))}"
 
 
-def refused(token: str, now: datetime = NOW, known: VerificationKeys = KNOWN, **options: Any) -> TokenRefusedError:
+def refused(token: str, now: datetime = NOW, known: KeySet = KNOWN, **options: Any) -> TokenRefusedError:
     with pytest.raises(TokenRefusedError) as raised:
-        verify_jwt(token, known, now, issuers={ISSUER}, **options)
+        verify_token(token, known, now, issuers={ISSUER}, **options)
     assert raised.value.code in TokenRefusedError.CODES
     return raised.value
 
@@ -81,10 +75,10 @@ def refused(token: str, now: datetime = NOW, known: VerificationKeys = KNOWN, **
 def test_a_key_signs_with_its_algorithm_and_verifies_it(key: keys.PrivateKey, alg: str) -> None:
     signer = TokenSigner(key, ISSUER)
     token = signer.sign(CLAIMS)
-    header, claims = peek(token)
+    header, claims = decode_unverified(token)
     assert header == {"alg": alg, "kid": signer.key_id}
     assert claims == CLAIMS
-    assert verify_jwt(token, VerificationKeys([key.public_key()]), NOW, issuers=[ISSUER]) == CLAIMS
+    assert verify_token(token, key_set_of([key.public_key()]), NOW, issuers=[ISSUER]) == CLAIMS
 
 
 def test_the_key_id_is_what_openssl_and_coreutils_compute() -> None:
@@ -95,7 +89,7 @@ def test_the_key_id_is_what_openssl_and_coreutils_compute() -> None:
         check=True,
     ).stdout
     assert SIGNER.key_id == segment(hashlib.sha256(der).digest())
-    assert jwt.key_id(KEY.public_key()) == SIGNER.key_id
+    assert key_id(KEY.public_key()) == SIGNER.key_id
 
 
 def test_openssl_verifies_an_rs256_signature(tmp_path: Path) -> None:
@@ -113,7 +107,7 @@ def test_openssl_verifies_an_rs256_signature(tmp_path: Path) -> None:
 
 def test_text_outside_ascii_survives() -> None:
     claims = {**CLAIMS, "sub": "é\u2603"}
-    assert verify_jwt(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
+    assert verify_token(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
 
 
 def test_ed25519_signs_no_token() -> None:
@@ -121,7 +115,7 @@ def test_ed25519_signs_no_token() -> None:
     with pytest.raises(KeyRefusedError, match="not with Ed25519"):
         TokenSigner(key, ISSUER)
     with pytest.raises(KeyRefusedError, match="not with Ed25519"):
-        VerificationKeys([key.public_key()])
+        key_set_of([key.public_key()])
 
 
 def test_a_signer_prints_no_key() -> None:
@@ -129,10 +123,11 @@ def test_a_signer_prints_no_key() -> None:
 
 
 def test_the_key_id_chooses_the_key_and_its_absence_tries_all() -> None:
-    assert verify_jwt(token_with({"alg": "ES256"}), KNOWN, NOW, issuers=[ISSUER]) == CLAIMS
-    assert verify_jwt(token_with({"alg": "ES256", "typ": "JWT"}), KNOWN, NOW, issuers=["other", ISSUER]) == CLAIMS
-    two = VerificationKeys([keys.generate_key().public_key(), KEY.public_key()])
-    assert verify_jwt(token_with({"alg": "ES256"}), two, NOW, issuers=[ISSUER]) == CLAIMS
+    assert verify_token(token_with({"alg": "ES256"}), KNOWN, NOW, issuers=[ISSUER]) == CLAIMS
+    assert verify_token(token_with({"alg": "ES256", "x": "y"}), KNOWN, NOW, issuers=[ISSUER]) == CLAIMS
+    assert verify_token(token_with({"alg": "ES256", "typ": "JWT"}), KNOWN, NOW, issuers=["other", ISSUER]) == CLAIMS
+    two = key_set_of([keys.generate_key().public_key(), KEY.public_key()])
+    assert verify_token(token_with({"alg": "ES256"}), two, NOW, issuers=[ISSUER]) == CLAIMS
 
 
 OTHER_KEY = keys.generate_key()
@@ -167,29 +162,26 @@ PUBLIC_TEXT = keys.public_key_pem(KEY)  # what a confused verifier would take fo
         pytest.param(
             token_with({"alg": "HS256", "kid": SIGNER.key_id}, key=PUBLIC_TEXT), BAD_ALG, id="an HMAC naming a key"
         ),
-        pytest.param(token_with({"alg": "PS256"}, key=jwt.jwk(RSA)), BAD_ALG, id="RSA-PSS"),
-        pytest.param(token_with({"alg": "RS512"}, key=jwt.jwk(RSA)), BAD_ALG, id="RS512"),
+        pytest.param(token_with({"alg": "PS256"}, key=jwk_of(RSA)), BAD_ALG, id="RSA-PSS"),
+        pytest.param(token_with({"alg": "RS512"}, key=jwk_of(RSA)), BAD_ALG, id="RS512"),
         pytest.param(token_with({"alg": "ES256", "crit": ["exp"]}), "malformed", id="a critical header"),
         pytest.param(token_with({"alg": "ES256", "b64": False}), "malformed", id="an unencoded payload"),
         pytest.param(OTHER.sign(CLAIMS), "unknown-key", id="a key that is not known"),
         pytest.param(token_with({"alg": "ES256", "kid": ""}), "unknown-key", id="an empty key id"),
         pytest.param(
-            token_with({"alg": "RS256", "kid": SIGNER.key_id}, key=jwt.jwk(RSA)), BAD_ALG, id="another key's algorithm"
+            token_with({"alg": "RS256", "kid": SIGNER.key_id}, key=jwk_of(RSA)), BAD_ALG, id="another key's algorithm"
         ),
         pytest.param(
             token_with({"alg": "ES256", "kid": OTHER.key_id}), "unknown-key", id="our signature, another's key id"
         ),
         pytest.param(
-            token_with({"alg": "ES256"}, key=jwt.jwk(OTHER_KEY)),
+            token_with({"alg": "ES256"}, key=jwk_of(OTHER_KEY)),
             "bad-signature",
             id="no key id, another's signature",
         ),
-        pytest.param(token_with({"alg": "ES512"}, key=jwt.jwk(P521)), "bad-signature", id="no key of that algorithm"),
+        pytest.param(token_with({"alg": "ES512"}, key=jwk_of(P521)), BAD_ALG, id="no key of that algorithm"),
         pytest.param(TOKEN[:-4], "bad-signature", id="a signature cut off"),
-        pytest.param(TOKEN.rpartition(".")[0] + ".A", "bad-signature", id="a signature that is not base64"),
-        pytest.param(
-            token_with({"alg": "ES256", "kid": SIGNER.key_id, "x": "y"}), "bad-signature", id="a header nobody knows"
-        ),
+        pytest.param(TOKEN.rpartition(".")[0] + ".A", "malformed", id="a signature that is not base64"),
         pytest.param(SIGNER.sign({**CLAIMS, "iss": "x"}), "wrong-issuer", id="another issuer"),
         pytest.param(SIGNER.sign({**CLAIMS, "iss": [ISSUER]}), "wrong-issuer", id="an issuer that is a list"),
         pytest.param("x" * 20000, "too-large", id="too long"),
@@ -237,7 +229,7 @@ def test_times_that_are_refused(claims: dict[str, Any], code: str) -> None:
     ],
 )
 def test_times_that_pass(claims: dict[str, Any]) -> None:
-    assert verify_jwt(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
+    assert verify_token(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
 
 
 @pytest.mark.parametrize(
@@ -256,14 +248,14 @@ def test_the_operator_is_told_by_how_much(claims: dict[str, Any], told: str) -> 
 
 def test_legacy_tokens_need_no_expiry_but_keep_one_they_have() -> None:
     token = SIGNER.sign({"iss": ISSUER})
-    assert verify_jwt(token, KNOWN, NOW, issuers=[ISSUER], require_expiry=False) == {"iss": ISSUER}
+    assert verify_token(token, KNOWN, NOW, issuers=[ISSUER], require_expiry=False) == {"iss": ISSUER}
     assert refused(SIGNER.sign({**CLAIMS, "exp": 1}), require_expiry=False).code == "expired"
 
 
 def test_without_keys_or_issuers_nothing_is_verified() -> None:
-    assert refused(TOKEN, known=VerificationKeys([])).code == "unknown-key"
+    assert refused(TOKEN, known=key_set_of([])).code == "unknown-key"
     with pytest.raises(TokenRefusedError, match="issued by somebody else"):
-        verify_jwt(TOKEN, KNOWN, NOW, issuers=[])
+        verify_token(TOKEN, KNOWN, NOW, issuers=[])
 
 
 @given(st.integers(0, len(TOKEN) - 1), st.sampled_from("AQgwabz019-_.~"))
@@ -290,7 +282,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 def test_what_is_signed_is_what_is_read(claims: dict[str, Any]) -> None:
-    assert peek(SIGNER.sign(claims))[1] == claims
+    assert decode_unverified(SIGNER.sign(claims))[1] == claims
 
 
 @pytest.mark.parametrize(

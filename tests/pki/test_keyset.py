@@ -18,8 +18,9 @@ from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry
 
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt.keyset import MAX_KEYS, MAX_TRIED, KeySet, parse_key_set
-from mooring.pki.jwt.token import peek
+from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.jwks import MAX_KEYS, parse_key_set
+from mooring.pki.jwt.keyset import MAX_TRIED, KeySet
 from mooring.settings.authentication import SIGNING_ALGORITHMS
 from tests.support.jwtsigner import encoded, key_for, key_set, public, signed, signed_with_secret
 
@@ -53,7 +54,7 @@ RFC_7515_A3 = (
 
 def judged(token: str, keys: KeySet) -> str:
     """The code of the refusal, "" when the signature holds."""
-    header, _ = peek(token)
+    header, _ = decode_unverified(token)
     try:
         keys.verify(token, header)
     except TokenRefusedError as error:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.pki.errors import KeyRefusedError
-from mooring.pki.jwt.keys import TokenKeys
-from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken, read_legacy
-from mooring.pki.jwt.token import TokenSigner, peek, verify_jwt
+from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, LegacyToken, read_legacy
+from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,9 +22,9 @@ ISSUER = "https://mooring.example"
 
 def test_the_signers_own_key_verifies_first_and_each_key_once() -> None:
     keys = TokenKeys(TokenSigner(OLD, ISSUER), (OTHER.public_key(), OLD.public_key(), OTHER.public_key()))
-    assert keys.verifying.public_keys == (OLD.public_key(), OTHER.public_key())
-    assert keys.verifying.key_ids == tuple(TokenSigner(key, ISSUER).key_id for key in (OLD, OTHER))
-    assert TokenKeys(TokenSigner(NEW, ISSUER)).verifying.public_keys == (NEW.public_key(),)
+    assert keys.public_keys == (OLD.public_key(), OTHER.public_key())
+    assert keys.key_ids == tuple(TokenSigner(key, ISSUER).key_id for key in (OLD, OTHER))
+    assert TokenKeys(TokenSigner(NEW, ISSUER)).public_keys == (NEW.public_key(),)
 
 
 def test_both_are_replaced_together() -> None:
@@ -32,9 +32,9 @@ def test_both_are_replaced_together() -> None:
     before = keys.signer.sign({"iss": ISSUER, "exp": int(NOW.timestamp())})
     keys.replace(TokenSigner(NEW, ISSUER), (OLD.public_key(),))
     after = keys.signer.sign({"iss": ISSUER, "exp": int(NOW.timestamp())})
-    assert peek(after)[0]["kid"] == TokenSigner(NEW, ISSUER).key_id
+    assert decode_unverified(after)[0]["kid"] == TokenSigner(NEW, ISSUER).key_id
     for token in (before, after):
-        assert verify_jwt(token, keys.verifying, NOW, issuers=(ISSUER,))["iss"] == ISSUER
+        assert verify_token(token, keys.verifying, NOW, issuers=(ISSUER,))["iss"] == ISSUER
 
 
 def test_a_key_that_signs_no_tokens_changes_nothing() -> None:

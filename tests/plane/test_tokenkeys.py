@@ -89,7 +89,7 @@ def ids(*keys: PrivateKey) -> tuple[str, ...]:
 def test_a_first_boot_signs_and_verifies_with_keys_of_its_own(tmp_path: Path) -> None:
     server = Server(tmp_path)
     assert server.judge(server.keys.signer.sign(CLAIMS)) == "accepted"
-    assert server.keys.verifying.key_ids == (server.keys.signer.key_id,)
+    assert server.keys.key_ids == (server.keys.signer.key_id,)
     assert server.material.token_signing_file == str(tmp_path / "pki/sa.key")
     assert server.material.token_key_files == (str(tmp_path / "pki/sa.pub"),)
 
@@ -112,7 +112,7 @@ def test_a_rotation_refuses_no_live_token(tmp_path: Path, caplog: pytest.LogCapt
     assert (server.judge(before), server.judge(signed_with(NEW))) == ("accepted", "accepted")
 
     server.write("pki/sa.key", private_key_pem(NEW))
-    assert server.keys.verifying.key_ids == ids(NEW, OLD)
+    assert server.keys.key_ids == ids(NEW, OLD)
     after = server.keys.signer.sign(CLAIMS)
     assert TokenSigner(NEW, ISSUER).key_id == server.keys.signer.key_id
     assert (server.judge(before), server.judge(after)) == ("accepted", "accepted")
@@ -137,24 +137,24 @@ def test_files_that_flags_name_take_the_place_of_our_own(tmp_path: Path) -> None
         service_account_signing_key_file=str(tmp_path / "signing.key"),
         service_account_key_file=(str(tmp_path / "one.pub"), str(tmp_path / "two.pub")),
     )
-    assert server.keys.verifying.key_ids == ids(NEW, OLD, OTHER)
+    assert server.keys.key_ids == ids(NEW, OLD, OTHER)
     assert not (tmp_path / "data/pki/sa.key").exists()
     assert not (tmp_path / "data/pki/sa.pub").exists()
     server.root = tmp_path
     server.write("one.pub", public_key_pem(OTHER))
-    assert server.keys.verifying.key_ids == ids(NEW, OTHER, OLD), "the other file still holds it"
+    assert server.keys.key_ids == ids(NEW, OTHER, OLD), "the other file still holds it"
     server.write("two.pub", public_key_pem(OTHER))
-    assert server.keys.verifying.key_ids == ids(NEW, OTHER)
+    assert server.keys.key_ids == ids(NEW, OTHER)
 
 
 def test_a_signing_file_alone_verifies_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "signing.key").write_bytes(private_key_pem(NEW))
     server = Server(tmp_path / "data", service_account_signing_key_file=str(tmp_path / "signing.key"))
     assert server.material.token_key_files == ()
-    assert server.keys.verifying.key_ids == ids(NEW)
+    assert server.keys.key_ids == ids(NEW)
     server.root = tmp_path
     server.write("signing.key", private_key_pem(OLD))
-    assert server.keys.verifying.key_ids == ids(OLD)
+    assert server.keys.key_ids == ids(OLD)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_a_file_that_cannot_be_used_changes_nothing(
     tmp_path: Path, name: str, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server(tmp_path)
-    token, before = server.keys.signer.sign(CLAIMS), server.keys.verifying.key_ids
+    token, before = server.keys.signer.sign(CLAIMS), server.keys.key_ids
     server.write(name, data)
     assert "the last good content stays in force" in caplog.text
     flag = "service-account-key-file" if name.endswith("pub") else "service-account-signing-key-file"
     assert f"{flag}: " in caplog.text
-    assert server.keys.verifying.key_ids == before
+    assert server.keys.key_ids == before
     assert server.judge(token) == server.judge(server.keys.signer.sign(CLAIMS)) == "accepted"
 
 

@@ -19,7 +19,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.files import write_atomic
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import UnauthorizedError
-from mooring.pki.jwt.token import peek
+from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import Selected, User
@@ -60,7 +60,7 @@ class Operator:
         ]
         found = [one["token"] for one in made]
         self.tokens += found
-        return [peek(token)[0]["kid"] for token in found]
+        return [decode_unverified(token)[0]["kid"] for token in found]
 
     async def published(self) -> list[list[str]]:
         """The key ids of each server's key set."""
@@ -116,13 +116,15 @@ def test_no_live_token_is_refused_while_the_key_is_changed(servers: tuple[LiveSe
             assert await operator.refused() == set()
             assert time.monotonic() < deadline
         assert await operator.refused() == set()
-        assert {peek(token)[0]["kid"] for token in operator.tokens} == {*first}
+        assert {decode_unverified(token)[0]["kid"] for token in operator.tokens} == {*first}
 
         # 3. When the last token of the old key has ended, the old key goes. Here they have not ended: they are refused.
         write_atomic(pki / "sa.pub", public_key_pem(new))
         while max(map(len, await operator.published())) > 1:
             assert time.monotonic() < deadline
-        assert await operator.refused() == {token for token in operator.tokens if peek(token)[0]["kid"] == old}
+        assert await operator.refused() == {
+            token for token in operator.tokens if decode_unverified(token)[0]["kid"] == old
+        }
         for admin in operator.admins:
             await admin.close()
 

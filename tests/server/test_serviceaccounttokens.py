@@ -18,8 +18,9 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.identity import NODES
-from mooring.pki.jwt.legacy import LegacyToken
-from mooring.pki.jwt.token import TokenSigner, peek
+from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.serviceaccount import LegacyToken
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.plane.lastuses import record
 from mooring.settings.serviceaccounts import service_account_options
@@ -78,7 +79,7 @@ def test_the_first_issuer_signs_and_tokens_of_all_are_accepted() -> None:
     async def test(server: Server) -> None:
         signer = server.plane._authentication.tokens.keys.signer
         new = await issued(server)
-        claims = peek(new)[1]
+        claims = decode_unverified(new)[1]
         assert (claims["iss"], claims["aud"]) == (NEW, [NEW, OLD])
         old, strange = (signer.sign({**claims, "iss": one, "aud": [OLD]}) for one in (OLD, "https://x.example"))
         assert [await who(server, token) for token in (new, old, strange)] == [NAME, NAME, "401"]
@@ -99,7 +100,7 @@ def test_the_issuer_may_be_called_like_that_of_secrets_tokens() -> None:
 def test_the_api_has_the_audiences_that_are_said() -> None:
     async def test(server: Server) -> None:
         token = await issued(server)
-        assert peek(token)[1]["aud"] == ["api", "api2"]
+        assert decode_unverified(token)[1]["aud"] == ["api", "api2"]
         assert await who(server, await issued(server, audiences=["api2"])) == NAME
         other = await issued(server, audiences=[ISSUER])
         assert await who(server, other) == "401"
@@ -130,7 +131,7 @@ async def test_keys_change_for_authentication_issue_and_discovery_at_once(server
     old = await issued(server)
     followed._use(other, {"sa.pub": (first.public_key,)})
     new = await issued(server)
-    assert peek(new)[0] == {"alg": "RS256", "kid": other.key_id}
+    assert decode_unverified(new)[0] == {"alg": "RS256", "kid": other.key_id}
     assert [await who(server, token) for token in (old, new)] == [NAME, NAME]
     keys = (await server.get("/openid/v1/jwks")).obj["keys"]
     assert [(key["kid"], key["alg"], key["use"]) for key in keys] == [
@@ -190,7 +191,7 @@ async def test_there_is_no_token_of_an_account_that_is_not_there(server: Server)
 def test_a_longer_life_than_is_allowed_is_shortened_with_a_warning() -> None:
     async def test(server: Server) -> None:
         reply = await server.post(TOKEN, {"spec": {"expirationSeconds": 7200}})
-        claims = peek(reply.obj["status"]["token"])[1]
+        claims = decode_unverified(reply.obj["status"]["token"])[1]
         assert claims["exp"] - claims["iat"] == reply.obj["spec"]["expirationSeconds"] == 3600
         assert reply.headers["warning"] == '299 - "requested expiration of 7200 seconds shortened to 3600 seconds"'
 
@@ -211,7 +212,7 @@ def test_the_token_of_every_pod_lives_a_year_and_is_stale_after_its_hour(tmp_pat
     async def test(server: Server) -> None:
         await server.create("pods", {"metadata": {"name": "p"}, **POD})
         token = await issued(server, expirationSeconds=3607, **bound("Pod", "p"))
-        claims = peek(token)[1]
+        claims = decode_unverified(token)[1]
         assert claims["exp"] - claims["iat"] == (YEAR if extend else 3607)
         await server.clock.advance(3600)
         assert await who(server, token) == NAME

@@ -19,9 +19,9 @@ from mooring.authn.login import authenticator as usertoken
 from mooring.authn.oidc.provider import Published
 from mooring.authn.passwordfile.hash import PasswordHash
 from mooring.identity import UserInfo
-from mooring.pki.jwt.keyset import parse_key_set
-from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
-from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
+from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
+from mooring.pki.jwt.token import TokenSigner
 from mooring.secret import Secret
 from mooring.settings.authentication import authentication_options
 from mooring.settings.serviceaccounts import DEFAULT_ISSUER

@@ -19,9 +19,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.authn import own
 from mooring.authn.oidc.provider import Published
-from mooring.pki.jwt.keyset import parse_key_set
-from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken
-from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
+from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
+from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
 from mooring.settings.serviceaccounts import DEFAULT_ISSUER

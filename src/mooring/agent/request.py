@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
+from mooring import base64url
 from mooring.agent.steps import REFUSALS, Patience, before, beside
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
@@ -37,7 +38,6 @@ from mooring.pki.keys import PrivateKey, algorithm_of, public_key_der, public_ke
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
-from mooring.trust.discovery import jws
 
 PLURAL = "certificatesigningrequests"
 QUIET_SECONDS = 2.0
@@ -94,8 +94,8 @@ def request_name(key: PrivateKey, common_name: str, organizations: Sequence[str]
     """`node-csr-<digest>`, as kubelet computes it."""
     digest = hashlib.new("sha512_256")
     for part in (public_key_der(key), *(text.encode() for text in (common_name, *organizations, *usages))):
-        digest.update(jws.encode(part) + b"|")
-    return "node-csr-" + jws.encode(digest.digest()).decode()
+        digest.update(base64url.encode(part).encode() + b"|")
+    return "node-csr-" + base64url.encode(digest.digest())
 
 
 async def ask(client: ClusterClient, request: NodeRequest, key: PrivateKey, now: datetime) -> tuple[Obj, bool]:

@@ -19,8 +19,6 @@ k8s.io/apimachinery metav1 validation.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from mooring import base64url
 from mooring.apimachinery.requestinfo import truth
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import (
@@ -358,7 +357,7 @@ _continue = msgspec.json.Decoder(_Continue)
 def encode_continue(start_key: str, revision: int) -> str:
     """An opaque token: go on after `start_key`, at `revision` or, when that is INCONSISTENT, at the newest."""
     token = msgspec.json.encode(_Continue(CONTINUE_VERSION, revision, start_key))
-    return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
+    return base64url.encode(token)
 
 
 def decode_continue(text: str) -> tuple[str, int]:
@@ -369,8 +368,8 @@ def decode_continue(text: str) -> tuple[str, int]:
     if len(text) > MAX_CONTINUE:
         raise BadRequestError("invalid continue token: continue key is not valid: too long")
     try:
-        token = _continue.decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError):
+        token = _continue.decode(base64url.decode(text))
+    except ValueError:
         raise BadRequestError(
             "invalid continue token: continue key is not valid: it was not made by this server"
         ) from None

@@ -5,7 +5,7 @@ Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens):
    somebody else, because each of them passes every authenticator of this kind. A bearer that names an issuer of ours is judged here
    whatever its form, so that none of them reaches the webhook: without a signature, with `none` as its algorithm, with an
    unreadable header.
-2. Signature, algorithm, key id and times are `mooring.pki.jwt.token`'s to judge; claims that do not say what they must are
+2. Signature, algorithm, key id and times are judged by `mooring.pki.jwt.token`; claims that do not say what they must are
 refused. So is a registered claim of a wrong type, also one that nobody reads here.
 3. What was verified is remembered until the end of the token, or until the keys are others.
 """
@@ -20,7 +20,10 @@ from mooring.authn.claims.mapping import ClaimsRefusedError
 from mooring.authn.verdict import NotMine, Rejected
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt.token import Claims, VerificationKeys, audiences, check_texts, claimed_issuer, verify_jwt
+from mooring.pki.jwt.claims import audiences, check_texts
+from mooring.pki.jwt.compact import Claims, claimed_issuer
+from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.jwt.token import verify_token
 
 T = TypeVar("T")
 
@@ -38,7 +41,7 @@ class SignedTokens(Generic[T]):
     def __init__(
         self,
         issuers: Collection[str],
-        keys: VerificationKeys,
+        keys: KeySet,
         read: Callable[[Claims], tuple[T, datetime | None]],
         *,
         require_expiry: bool = True,
@@ -51,7 +54,7 @@ class SignedTokens(Generic[T]):
         self._verified: VerifiedTokens[T] = VerifiedTokens(max_remembered)
         self._strangers: VerifiedTokens[NotMine] = VerifiedTokens(max_remembered)
 
-    def replace(self, keys: VerificationKeys) -> None:
+    def replace(self, keys: KeySet) -> None:
         """Believe these keys from now on, and no others."""
         self._keys = keys
         self._verified.clear()
@@ -68,7 +71,7 @@ class SignedTokens(Generic[T]):
             self._strangers.put(raw, _NOT_MINE, now)
             return _NOT_MINE
         try:
-            claims = verify_jwt(text, self._keys, now, issuers=self._issuers, require_expiry=self._require_expiry)
+            claims = verify_token(text, self._keys, now, issuers=self._issuers, require_expiry=self._require_expiry)
             says, until = self._read(claims)
             audiences(claims)
             check_texts(claims, "sub", "jti")

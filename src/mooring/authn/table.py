@@ -26,7 +26,7 @@ from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticato
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
 from mooring.authn.webhook.authenticator import WebhookAuthenticator
 from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.pki.jwt.token import VerificationKeys
+from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.x509.verify import ClientTrust
 
 
@@ -40,14 +40,14 @@ class Settings:
     token_file: TokenFileAuthenticator | None = None
     """Already built, like all that follow something that changes: who follows it holds it as well."""
     issuers: tuple[str, ...] = ()
-    service_account_keys: VerificationKeys | None = None
+    service_account_keys: KeySet | None = None
     service_account_lookup: bool = True
     api_audiences: tuple[str, ...] = ()
     """Whom a token that a Secret holds is good for."""
     last_uses: LastUses = field(default_factory=LastUses)
     """Where the use of such a token is noted."""
     bootstrap_tokens: bool = False
-    user_token_keys: VerificationKeys | None = None
+    user_token_keys: KeySet | None = None
     """Of the tokens that a login hands out."""
     oidc: OidcAuthenticator | None = None
     webhook: WebhookAuthenticator | None = None

@@ -12,11 +12,11 @@ Rules kept here (docs/protocol/authentication.md#bearer-tokens-over-websocket):
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mooring import base64url
 from mooring.secret import Secret
 
 NAME = "websocket"
@@ -56,7 +56,7 @@ def read_subprotocols(offered: Iterable[str]) -> Offered:
         return NOTHING
     if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
         return Offered(refused=NOT_BASE64URL)
-    token = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    token = base64url.decode(encoded)
     try:
         token.decode()
     except UnicodeDecodeError:

@@ -25,7 +25,7 @@ from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCle
 from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
 from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccountController
 from mooring.controllers.serviceaccount.tokens import ServiceAccountTokenController
-from mooring.pki.jwt.keys import TokenKeys
+from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.profiles import SIGNING_DURATION

@@ -19,8 +19,7 @@ from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticat
 from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
-from mooring.pki.jwt.keys import TokenKeys
-from mooring.pki.jwt.token import TokenSigner
+from mooring.pki.jwt.token import TokenKeys, TokenSigner
 from mooring.pki.keys import PublicKey, load_private_key, load_public_keys
 from mooring.plane.material import Material
 from mooring.plane.reloading import Apply, Reloading
@@ -77,12 +76,12 @@ class FollowedTokenKeys:
         return apply
 
     def _use(self, signer: TokenSigner, by_file: dict[str, tuple[PublicKey, ...]]) -> None:
-        before = self.keys.verifying.key_ids
+        before = self.keys.key_ids
         self.keys.replace(signer, (key for keys in by_file.values() for key in keys))
         for one in self._authenticators:
             if isinstance(one, _JUDGES):
                 one.replace(self.keys.verifying)
-        now = self.keys.verifying.key_ids
+        now = self.keys.key_ids
         if not self._authenticators:
             return  # of what is read at start nothing is news
         log.info(

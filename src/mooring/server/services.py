@@ -12,8 +12,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
-from mooring.pki.jwt.keys import TokenKeys
-from mooring.pki.jwt.token import TokenSigner
+from mooring.pki.jwt.token import TokenKeys, TokenSigner
 from mooring.pki.keys import PublicKey
 from mooring.pki.x509.authority import Authority
 from mooring.registry.store import Registry
@@ -62,4 +61,4 @@ class Services:
     @property
     def token_keys(self) -> Sequence[PublicKey]:
         """What verifies tokens now."""
-        return self.tokens.verifying.public_keys
+        return self.tokens.public_keys

@@ -33,7 +33,7 @@ from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rej
 from mooring.authn.verdictcache import VerdictCache
 from mooring.authn.webhook.authenticator import TOKEN_TOO_LONG
 from mooring.identity import UserInfo
-from mooring.pki.jwt.token import MAX_CLAIMED_BYTES
+from mooring.pki.jwt.compact import MAX_CLAIMED_BYTES
 
 FAILED = "failed"
 RESERVED = "reserved-name"

@@ -26,7 +26,8 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
-from mooring.pki.jwt.token import Claims, VerificationKeys
+from mooring.pki.jwt.compact import Claims
+from mooring.pki.jwt.keyset import KeySet
 
 ISSUER = "mooring login"
 CLAIM = "mooring.dev"
@@ -67,10 +68,10 @@ class UserTokenAuthenticator:
     name = "user-token"
     judges = SECRET
 
-    def __init__(self, keys: VerificationKeys) -> None:
+    def __init__(self, keys: KeySet) -> None:
         self._tokens = SignedTokens((ISSUER,), keys, _read)
 
-    def replace(self, keys: VerificationKeys) -> None:
+    def replace(self, keys: KeySet) -> None:
         """Believe these keys from now on, and no others."""
         self._tokens.replace(keys)
 

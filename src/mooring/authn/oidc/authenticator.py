@@ -36,7 +36,7 @@ from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rej
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.identity import UserInfo
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt.token import Claims, claimed_issuer, peek
+from mooring.pki.jwt.compact import Claims, claimed_issuer, decode_unverified
 from mooring.trust.httpexchange import Exchange
 
 NOT_READY = "provider-not-ready"
@@ -98,7 +98,7 @@ class OidcAuthenticator:
         if issuer is None:
             return _NOT_MINE
         try:
-            header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
+            header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
             return self._judge(issuer, text, header, claims, now, raw)
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, f"issuer {issuer.config.url}: {error}")

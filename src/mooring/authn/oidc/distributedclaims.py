@@ -21,7 +21,7 @@ from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import JwtIssuer
 from mooring.authn.oidc.provider import Asking, Provider, ProviderError, ask, discover, https_problem
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt.token import peek
+from mooring.pki.jwt.compact import decode_unverified
 from mooring.secret import Secret
 
 DISTRIBUTED_CLAIM = "distributed-claim"
@@ -65,7 +65,7 @@ def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
     headers = () if token is None else (("authorization", f"Bearer {token.reveal().decode()}"),)
     answer = yield from ask(issuer.provider.target, source.endpoint, MAX_TOKEN, "its source", headers)
     text = answer.body.decode("utf-8", "replace").strip()
-    header, claims = peek(text, MAX_HEADER, MAX_TOKEN)
+    header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
     check(header, claims, issuer.config.expected, now)
     by = claims.get("iss")
     if not isinstance(by, str) or https_problem(by):

@@ -21,7 +21,8 @@ import msgspec
 
 from mooring.errors import MooringError
 from mooring.pki.errors import KeyRefusedError
-from mooring.pki.jwt.keyset import KeySet, parse_key_set
+from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.keyset import KeySet
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Wait
 
 T = TypeVar("T")

@@ -29,7 +29,9 @@ from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
-from mooring.pki.jwt.token import Claims, VerificationKeys, audiences, time_claim
+from mooring.pki.jwt.claims import audiences, time_claim
+from mooring.pki.jwt.compact import Claims
+from mooring.pki.jwt.keyset import KeySet
 
 EXTRA_PREFIX = "authentication.kubernetes.io/"
 STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
@@ -57,10 +59,10 @@ class ServiceAccountAuthenticator:
     name = "service-account"
     judges = SECRET
 
-    def __init__(self, issuers: Collection[str], keys: VerificationKeys, max_remembered: int = MAX_REMEMBERED) -> None:
+    def __init__(self, issuers: Collection[str], keys: KeySet, max_remembered: int = MAX_REMEMBERED) -> None:
         self._tokens = SignedTokens(issuers, keys, _read, max_remembered=max_remembered)
 
-    def replace(self, keys: VerificationKeys) -> None:
+    def replace(self, keys: KeySet) -> None:
         """Believe these keys from now on, and no others."""
         self._tokens.replace(keys)
 

@@ -30,8 +30,9 @@ from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import FOR_EVER, MAX_REMEMBERED
 from mooring.identity import UserInfo, service_account_groups
-from mooring.pki.jwt.legacy import LEGACY_ISSUER, LegacyToken, read_legacy
-from mooring.pki.jwt.token import Claims, VerificationKeys
+from mooring.pki.jwt.compact import Claims
+from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, LegacyToken, read_legacy
 from mooring.secret import Secret
 
 INVALIDATED = "invalidated"
@@ -65,7 +66,7 @@ class LegacyServiceAccountAuthenticator:
 
     def __init__(
         self,
-        keys: VerificationKeys,
+        keys: KeySet,
         audiences: Sequence[str],
         uses: LastUses,
         lookup: bool = True,
@@ -76,7 +77,7 @@ class LegacyServiceAccountAuthenticator:
         self._uses = uses
         self._lookup = lookup
 
-    def replace(self, keys: VerificationKeys) -> None:
+    def replace(self, keys: KeySet) -> None:
         """Believe these keys from now on, and no others."""
         self._tokens.replace(keys)
 

@@ -24,7 +24,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.serviceaccount.authenticator import WARN_AFTER
 from mooring.clock import rfc3339
 from mooring.errors import BadRequestError, ConflictError, InvalidError, NotFoundError, invalid
-from mooring.pki.jwt.token import Bound, TokenSigner, bound_claims
+from mooring.pki.jwt.serviceaccount import Bound, bound_claims
+from mooring.pki.jwt.token import TokenSigner
 
 API_GROUP = "authentication.k8s.io"
 

@@ -22,8 +22,8 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, Update
-from mooring.pki.jwt.keys import TokenKeys
-from mooring.pki.jwt.legacy import LegacyToken
+from mooring.pki.jwt.serviceaccount import LegacyToken
+from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.rootca import RootCa
 
 SECRETS, ACCOUNTS = "secrets", "serviceaccounts"

@@ -1,33 +1,102 @@
-"""What relying parties fetch to verify service account tokens: the key set and the OpenID discovery document.
+"""JSON Web Key Set documents, read and published, and the OpenID discovery document of service account tokens.
 
-Rules kept here (docs/protocol/service-account-tokens.md#issuer-discovery; RFC 7517; OpenID Connect Discovery 1.0, section 3):
-* Keys are public halves with `use: sig`, `kid`, `alg`; the same key is listed once, in the order given.
-* Algorithms are sorted and listed once.
+Rules kept here (docs/protocol/openid-connect.md, docs/protocol/service-account-tokens.md#issuer-discovery; RFC 7517; OpenID
+Connect Discovery 1.0, section 3):
+* A key of a document verifies only what its type allows (an EC key: the one algorithm of its curve), what its `alg` says if it has
+  one, and only if `use` is absent or `sig` and `key_ops` absent or with `verify`. Keys of other types and uses, and keys of
+  refused sizes, are ignored: key sets hold encryption keys too.
+* The number of keys is bounded, and so are modulus and exponent, so that verifying stays cheap whatever the issuer publishes.
+* Published keys are public halves with `use: sig`, `kid`, `alg`. Each key is listed once, in the order given.
 * The documents are served only when the first issuer is an https URL without query and fragment.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from mooring.pki.jwt.token import algorithm, jwk, key_id
-from mooring.pki.keys import PublicKey
+import msgspec
+from cryptography.hazmat.primitives.asymmetric import rsa
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, RSAKey
+
+from mooring import base64url
+from mooring.pki.errors import KeyRefusedError
+from mooring.pki.jwt.keyset import EC_ALGORITHMS, KeySet, VerificationKey, algorithm_of, jwk_of, key_id
+from mooring.pki.keys import PublicKey, accepted_public_key
+
+MAX_KEYS = 128
+"""Keys of one document. The largest public providers publish about thirty."""
+MAX_EXPONENT_BITS = 32
+"""Bits of an RSA exponent. Nearly every key has 65537; Go accepts no more bits than this, and each bit makes verifying slower."""
+_RSA_ALGORITHMS: tuple[str, ...] = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_EC_MEMBERS = ("kty", "crv", "x", "y")
+
+
+def parse_key_set(document: bytes) -> KeySet:
+    """Return the keys of a JSON Web Key Set that may verify tokens; at least one. Raises KeyRefusedError."""
+    try:
+        decoded = msgspec.json.decode(document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise KeyRefusedError("the key set is not JSON") from None
+    jwks = decoded.get("keys") if isinstance(decoded, dict) else None
+    if not isinstance(jwks, list):
+        raise KeyRefusedError("the key set has no list of keys")
+    if len(jwks) > MAX_KEYS:
+        raise KeyRefusedError(f"the key set has {len(jwks)} keys, more than {MAX_KEYS}")
+    keys = tuple(key for key in map(_verification_key, jwks) if key is not None)
+    if not keys:
+        raise KeyRefusedError(f"none of the {len(jwks)} keys of the key set can verify a token")
+    return KeySet(keys, hashlib.sha256(document).digest())
+
+
+def _verification_key(jwk: Any) -> VerificationKey | None:
+    """Return the key of one JWK, or None when the JWK is not for verifying tokens."""
+    if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
+        return None
+    operations = jwk.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
+        return None
+    kid = jwk.get("kid")
+    if not isinstance(kid, str | None):
+        return None
+    try:
+        if jwk.get("kty") == "RSA":
+            key: ECKey | RSAKey = _rsa_key(jwk["n"], jwk["e"])
+            possible = _RSA_ALGORITHMS
+        else:
+            key = ECKey.import_key({name: jwk[name] for name in _EC_MEMBERS})
+            possible = (EC_ALGORITHMS[key.curve_name],)
+    except (JoseError, KeyRefusedError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # a JWK that no library can read is ignored like one of an unknown type
+    declared = jwk.get("alg")
+    algorithms = possible if declared is None else tuple(name for name in possible if name == declared)
+    return VerificationKey(kid, algorithms, key) if algorithms else None
+
+
+def _rsa_key(modulus: str, exponent: str) -> RSAKey:
+    n, e = (int.from_bytes(base64url.decode(text)) for text in (modulus, exponent))
+    if e.bit_length() > MAX_EXPONENT_BITS:
+        raise KeyRefusedError(f"an exponent of more than {MAX_EXPONENT_BITS} bits")
+    key = rsa.RSAPublicNumbers(e, n).public_key()
+    accepted_public_key(key)
+    return RSAKey.import_key(key)
 
 
 def jwks_document(keys: Iterable[PublicKey]) -> dict[str, Any]:
-    """The JSON Web Key Set of `keys`. Raises KeyRefusedError for a key that does not sign tokens."""
-    found = {key_id(key): key for key in keys}
-    return {"keys": [_public_jwk(kid, key) for kid, key in found.items()]}
+    """Return the JSON Web Key Set of service account keys. Raises KeyRefusedError for a key that does not sign tokens."""
+    by_id = {key_id(key): key for key in keys}
+    return {"keys": [_published_jwk(kid, key) for kid, key in by_id.items()]}
 
 
-def _public_jwk(kid: str, key: PublicKey) -> dict[str, Any]:
-    return {"use": "sig", "kid": kid, "alg": algorithm(key), **jwk(key).as_dict(private=False)}
+def _published_jwk(kid: str, key: PublicKey) -> dict[str, Any]:
+    return {"use": "sig", "kid": kid, "alg": algorithm_of(key), **jwk_of(key).as_dict(private=False)}
 
 
 def discovery_document(issuer: str, jwks_uri: str, algorithms: Iterable[str]) -> dict[str, Any]:
-    """The OpenID provider configuration of `issuer`."""
+    """Return the OpenID provider configuration of `issuer`; algorithms are sorted and listed once."""
     return {
         "issuer": issuer,
         "jwks_uri": jwks_uri,
@@ -37,8 +106,8 @@ def discovery_document(issuer: str, jwks_uri: str, algorithms: Iterable[str]) ->
     }
 
 
-def discoverable(issuer: str) -> bool:
-    """Whether discovery may be served for `issuer`."""
+def is_discoverable(issuer: str) -> bool:
+    """Return whether the discovery document may be served for `issuer`."""
     try:
         parts = urlsplit(issuer)
     except ValueError:

@@ -25,7 +25,7 @@ from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ForbiddenError
 from mooring.identity import UserInfo
 from mooring.pki.errors import RequestError
-from mooring.pki.jwt.token import MAX_TOKEN_BYTES
+from mooring.pki.jwt.compact import MAX_TOKEN_BYTES
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import serial_number

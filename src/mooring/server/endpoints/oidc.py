@@ -9,8 +9,8 @@ fragment; who may read them is RBAC's business (`system:service-account-issuer-d
 from __future__ import annotations
 
 from mooring.apimachinery.codec.json import encode_json
-from mooring.pki.jwt.jwks import discoverable, discovery_document, jwks_document
-from mooring.pki.jwt.token import algorithm
+from mooring.pki.jwt.jwks import discovery_document, is_discoverable, jwks_document
+from mooring.pki.jwt.keyset import algorithm_of
 from mooring.server.endpoints.documents import not_found
 from mooring.server.pipeline import Context
 from mooring.server.response.render import content_type
@@ -22,15 +22,15 @@ _CACHE = (b"cache-control", b"public, max-age=3600")
 
 async def openid_configuration(context: Context, services: Services) -> Response:
     """`/.well-known/openid-configuration`."""
-    if not discoverable(services.issuer):
+    if not is_discoverable(services.issuer):
         return not_found()
-    document = discovery_document(services.issuer, services.jwks_uri, map(algorithm, services.token_keys))
+    document = discovery_document(services.issuer, services.jwks_uri, map(algorithm_of, services.token_keys))
     return Response(200, encode_json(document), (content_type("application/json"), _CACHE))
 
 
 async def jwks(context: Context, services: Services) -> Response:
     """`/openid/v1/jwks`."""
-    if not discoverable(services.issuer):
+    if not is_discoverable(services.issuer):
         return not_found()
     document = jwks_document(services.token_keys)
     return Response(200, encode_json(document), (content_type("application/jwk-set+json"), _CACHE))

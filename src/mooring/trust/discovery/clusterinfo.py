@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from mooring import base64url
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken.record import (
@@ -30,7 +31,7 @@ from mooring.trust.bootstraptoken.record import (
 )
 from mooring.trust.bootstraptoken.record import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.bootstraptoken.token import USAGE_SIGNING
-from mooring.trust.discovery.jws import KUBECONFIG_KEY, SIGNATURE_PREFIX, encode, sign_encoded
+from mooring.trust.discovery.jws import KUBECONFIG_KEY, SIGNATURE_PREFIX, sign_encoded
 from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig import text as kubeconfigtext
 
@@ -70,7 +71,7 @@ def signatures(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> 
     text = (config_map.get("data") or {}).get(KUBECONFIG_KEY)
     if text is None:
         return {}
-    payload = encode(text.encode("utf-8", "surrogatepass"))
+    payload = base64url.encode(text.encode("utf-8", "surrogatepass")).encode()
     tokens = (token for secret_obj in token_secrets if (token := signing_token(secret_obj, now)) is not None)
     return {SIGNATURE_PREFIX + token_id: sign_encoded(payload, token_id, secret) for token_id, secret in tokens}
 

@@ -9,10 +9,10 @@ Rules kept here (docs/protocol/cluster-info.md#signature):
 
 from __future__ import annotations
 
-import base64
 import hmac
 from collections.abc import Mapping
 
+from mooring import base64url
 from mooring.trust.bootstraptoken.token import BootstrapToken, is_token_id
 from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, SignatureWrongError
 
@@ -20,23 +20,18 @@ KUBECONFIG_KEY = "kubeconfig"
 SIGNATURE_PREFIX = "jws-kubeconfig-"
 
 
-def encode(data: bytes) -> bytes:
-    """base64url without padding."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-
 def sign_encoded(encoded_payload: bytes, token_id: str, token_secret: bytes) -> str:
-    """`sign` for a payload that is `encode`d already: a signer of thousands of tokens encodes once."""
+    """Return the signature of a payload in base64url: a signer of thousands of tokens encodes the payload once."""
     if not is_token_id(token_id):
         raise ValueError("a signature carries a token id of 6 characters a-z and 0-9")
-    header = encode(b'{"alg":"HS256","kid":"%s"}' % token_id.encode())
+    header = base64url.encode(b'{"alg":"HS256","kid":"%s"}' % token_id.encode()).encode()
     signature = hmac.digest(token_secret, header + b"." + encoded_payload, "sha256")
-    return (header + b".." + encode(signature)).decode()
+    return f"{header.decode()}..{base64url.encode(signature)}"
 
 
 def sign(payload: bytes, token_id: str, token_secret: bytes) -> str:
     """The detached signature of `payload` by the token."""
-    return sign_encoded(encode(payload), token_id, token_secret)
+    return sign_encoded(base64url.encode(payload).encode(), token_id, token_secret)
 
 
 def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifying cluster-info") -> str:

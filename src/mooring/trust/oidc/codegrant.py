@@ -6,12 +6,12 @@ SHA-256 was sent (S256).
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from mooring import base64url
 from mooring.secret import Secret
 from mooring.trust.httpexchange import Exchange
 from mooring.trust.oidc.client import (
@@ -36,12 +36,12 @@ class AuthorizationRequest:
 
     @property
     def challenge(self) -> str:
-        return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.reveal()).digest()).rstrip(b"=").decode()
+        return base64url.encode(hashlib.sha256(self.verifier.reveal()).digest())
 
 
 def new_authorization_request(redirect_uri: str, entropy: bytes) -> AuthorizationRequest:
     """Return a new request. `entropy` has 64 bytes."""
-    state, verifier = (base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (entropy[:32], entropy[32:64]))
+    state, verifier = (base64url.encode(part) for part in (entropy[:32], entropy[32:64]))
     return AuthorizationRequest(redirect_uri, state, Secret(verifier))
 
 
