@@ -1,33 +1,28 @@
-"""What an idle connection keeps: no buffer of a large reply, and nothing for cases that hardly ever come (docs/adr/0017)."""
+"""Memory of an idle connection: bounded buffers after large messages, nothing kept for rare cases (docs/adr/0017)."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import ssl
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
-from cryptography.hazmat.bindings.openssl.binding import Binding
 from OpenSSL import SSL
 
-from mooring.server.transport import listener
 from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Application, Pieces, Request, Response
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.http1.exchange import Exchange
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.http2 import stream as http2stream
-from mooring.server.transport.listener import KEPT_BUFFER, TlsProtocol, TlsTransport
-from mooring.server.transport.tls import renew_bios, server_context
+from mooring.server.transport.listener import PIECE, TlsProtocol, TlsTransport
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import reply, request, serving
 
 PIECES = 24
-PIECE = b"y" * (1 << 20)
+CHUNK = b"y" * (1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -38,112 +33,46 @@ def ca() -> ThrowawayCA:
 async def sized(req: Request) -> Response:
     """As many bytes as the path says; `/pieces` is too much for the kernel's buffers."""
     if req.path == "/pieces":
-        return Response(200, Pieces([PIECE] * PIECES))
+        return Response(200, Pieces([CHUNK] * PIECES))
     return Response(200, b"x" * int(req.path.removeprefix("/")))
 
 
-class Pair:
-    """The server's TLS and a client's, joined in memory, handshake done."""
+class MeasuredConnection(SSL.Connection):
+    """Notes how many octets pass through its memory BIOs at once."""
 
-    def __init__(self, ca: ThrowawayCA, version: ssl.TLSVersion) -> None:
-        serving = ca.server()
-        self.tls = SSL.Connection(server_context([serving.certificate], serving.key, [ca.certificate]), None)
-        self.tls.set_accept_state()
-        context = ssl.create_default_context(cadata=ca.certificate_pem.decode())
-        context.minimum_version = context.maximum_version = version
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.peer = context.wrap_bio(self._in, self._out, server_hostname="localhost")
-        for _ in range(3):
-            for step, again in (
-                (self.peer.do_handshake, ssl.SSLWantReadError),
-                (self.tls.do_handshake, SSL.WantReadError),
-            ):
-                with contextlib.suppress(again):
-                    step()
-                self.exchange()
+    sizes: ClassVar[list[int]] = []
 
-    def exchange(self) -> None:
-        if self._out.pending:
-            self.tls.bio_write(self._out.read())
-        self.deliver()
+    def bio_write(self, buf: Any) -> int:
+        self.sizes.append(len(buf))
+        return super().bio_write(buf)
 
-    def deliver(self) -> None:
-        with contextlib.suppress(SSL.WantReadError):
-            self._in.write(self.tls.bio_read(1 << 20))
+    def sendall(self, buf: Any, flags: int = 0) -> int:
+        self.sizes.append(len(buf))
+        return super().sendall(buf, flags)
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["TLS 1.2", "TLS 1.3"])
-class TestRenewedBuffers:
-    def test_a_connection_goes_on_over_new_buffers_in_both_directions(
-        self, ca: ThrowawayCA, version: ssl.TLSVersion
-    ) -> None:
-        pair = Pair(ca, version)
-        for turn in range(3):
-            assert renew_bios(pair.tls)
-            pair.peer.write(b"question %d" % turn)
-            pair.exchange()
-            assert pair.tls.recv(100) == b"question %d" % turn
-            pair.tls.sendall(b"answer %d" % turn)
-            pair.exchange()
-            assert pair.peer.read(100) == b"answer %d" % turn
-
-    def test_bytes_not_yet_read_are_not_lost(self, ca: ThrowawayCA, version: ssl.TLSVersion) -> None:
-        pair = Pair(ca, version)
-        pair.peer.write(b"question")
-        pair.exchange()
-        assert not renew_bios(pair.tls)
-        assert pair.tls.recv(100) == b"question"
-        assert renew_bios(pair.tls)
-
-    def test_bytes_not_yet_sent_are_not_lost(self, ca: ThrowawayCA, version: ssl.TLSVersion) -> None:
-        pair = Pair(ca, version)
-        pair.tls.sendall(b"answer")
-        assert not renew_bios(pair.tls)
-        pair.exchange()
-        assert pair.peer.read(100) == b"answer"
-        assert renew_bios(pair.tls)
-
-
-def test_no_memory_for_new_buffers_is_an_error_and_not_a_connection_without(
-    ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch
+def test_a_large_request_and_a_large_reply_pass_the_memory_bios_in_pieces(
+    ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = Pair(ca, ssl.TLSVersion.TLSv1_3)
-    lib, nothing = Binding.lib, Binding.ffi.NULL
-    full = SimpleNamespace(BIO_get_mem_data=lib.BIO_get_mem_data, BIO_s_mem=lib.BIO_s_mem, BIO_new=lambda _: nothing)
-    monkeypatch.setattr(Binding, "lib", full)
-    with pytest.raises(MemoryError):
-        renew_bios(pair.tls)
+    """A memory BIO keeps the memory of the most that it ever held."""
+    MeasuredConnection.sizes.clear()
+    monkeypatch.setattr(SSL, "Connection", MeasuredConnection)
+    body = bytes(range(256)) * 4096
 
+    async def echo(req: Request) -> Response:
+        return Response(200, await req.body())
 
-@pytest.mark.parametrize(
-    ("size", "renewed"),
-    [(KEPT_BUFFER // 2, False), (KEPT_BUFFER * 2, True), (1 << 20, True)],
-    ids=["small", "large", "huge"],
-)
-def test_the_buffers_of_a_large_reply_are_given_back_and_those_of_a_small_one_kept(
-    ca: ThrowawayCA, tmp_path: Path, size: int, renewed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[bool] = []
-
-    def noted(tls: SSL.Connection) -> bool:
-        given.append(renew_bios(tls))
-        return given[-1]
-
-    monkeypatch.setattr(listener, "renew_bios", noted)
-    with serving(ca, sized) as served, served.client(tmp_path) as peer:
-        peer.sendall(request("/1"))
-        reply(peer)
-        served.ask(given.clear)
-        peer.sendall(request(f"/{size}"))
-        assert len(reply(peer)[2]) == size
-        assert served.ask(lambda: any(given)) == renewed
+    with serving(ca, echo) as served, served.client(tmp_path) as peer:
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert reply(peer)[2] == body
+    assert max(MeasuredConnection.sizes) == PIECE
 
 
 def test_a_reply_in_pieces_waits_for_a_client_that_is_behind_and_arrives_whole(ca: ThrowawayCA, tmp_path: Path) -> None:
     with serving(ca, sized) as served, served.client(tmp_path) as peer:
         for _ in range(2):  # the second one meets whatever the first left paused
             peer.sendall(request("/pieces"))
-            assert len(reply(peer)[2]) == PIECES * len(PIECE)
+            assert len(reply(peer)[2]) == PIECES * len(CHUNK)
         (protocol,) = served.ask(lambda: [protocol.inner for protocol in served.listener.connections])
         assert not protocol.is_choked
 

@@ -27,7 +27,7 @@ from OpenSSL import SSL
 
 from mooring.server.transport.holdings import LOOK_SECONDS, Holdings, Progress, Source
 from mooring.server.transport.sources import network_of
-from mooring.server.transport.tls import presented_chain, renew_bios
+from mooring.server.transport.tls import presented_chain
 
 log = logging.getLogger("mooring.server")
 
@@ -47,11 +47,9 @@ RECORD = 16_384
 """RFC 8446 5.1: no TLS record carries more plain text, so one read never needs a larger buffer."""
 RECORD_OVERHEAD = 4096
 """Room for record headers and tags when asking the BIO for what was just encrypted."""
-WRITE_PIECE = 32_768
-"""Large replies are encrypted and handed to the kernel in pieces, so that memory holds them once, not three times."""
-KEPT_BUFFER = 4096
-"""A memory BIO never shrinks. One through which more than this went at once, or a handshake, is replaced when it is empty: a
-list of objects must not make each watch that follows it 45 kB heavier (docs/adr/0017). Small replies keep theirs."""
+PIECE = RECORD
+"""Octets that pass through a memory BIO at once, in either direction. A BIO never gives memory back, so this bounds what a large
+request or reply adds to its connection for as long as it lasts (docs/adr/0017)."""
 MAX_UNSENT = 64 << 20
 """A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
 FLUSH_LOOK_SECONDS = 0.01
@@ -177,7 +175,7 @@ class TlsProtocol(asyncio.Protocol):
         self._tls: Any = None  # SSL.Connection, from the connection's begin to its end
         self._deadline: asyncio.TimerHandle | None = None
         self._paused = False
-        self._deferred: list[bytes] = []
+        self._deferred: list[bytes | memoryview] = []
         self._undecrypted = 0
         """Octets of the client that OpenSSL may not have been asked for, at most."""
         self._undecrypted_counted = 0
@@ -188,7 +186,6 @@ class TlsProtocol(asyncio.Protocol):
         """Octets handed to the kernel's side, ever."""
         self._progress: Progress | None = None
         self.is_cut = False
-        self._swollen = True  # by the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
@@ -207,14 +204,25 @@ class TlsProtocol(asyncio.Protocol):
         if self._paused or self._deferred:  # in order: what was deferred goes first
             self._deferred.append(data)
             return
+        if len(data) <= PIECE:
+            self._decrypt(data)
+        else:
+            self._deferred.append(memoryview(data))
+            self._decrypt_deferred()
+
+    def _decrypt_deferred(self) -> None:
+        """Decrypt what was deferred, a piece at a time, until reading is paused or the connection ends."""
+        while self._deferred and not (self._paused or self.tcp.is_closing()):
+            data = self._deferred.pop(0)
+            if len(data) > PIECE:
+                self._deferred.insert(0, data[PIECE:])
+            self._decrypt(data[:PIECE])
+
+    def _decrypt(self, data: bytes | memoryview) -> None:
         self._tls.bio_write(data)
         self._undecrypted = len(data)
-        if self._transport is None and not self._shake_hands():
-            return
-        self._swollen = self._swollen or len(data) > KEPT_BUFFER
-        self._read()
-        if self._swollen:
-            self._swollen = not renew_bios(self._tls)
+        if self._transport is not None or self._shake_hands():
+            self._read()
 
     def _shake_hands(self) -> bool:
         try:
@@ -263,20 +271,18 @@ class TlsProtocol(asyncio.Protocol):
             self._listener.holdings.cut(self)
             return
         try:
-            if len(data) <= WRITE_PIECE:
+            if len(data) <= PIECE:
                 self._tls.sendall(data)
                 encrypted = self._tls.bio_read(len(data) + RECORD_OVERHEAD)
                 self._encrypted += len(encrypted)
                 tcp.write(encrypted)
             else:
                 view = memoryview(data)
-                for start in range(0, len(data), WRITE_PIECE):
-                    self._tls.sendall(view[start : start + WRITE_PIECE])
-                    encrypted = self._tls.bio_read(WRITE_PIECE + RECORD_OVERHEAD)
+                for start in range(0, len(data), PIECE):
+                    self._tls.sendall(view[start : start + PIECE])
+                    encrypted = self._tls.bio_read(PIECE + RECORD_OVERHEAD)
                     self._encrypted += len(encrypted)
                     tcp.write(encrypted)
-            if len(data) > KEPT_BUFFER:
-                self._swollen = not renew_bios(self._tls)
         except SSL.Error:
             tcp.abort()
         self._listener.count(self, tcp.get_write_buffer_size() + self._above)
@@ -356,7 +362,7 @@ class TlsProtocol(asyncio.Protocol):
         if not self._paused:
             self._paused = True
             self.tcp.pause_reading()
-            self._undecrypted_counted = self._undecrypted
+            self._undecrypted_counted = self._undecrypted + sum(map(len, self._deferred))
             self.hold(self._undecrypted_counted)
 
     def resume_reading(self) -> None:
@@ -367,13 +373,9 @@ class TlsProtocol(asyncio.Protocol):
             self.loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        if self._paused or self.tcp.is_closing():
-            return
-        deferred, self._deferred = self._deferred, []
-        for data in deferred:
-            self._tls.bio_write(data)
-            self._undecrypted += len(data)
-        self._read()
+        if not self.tcp.is_closing():
+            self._read()
+            self._decrypt_deferred()
 
     def pause_writing(self) -> None:
         if self.inner is not None:

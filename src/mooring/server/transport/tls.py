@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
@@ -93,23 +92,6 @@ def server_context(
         context.add_client_ca(authority)
     context.set_alpn_select_callback(_http_2 if http2 else _http_1_1)
     return context
-
-
-def renew_bios(tls: SSL.Connection) -> bool:
-    """Give back the buffers of both memory BIOs; False, and nothing happens, while something is in them.
-
-    pyOpenSSL has no name for this: its three attributes are replaced as its constructor sets them.
-    """
-    lib, memory = Binding.lib, Binding.ffi.new("char **")
-    held = (tls._into_ssl, tls._from_ssl)  # noqa: SLF001 - see above
-    if any(lib.BIO_get_mem_data(bio, memory) for bio in held):
-        return False
-    incoming, outgoing = lib.BIO_new(lib.BIO_s_mem()), lib.BIO_new(lib.BIO_s_mem())
-    if Binding.ffi.NULL in (incoming, outgoing):
-        raise MemoryError
-    lib.SSL_set_bio(tls._ssl, incoming, outgoing)  # noqa: SLF001 - it frees the old ones and owns the new ones
-    tls._into_ssl, tls._from_ssl = incoming, outgoing  # noqa: SLF001 - see above
-    return True
 
 
 def der(certificate: crypto.X509) -> bytes:
