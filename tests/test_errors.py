@@ -96,10 +96,12 @@ def test_several_broken_rules_are_bracketed() -> None:
 
 
 def test_of_very_many_broken_rules_the_first_are_told() -> None:
-    error = InvalidError.of("g", "Thing", "a", [errors.required(f"x{number}") for number in range(errors.MAX_TOLD + 3)])
+    error = InvalidError.of(
+        "g", "Thing", "a", [errors.required(f"x{number}") for number in range(errors.MAX_FIELD_ERRORS + 3)]
+    )
     assert error.message.startswith('Thing.g "a" is invalid: [x0: Required value, x1: Required value, ')
-    assert error.message.endswith(f"x{errors.MAX_TOLD - 1}: Required value, and 3 more]")
-    assert len(error.details.causes) == errors.MAX_TOLD
+    assert error.message.endswith(f"x{errors.MAX_FIELD_ERRORS - 1}: Required value, and 3 more]")
+    assert len(error.details.causes) == errors.MAX_FIELD_ERRORS
 
 
 def test_a_very_long_value_is_cut_where_an_error_quotes_it() -> None:

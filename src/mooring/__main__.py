@@ -1,4 +1,4 @@
-"""`python -m mooring`: the same as the `mooring` command."""
+"""Entry point of `python -m mooring`, equal to the `mooring` command."""
 
 from mooring.cli.main import main
 

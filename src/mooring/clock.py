@@ -1,7 +1,7 @@
-"""The only reader of real time.
+"""`Clock`, the only reader of real time, and the text forms of times and durations.
 
-Rules kept here: pure rooms receive `now` as a value; async rooms receive a `Clock`. Nothing else calls `datetime.now`
-or `time.time` (ruff's banned-api list fails the build). All datetimes are timezone-aware UTC.
+Rules kept here: pure rooms receive `now` as a value; async rooms receive a `Clock`. No other module calls `datetime.now` or
+`time.time` (ruff's banned-api list fails the build). All datetimes are timezone-aware UTC.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 ZERO_TIME = datetime.min.replace(tzinfo=UTC)
-"""Go's zero time, 0001-01-01T00:00:00Z: in an object it means that no time was given."""
+"""Go's zero time, 0001-01-01T00:00:00Z, which stands for an unset time in an object."""
 
 
 class Clock(Protocol):
-    """Wall time, monotonic time and waiting, as one value that a test can replace."""
+    """Wall time, monotonic time and sleeping, as one value that a test can replace."""
 
     def now(self) -> datetime:
-        """Aware UTC wall-clock time."""
+        """Return the wall-clock time, aware and in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds` of this clock."""
+        """Sleep for `seconds` of this clock."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -37,27 +37,27 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        import asyncio  # half of what `mooring credential` would take, which never waits
+        import asyncio  # imported late: it would double the start time of `mooring credential`, which never sleeps
 
         await asyncio.sleep(seconds)
 
 
 def rfc3339(moment: datetime) -> str:
-    """`2026-01-02T03:04:05Z`: second precision, as metav1.Time marshals."""
+    """Return `2026-01-02T03:04:05Z`: second precision, as metav1.Time marshals."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def rfc3339_micro(moment: datetime) -> str:
-    """`2026-01-02T03:04:05.000006Z`: as metav1.MicroTime marshals."""
+    """Return `2026-01-02T03:04:05.000006Z`, as metav1.MicroTime marshals."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
     return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """Aware UTC datetime of an RFC 3339 text with `T`, seconds, optional fraction, and `Z` or a numeric offset.
+    """Parse an RFC 3339 time with `T`, seconds, optional fraction, and `Z` or a numeric offset; return it in UTC.
 
-    Raises ValueError for anything else: callers decide whether that means invalid or expired.
+    Raises ValueError for anything else; callers decide whether that means invalid or expired.
     """
     if len(text) < 20 or not text.isascii() or text[10] not in "Tt":
         raise ValueError("not an RFC 3339 time")
@@ -84,8 +84,8 @@ def parse_rfc3339(text: str) -> datetime:
 
 
 def human_duration(span: timedelta) -> str:
-    """A span of time as kubectl shows ages: `90s`, `5m3s`, `2h`, `7d3h`, `2y10d`; `<invalid>` before the past second."""
-    total = int(span.total_seconds())  # towards zero, as Go does: half a second in the future is no time at all
+    """Return a duration as kubectl prints ages: `90s`, `5m3s`, `2h`, `7d3h`, `2y10d`; `<invalid>` below minus one second."""
+    total = int(span.total_seconds())  # truncated towards zero as in Go: half a second in the future prints 0s
     if total < -1:
         return "<invalid>"
     seconds = max(total, 0)
@@ -115,6 +115,6 @@ def _units(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def gap(span: timedelta) -> str:
-    """By how much a time was missed, for people: `40s`, `5m3s`, `3h12m`. Rounded up to the second: no miss is `0s`."""
+    """Return the distance to a missed time as `40s`, `5m3s`, `3h12m`, rounded up to the second so that no miss prints `0s`."""
     second = timedelta(seconds=1)
     return human_duration(-(-span // second) * second)

@@ -1,10 +1,10 @@
-"""Every error Mooring raises, split by whose fault it is.
+"""Errors that Mooring raises, split by whose fault they are, and field errors as Kubernetes words them.
 
 Rules kept here:
-* An error belongs to exactly one fault: the caller's (`ApiError` and below, which carry a Kubernetes reason), the
+* An error belongs to exactly one fault: the client's (`ApiError` and below, which carry a Kubernetes reason), the
   operator's (`ConfigError`), the peer's (`PeerError`), the disk's or database's (`StorageError`).
 * No message ever contains a token, key or password: errors name the field or the public id, never the value of a secret.
-* How an `ApiError` meets HTTP (code, Status body) is decided in one place only: `mooring.apimachinery.status`.
+* The HTTP code and the Status body of an `ApiError` are decided in one place only: `mooring.apimachinery.status`.
 
 Reasons and causes: k8s.io/apimachinery `metav1.StatusReason`, `metav1.CauseType` (docs/protocol/errors.md).
 """
@@ -18,23 +18,23 @@ from typing import Any, ClassVar
 
 
 class MooringError(Exception):
-    """Root of every error raised on purpose. `str(error)` is one sentence that says what to do."""
+    """Root of all errors of this project. `str(error)` is one sentence that says what to do."""
 
 
 class ConfigError(MooringError):
-    """The operator's input (flag, file, environment) cannot be used; the message names the key."""
+    """Invalid input of the operator (flag, file, environment); the message names the key."""
 
 
 class ArgumentError(ConfigError):
-    """An argument of the command line can mean nothing, such as a name with a slash."""
+    """Invalid argument on the command line, such as a name with a slash."""
 
 
 class PeerError(MooringError):
-    """The other side of a connection was unreachable, not what it claimed, or refused us."""
+    """Failure of a peer: unreachable, not the claimed identity, or refusing the request."""
 
 
 class StorageError(MooringError):
-    """The database cannot do what was asked: disk full, read-only, corrupt, closed."""
+    """Failure of the database: disk full, read-only, corrupt, closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class FieldError:
 
     @property
     def body(self) -> str:
-        """The message without the field path, as `causes[].message` carries it."""
+        """Message without the field path, for `causes[].message`."""
         title = self._TITLES[self.reason]
         if self.reason not in self._WITHOUT_VALUE:
-            title = f"{title}: {_cut(_printed(self.value))}"
+            title = f"{title}: {_truncated(_printed(self.value))}"
         return f"{title}: {self.detail}" if self.detail else title
 
     def __str__(self) -> str:
         return f"{self.field}: {self.body}"
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     return text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "..."
 
 
@@ -81,7 +81,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\"} | dict(zip("\a\b\f\n\r\t\v", (rf"\{name}" 
 
 
 def quoted(text: str) -> str:
-    """Return the text in double quotes as Go's `%q` writes it."""
+    """Quote the text as Go's `%q` does."""
     if text.isprintable() and not ('"' in text or "\\" in text):
         return f'"{text}"'
     return '"' + "".join(map(_quoted_character, text)) + '"'
@@ -112,7 +112,7 @@ def _printed(value: Any) -> str:
 
 
 def _json_value(value: Any) -> str:
-    """Return JSON as Go's encoding/json writes it: safe within HTML."""
+    """Return JSON as Go's encoding/json writes it, with HTML characters escaped."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -155,7 +155,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a Status says about the object concerned. `kind` is the resource plural, except for Invalid."""
+    """`details` of a Status. `kind` is the resource plural, except for Invalid (docs/protocol/errors.md)."""
 
     name: str = ""
     group: str = ""
@@ -166,11 +166,11 @@ class Details:
 
 
 class ApiError(MooringError):
-    """A request that was refused; carries a Kubernetes reason and, where known, the object concerned."""
+    """Refused request; carries a Kubernetes reason and, where known, details about the object."""
 
     reason: ClassVar[str] = ""
     shows_details: ClassVar[bool] = False
-    """Whether the Status has `details` also when they say nothing."""
+    """True when the Status has `details` even if they are empty."""
 
     def __init__(self, message: str, details: Details | None = None) -> None:
         super().__init__(message)
@@ -179,7 +179,7 @@ class ApiError(MooringError):
 
 
 def qualified(resource: str, group: str) -> str:
-    """`<resource>[.<group>]`, the way Kubernetes names a resource in messages."""
+    """Return `<resource>[.<group>]`, the form of a resource in Kubernetes messages."""
     return f"{resource}.{group}" if group else resource
 
 
@@ -188,9 +188,9 @@ class BadRequestError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """Authentication failed. The message is always the same word: the caller learns nothing (law 11).
+    """Failed authentication. The message is always `Unauthorized`: the client learns no reason (law 11).
 
-    `audit_id`: under what the server's operator finds the reason; "" when it is not known.
+    `audit_id`: the id under which the server's operator finds the reason; "" when unknown.
     """
 
     reason = "Unauthorized"
@@ -244,10 +244,10 @@ class ConflictError(ApiError):
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-MAX_TOLD = 100
-"""Broken rules one answer names: a body of 3 MiB can break a hundred thousand, and each quotes what was sent."""
+MAX_FIELD_ERRORS = 100
+"""Field errors in one response: a body of 3 MiB can have a hundred thousand, and each quotes a value."""
 MAX_QUOTED = 16_384
-"""Characters of a value that an error quotes; the largest that somebody wants to read is a long list of names."""
+"""Characters of a value that an error quotes; the largest readable value is a long list of names."""
 
 
 class InvalidError(ApiError):
@@ -255,13 +255,13 @@ class InvalidError(ApiError):
 
     @classmethod
     def of(cls, group: str, kind: str, name: str, errors: Sequence[FieldError]) -> InvalidError:
-        """422 for one or more broken rules; several are bracketed, and of very many the first are told."""
-        told = errors[:MAX_TOLD]
-        texts = [str(error) for error in told]
-        if len(errors) > MAX_TOLD:
-            texts.append(f"and {len(errors) - MAX_TOLD} more")
+        """Build the 422 for one or more field errors: several are bracketed, and of many only the first are listed."""
+        listed = errors[:MAX_FIELD_ERRORS]
+        texts = [str(error) for error in listed]
+        if len(errors) > MAX_FIELD_ERRORS:
+            texts.append(f"and {len(errors) - MAX_FIELD_ERRORS} more")
         body = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-        causes = tuple(Cause(error.reason, error.body, error.field) for error in told)
+        causes = tuple(Cause(error.reason, error.body, error.field) for error in listed)
         return cls(
             f'{qualified(kind, group)} "{name}" is invalid: {body}',
             Details(name=name, group=group, kind=kind, causes=causes),
@@ -269,7 +269,7 @@ class InvalidError(ApiError):
 
 
 class PatchRejectedError(InvalidError):
-    """A JSON patch that can be read but not carried out. The message says no more: object and patch may hold secrets."""
+    """JSON patch that is well formed but cannot be applied. The message has no details: object and patch may hold secrets."""
 
     shows_details = True
 
@@ -282,7 +282,7 @@ class MethodNotAllowedError(ApiError):
     shows_details = True
 
     def __init__(self, more: str = "") -> None:
-        """`more` goes on after the sentence that is always said."""
+        """Append `more` to the fixed sentence."""
         super().__init__("the server does not allow this method on the requested resource" + more)
 
 
@@ -307,7 +307,7 @@ class TooManyRequestsError(ApiError):
 
 
 class ExpiredError(ApiError):
-    """410: the revision asked for is gone; list again, or go on with `continue_token` where there is one."""
+    """410: the requested revision was compacted. The client lists again, or continues with `continue_token`."""
 
     reason = "Expired"
 

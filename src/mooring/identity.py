@@ -1,7 +1,7 @@
-"""Who somebody is: `UserInfo`, and every `system:` name as a constant.
+"""Identities: `UserInfo`, and the `system:` user and group names.
 
 Names: k8s.io/apiserver/pkg/authentication/user (docs/protocol/bootstrap-tokens.md#authentication, docs/protocol/authentication.md,
-docs/protocol/rbac.md#default-roles). Nothing here decides anything.
+docs/protocol/rbac.md#default-roles).
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """An identity as authorizers and audit see it; compare by value."""
+    """Identity of a user, for authorizers and audit; compared by value."""
 
     username: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_EXTRA)  # 3.11 wants no mappingproxy itself
+    extra: Mapping[str, tuple[str, ...]] = field(
+        default_factory=lambda: _NO_EXTRA
+    )  # Python 3.11 refuses the mappingproxy itself
 
     def with_groups(self, *more: str) -> UserInfo:
-        """The same user with `more` groups appended, none twice."""
+        """Return the user with `more` groups appended, without duplicates."""
         added = tuple(group for group in dict.fromkeys(more) if group not in self.groups)
         return UserInfo(self.username, self.uid, self.groups + added, self.extra) if added else self
 

@@ -1,7 +1,6 @@
-"""Secrets have a type (law 9).
+"""`Secret`: the type of every secret value, which does not print, serialise, hash, or compare in variable time (law 9).
 
-Rules kept here: a `Secret` never prints, formats, pickles, copies into JSON or compares in variable time. The bytes come
-out only through `reveal()`, a name that a reviewer can grep for.
+Rules kept here: the bytes are available only through `reveal()`, a name that a reviewer can search for.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import NoReturn
 
 
 class Secret:
-    """Bytes nobody may see by accident."""
+    """Secret bytes, protected from accidental output."""
 
     __slots__ = ("_value",)
 
@@ -19,11 +18,11 @@ class Secret:
         self._value = value.encode() if isinstance(value, str) else bytes(value)
 
     def reveal(self) -> bytes:
-        """The bytes themselves. Never log, format or store what this returns except where it is meant to go."""
+        """Return the bytes. Never log or format them, and store them only at their destination."""
         return self._value
 
     def matches(self, other: bytes | Secret) -> bool:
-        """Constant-time equality."""
+        """Return true when the bytes are equal, compared in constant time."""
         return hmac.compare_digest(self._value, other.reveal() if isinstance(other, Secret) else other)
 
     def __eq__(self, other: object) -> bool:

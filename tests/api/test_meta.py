@@ -19,7 +19,7 @@ from mooring.api.meta.objectmeta import (
     validate_meta,
     validate_meta_update,
 )
-from mooring.errors import MAX_TOLD, BadRequestError, ConflictError
+from mooring.errors import MAX_FIELD_ERRORS, BadRequestError, ConflictError
 from tests.support.changes import NOW, UID, created, texts, updated
 
 CONFIG_MAP = BY_PLURAL["configmaps"]
@@ -363,8 +363,8 @@ def test_many_controllers_are_told_once() -> None:
 
 
 def test_of_very_many_bad_labels_no_more_are_judged_than_are_told() -> None:
-    labels = {f"!{number}": "" for number in range(MAX_TOLD * 5)}
-    assert len(validate_meta({"metadata": {"name": "a", "labels": labels}}, NODE)) == MAX_TOLD + 1
+    labels = {f"!{number}": "" for number in range(MAX_FIELD_ERRORS * 5)}
+    assert len(validate_meta({"metadata": {"name": "a", "labels": labels}}, NODE)) == MAX_FIELD_ERRORS + 1
 
 
 DELETING: Obj = changed(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a.example/f"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.api.core.addresses import address_warnings, range_warnings
-from mooring.api.core.pod.warnings import MAX_TOLD
+from mooring.api.core.pod.warnings import MAX_WARNINGS
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Obj
@@ -332,7 +332,7 @@ def test_a_name_that_is_no_label() -> None:
 
 def test_warnings_and_what_is_compared_are_bounded() -> None:
     many = pod(ports(*({"hostPort": number} for number in (1, 2) * 5_000)))
-    assert len(BY_PLURAL["pods"].warnings(many, None)) == MAX_TOLD
+    assert len(BY_PLURAL["pods"].warnings(many, None)) == MAX_WARNINGS
     paths = [{"key": "a", "path": f"f{number}"} for number in range(5_000)]
     assert BY_PLURAL["pods"].warnings(pod(volume(configMap={"items": paths})), None) == []
     apart = pod(ports(*({"hostPort": number} for number in range(1, 5_000))))

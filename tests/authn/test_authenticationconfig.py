@@ -27,7 +27,7 @@ from mooring.authn.oidc.authenticationconfig import (
 )
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES
-from mooring.errors import MAX_TOLD, ConfigError
+from mooring.errors import MAX_FIELD_ERRORS, ConfigError
 from mooring.settings.authentication import SIGNING_ALGORITHMS, OidcFlags
 from tests.support.testca import ThrowawayCA
 
@@ -349,7 +349,7 @@ def test_of_very_many_mistakes_the_first_are_told() -> None:
     said = mistake(
         changed(changed(LEAST, "claimValidationRules", rules), "userValidationRules", [{"y": 1}] * MAX_ENTRIES)
     )
-    assert said.endswith(f"and {3 * MAX_ENTRIES - MAX_TOLD} more")
+    assert said.endswith(f"and {3 * MAX_ENTRIES - MAX_FIELD_ERRORS} more")
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_bad_modes(modes: list[str], message: str) -> None:
 
 
 def test_masters_stands_first_and_names_agree_with_the_table() -> None:
-    assert [authorizer.name for authorizer in build(list(AUTHORIZERS))] == ["PrivilegedGroup", *AUTHORIZERS]
+    assert [authorizer.name for authorizer in build(list(AUTHORIZERS))] == ["Masters", *AUTHORIZERS]
 
 
 def test_every_authorizer_class_of_the_room_is_in_the_table() -> None:

@@ -16,7 +16,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac import index as rbacindex
-from mooring.authz.rbac.authorizer import MAX_GROUPS_REMEMBERED, Rbac
+from mooring.authz.rbac.authorizer import MAX_GROUPS_CACHED, Rbac
 from mooring.authz.rbac.bootstrappolicy.builders import (
     binding,
     cluster_binding,
@@ -313,19 +313,19 @@ def test_other_views_are_other_facts() -> None:
 
 
 def test_users_remembered_are_bounded() -> None:
-    rbac = Rbac(max_remembered=2)
+    rbac = Rbac(max_cached=2)
     views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
     for number in range(5):
         assert rbac.authorize(ask(UserInfo(f"u{number}", groups=("dev",))), views).allowed
-    assert len(rbac._held) == 2
+    assert len(rbac._cache) == 2
 
 
 def test_a_user_of_very_many_groups_is_not_remembered() -> None:
     rbac = Rbac()
     views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
-    groups = ("dev", *(f"g{number}" for number in range(MAX_GROUPS_REMEMBERED)))
+    groups = ("dev", *(f"g{number}" for number in range(MAX_GROUPS_CACHED)))
     assert rbac.authorize(ask(UserInfo("x", groups=groups)), views).allowed
-    assert len(rbac._held) == 0
+    assert len(rbac._cache) == 0
     assert not rbac.authorize(ask(UserInfo("x", groups=groups[1:])), views).allowed
 
 

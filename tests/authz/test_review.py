@@ -13,7 +13,7 @@ from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.authz.rbac.bootstrappolicy.builders import cluster_binding, cluster_role, user
 from mooring.authz.rbac.rules import path_rule, rule
-from mooring.authz.review import answered, rules_review, self_access_attributes, subject_access_attributes
+from mooring.authz.review import rules_review, self_access_attributes, subject_access_attributes, with_status
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
 
@@ -86,7 +86,7 @@ def test_a_self_review_asks_about_the_caller() -> None:
     ids=["allowed", "no opinion", "denied", "with an error"],
 )
 def test_the_status_of_a_review(decision: Decision, status: Obj) -> None:
-    assert answered({"kind": "K", "spec": {}}, decision) == {"kind": "K", "spec": {}, "status": status}
+    assert with_status({"kind": "K", "spec": {}}, decision) == {"kind": "K", "spec": {}, "status": status}
 
 
 def test_a_rules_review_lists_resources_and_paths() -> None:
@@ -187,5 +187,5 @@ def test_selectors_of_a_review(name: str, selector: Obj, text: str, told: str) -
     review = {"spec": {"user": "u", "resourceAttributes": {"verb": "list", "resource": "pods", name: selector}}}
     attributes = subject_access_attributes(review)
     assert {attributes.field_selector, attributes.label_selector} == {text, ""}
-    error = answered(review, Decision(Ruling.ALLOW))["status"].get("evaluationError", "")
+    error = with_status(review, Decision(Ruling.ALLOW))["status"].get("evaluationError", "")
     assert error == (f"spec.resourceAttributes.{name} {told} due to parse error" if told else "")

@@ -1,4 +1,4 @@
-"""The two authorizers that do not look (docs/protocol/authorization.md#modes), for tests and for clusters behind something else."""
+"""AlwaysAllow and AlwaysDeny (docs/protocol/authorization.md#modes), for tests and for clusters behind another authorizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mooring.authz.decision import Decision, Ruling
 
 
 class AlwaysAllow:
-    """Allows everything. With it anonymous access must be off: whoever builds the chain sees to that."""
+    """Allows every request. The settings that select it must turn anonymous authentication off."""
 
     name = "AlwaysAllow"
 
@@ -17,7 +17,7 @@ class AlwaysAllow:
 
 
 class AlwaysDeny:
-    """No opinion on anything, which denies when nobody else allows."""
+    """Has no opinion on any request, which denies it unless another authorizer allows it."""
 
     name = "AlwaysDeny"
 

@@ -1,6 +1,6 @@
-"""What an authorizer is asked: one request by one user.
+"""`Attributes`: the request properties that authorizers decide on.
 
-Source: docs/protocol/requests.md#attributes.
+The meaning of each is in docs/protocol/requests.md#attributes.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from mooring.identity import UserInfo
 
 
-# not frozen, though nobody changes one: each request makes one, and that would cost it a microsecond
+# not frozen, although never changed: every request creates one, and freezing costs a microsecond
 @dataclass(slots=True, kw_only=True)
 class Attributes:
-    """Either a resource request or, when `resource` is empty, a request for `path`.
+    """Attributes of a resource request or, when `resource` is empty, of a request for `path`.
 
     `verb`: get list watch create update patch delete deletecollection, or any custom verb of a review; for paths the lower
     case HTTP method. `name` is "" for create, and for list/watch unless a metadata.name field selector names one object.

@@ -1,7 +1,7 @@
-"""The chain of authorizers.
+"""Authorizer chain: the first authorizer that allows or denies decides.
 
-Rules kept here (docs/protocol/authorization.md#decision): the first that allows or denies decides. When all have no opinion, the
-answer is `NO_OPINION`, which is not `allowed`: empty means deny. Their reasons and errors are joined for the refusal.
+Rules kept here (docs/protocol/authorization.md#decision): when no authorizer has an opinion, the decision is `NO_OPINION`, which is
+not `allowed`. The reasons and errors of all authorizers are joined for the 403 response.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mooring.authz.decision import Authorizer, Decision, Ruling
 
 
 def authorize(attributes: Attributes, authorizers: Iterable[Authorizer], views: Views) -> Decision:
-    """One decision. Act on `.allowed` only."""
+    """Return the decision of the chain. Callers act on `.allowed` only."""
     reasons: list[str] = []
     errors: list[str] = []
     for authorizer in authorizers:

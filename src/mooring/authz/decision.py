@@ -1,4 +1,4 @@
-"""Decisions (law 3): allow / deny / no opinion; no opinion from all means deny."""
+"""Authorization decisions: allow, deny, no opinion (law 3), and the `Authorizer` interface."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Ruling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one authorizer, or the chain, thinks, and why. The reason goes into the 403 message and the audit record."""
+    """Ruling of one authorizer, or of the chain, with its reason for the 403 message and the audit record."""
 
     ruling: Ruling
     reason: str = ""
     error: str = ""
-    """Evaluation problems for the operator and for `status.evaluationError` of reviews."""
+    """Evaluation errors, for the operator and for `status.evaluationError` of reviews."""
 
     @property
     def allowed(self) -> bool:
@@ -31,11 +31,11 @@ class Decision:
 
 
 class Authorizer(Protocol):
-    """Synchronous, reads views, never waits (law 2)."""
+    """One authorization mode: synchronous, and reading views only (law 2)."""
 
     @property
     def name(self) -> str:
-        """The mode's name, e.g. `RBAC`."""
+        """Name of the mode, e.g. `RBAC`."""
 
     def authorize(self, attributes: Attributes, views: Views) -> Decision:
-        """One decision; never raises for a refusal."""
+        """Return the decision; a refusal is never raised as an exception."""

@@ -1,7 +1,7 @@
-"""`system:masters` may do everything, always.
+"""Privileged group: members of `system:masters` are allowed everything.
 
-Rules kept here (docs/protocol/authorization.md#decision): this authorizer stands first and reads nothing, so no edit of RBAC
-objects can lock the holders of the break-glass certificate out.
+Rules kept here (docs/protocol/authorization.md#decision): this authorizer comes first and reads no objects, so no edit of RBAC
+objects can lock out the holders of the break-glass certificate.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _NO_OPINION = Decision(Ruling.NO_OPINION)
 
 
 class PrivilegedGroup:
-    """Allows members of `system:masters`; no opinion on others."""
+    """Allows members of `system:masters`; has no opinion on other users."""
 
-    name = "PrivilegedGroup"
+    name = "Masters"
 
     def authorize(self, attributes: Attributes, views: Views) -> Decision:
         return _ALLOW if MASTERS in attributes.user.groups else _NO_OPINION

@@ -1,11 +1,10 @@
-"""The access reviews: "may this user do that?", asked over the API.
+"""Answers of SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview and SelfSubjectRulesReview.
 
 Rules kept here (docs/protocol/authorization.md#access-reviews):
-1. A review was validated by its kind (`mooring.api.authorization.accessreview`): it asks one thing, and about somebody. Here it
-is answered.
-2. The user is judged exactly as written: no group is added, so a review asks what a request with those groups would get.
+1. The kind (`mooring.api.authorization.accessreview`) has validated the review before.
+2. The user is authorized exactly as written: no group is added, so the answer equals that to a request with those groups.
 3. Status: `allowed`, `denied` only for an explicit denial, `reason`, `evaluationError`. `allowed` is always present.
-4. SelfSubjectRulesReview lists what RBAC grants; for nodes it says that it is incomplete. Its spec is not echoed.
+4. SelfSubjectRulesReview lists the rules that RBAC grants, and is marked incomplete for nodes. Its spec is not echoed.
 """
 
 from __future__ import annotations
@@ -29,30 +28,32 @@ NODE_RULES_UNKNOWN = "node authorizer does not support user rule resolution"
 
 
 def subject_access_attributes(review: Obj) -> Attributes:
-    """What a SubjectAccessReview or LocalSubjectAccessReview asks."""
+    """Return the attributes in a SubjectAccessReview or LocalSubjectAccessReview."""
     spec = review["spec"]
     return _attributes(spec, _user(spec))
 
 
 def self_access_attributes(review: Obj, user: UserInfo) -> Attributes:
-    """What a SelfSubjectAccessReview of `user` asks."""
+    """Return the attributes in a SelfSubjectAccessReview of `user`."""
     return _attributes(review["spec"], user)
 
 
-def answered(review: Obj, decision: Decision) -> Obj:
-    """The review with its status, ready to be sent back."""
+def with_status(review: Obj, decision: Decision) -> Obj:
+    """Return the review with the status that reports `decision`."""
     status: Obj = {"allowed": decision.allowed}
     if decision.ruling is Ruling.DENY:
         status["denied"] = True
     if decision.reason:
         status["reason"] = decision.reason
-    if problems := [*filter(None, (decision.error, *_unread(review["spec"].get("resourceAttributes") or {})))]:
+    if problems := [
+        *filter(None, (decision.error, *_selector_problems(review["spec"].get("resourceAttributes") or {})))
+    ]:
         status["evaluationError"] = "; ".join(problems)
     return {**review, "status": status}
 
 
 def rules_review(review: Obj, user: UserInfo, rbac: Rbac, views: Views) -> Obj:
-    """The answered SelfSubjectRulesReview."""
+    """Return a SelfSubjectRulesReview with the rules that RBAC grants to `user`."""
     rules, problems = rbac.rules_for(user, review["spec"]["namespace"], views)
     errors = list(problems)
     if node_name(user):
@@ -62,9 +63,9 @@ def rules_review(review: Obj, user: UserInfo, rbac: Rbac, views: Views) -> Obj:
     for rule in rules:
         source = rule.source
         if rule.resources:
-            resource_rules.append(_picked(source, ("verbs", "apiGroups", "resources", "resourceNames")))
+            resource_rules.append(_without_empty(source, ("verbs", "apiGroups", "resources", "resourceNames")))
         if rule.paths:
-            path_rules.append(_picked(source, ("verbs", "nonResourceURLs")))
+            path_rules.append(_without_empty(source, ("verbs", "nonResourceURLs")))
     status: Obj = {
         "resourceRules": resource_rules,
         "nonResourceRules": path_rules,
@@ -81,7 +82,7 @@ def rules_review(review: Obj, user: UserInfo, rbac: Rbac, views: Views) -> Obj:
     }
 
 
-def _picked(source: Obj, keys: Iterable[str]) -> Obj:
+def _without_empty(source: Obj, keys: Iterable[str]) -> Obj:
     return {key: source[key] for key in keys if source.get(key)}
 
 
@@ -93,8 +94,8 @@ def _user(spec: Obj) -> UserInfo:
 def _attributes(spec: Obj, user: UserInfo) -> Attributes:
     resource = spec.get("resourceAttributes")
     if resource is None:
-        asked = spec["nonResourceAttributes"]
-        return Attributes(user=user, verb=asked.get("verb", ""), path=asked.get("path", ""))
+        non_resource = spec["nonResourceAttributes"]
+        return Attributes(user=user, verb=non_resource.get("verb", ""), path=non_resource.get("path", ""))
     return Attributes(
         user=user,
         verb=resource.get("verb", ""),
@@ -109,27 +110,27 @@ def _attributes(spec: Obj, user: UserInfo) -> Attributes:
     )
 
 
-def _unread(resource: Obj) -> Iterator[str]:
-    """Tell which selectors of a review are not looked at, or not wholly, because they cannot be read."""
+def _selector_problems(resource: Obj) -> Iterator[str]:
+    """Yield a message for each selector of a review that is ignored, entirely or in part, because it cannot be parsed."""
     for name in _PARSERS:
-        text, readable = _selector(resource, name)
-        if not readable:
+        text, complete = _selector(resource, name)
+        if not complete:
             yield f"spec.resourceAttributes.{name} {'partially ' if text else ''}ignored due to parse error"
 
 
 def _selector(resource: Obj, name: str) -> tuple[str, bool]:
-    """Return what of a selector can be read, as text, and whether that is all of it.
+    """Return the parsable requirements of a selector as text, and true when those are all.
 
-    What cannot be read is passed over, so that the review asks for more than the selector says, never for less.
+    A requirement that cannot be parsed is left out, so that the review covers more objects than the selector, never fewer.
     """
     selector = resource.get(name) or {}
     requirements = selector.get("requirements") or []
     terms = [_TERMS[name](requirement) for requirement in requirements] or [selector.get("rawSelector", "")]
-    kept = [term for term in terms if term is not None and _reads(name, term)]
-    return ",".join(kept), len(kept) == len(terms)
+    parsable = [term for term in terms if term is not None and _is_parsable(name, term)]
+    return ",".join(parsable), len(parsable) == len(terms)
 
 
-def _reads(name: str, term: str) -> bool:
+def _is_parsable(name: str, term: str) -> bool:
     try:
         _PARSERS[name](term)
     except BadRequestError:
@@ -138,7 +139,7 @@ def _reads(name: str, term: str) -> bool:
 
 
 def _field_term(requirement: Obj) -> str | None:
-    """Field selectors know only whether a field has one value or has not."""
+    """Return one term of a field selector, which supports only equality with one value and its negation."""
     sign = {"In": "=", "NotIn": "!="}.get(requirement.get("operator", ""))
     values = requirement.get("values") or []
     if sign is None or len(values) != 1:

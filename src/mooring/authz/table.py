@@ -1,6 +1,6 @@
-"""Every authorizer, by the name `--authorization-mode` gives it (law 10).
+"""`AUTHORIZERS`: every authorizer by its `--authorization-mode` name (law 10), and the chain built from a list of modes.
 
-Source: docs/protocol/authorization.md#modes.
+Modes: docs/protocol/authorization.md#modes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType(
 
 
 def build(modes: Sequence[str]) -> tuple[Authorizer, ...]:
-    """The authorizers of these modes in order, after `PrivilegedGroup`. Raises ConfigError for unknown, repeated or no modes."""
+    """Build the authorizers of these modes in order, after `PrivilegedGroup`.
+
+    Raises ConfigError for an unknown or repeated mode, and when there is none.
+    """
     if not modes:
         raise ConfigError("authorization-mode: at least one mode is needed, for example Node,RBAC")
     for index, mode in enumerate(modes):

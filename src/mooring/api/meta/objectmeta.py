@@ -24,7 +24,7 @@ from mooring.apimachinery.names import dns1123_label_errors, generate_name, labe
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import (
-    MAX_TOLD,
+    MAX_FIELD_ERRORS,
     BadRequestError,
     ConflictError,
     FieldError,
@@ -189,7 +189,7 @@ def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
     for key, value in labels.items():
         errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
         errors += [invalid(path, value, why) for why in label_value_errors(value)]
-        if len(errors) > MAX_TOLD:
+        if len(errors) > MAX_FIELD_ERRORS:
             break  # no more are told, and a body holds a hundred thousand labels
     return errors
 

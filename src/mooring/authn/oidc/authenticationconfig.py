@@ -24,7 +24,7 @@ from mooring.authn.oidc.mappingconfig import MAX_ENTRIES, read_identification
 from mooring.authn.oidc.provider import https_problem
 from mooring.authn.strictpart import Part
 from mooring.errors import (
-    MAX_TOLD,
+    MAX_FIELD_ERRORS,
     ConfigError,
     FieldError,
     MooringError,
@@ -116,9 +116,9 @@ def _document(data: bytes, source: str, mistakes: list[str]) -> Part:
 
 
 def _told(mistakes: list[str]) -> str:
-    told = mistakes[:MAX_TOLD]
-    if len(mistakes) > MAX_TOLD:
-        told.append(f"and {len(mistakes) - MAX_TOLD} more")
+    told = mistakes[:MAX_FIELD_ERRORS]
+    if len(mistakes) > MAX_FIELD_ERRORS:
+        told.append(f"and {len(mistakes) - MAX_FIELD_ERRORS} more")
     return "; ".join(told)
 
 

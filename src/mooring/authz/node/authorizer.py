@@ -1,19 +1,19 @@
-"""The Node authorizer: a kubelet's identity, its Node and Lease, its Pods and what they refer to.
+"""Node authorizer: allows a kubelet its own Node, Lease and CSINode, its Pods, and the objects its Pods refer to.
 
-Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-apiserver words them):
-1. Only node identities are judged: user `system:node:<name>` in group `system:nodes`. The group without the name is told
-   apart as an unknown node.
+Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-apiserver's):
+1. Only node identities are authorized: user `system:node:<name>` in group `system:nodes`. A user in the group without such a name
+   is reported as an unknown node.
 2. Nodes: get, list and watch of its own only (a list must name it by field selector); create, update and patch, also of status.
-   NodeRestriction then refuses every write but to its own.
-3. Leases only in kube-node-lease, CSINodes anywhere: its own; `create` carries no name (admission, again).
+   The admission plugin NodeRestriction then refuses every write but to its own.
+3. Leases only in kube-node-lease, CSINodes anywhere: its own. `create` carries no name, so NodeRestriction checks that.
 4. Pods: get of those bound to it; list and watch when the field selector says `spec.nodeName=<itself>`, or names one that is
-   bound to it; create, delete, status and eviction, which admission narrows.
-5. Secrets and ConfigMaps: get, list and watch of one that a Pod on it refers to. Claims, volumes and attachments: get, likewise;
-   the status of a claim may be changed. Service accounts: get, and tokens, of those its Pods run as.
+   bound to it; create, delete, status and eviction, which NodeRestriction narrows.
+5. Secrets and ConfigMaps: get, list and watch of one that a Pod on it refers to. Claims, volumes and attachments: get of the same;
+   the status of a claim may be changed. Service accounts of its Pods: get, and create of their tokens.
 6. ResourceSlices: create; list, watch and deletecollection with the field selector `spec.nodeName=<itself>`.
-   PodCertificateRequests: nothing; they are beta and off in Kubernetes 1.36.
-7. Everything else follows the static rules of the ClusterRole `system:node`.
-8. It never denies.
+   PodCertificateRequests: nothing, because they are beta and off in Kubernetes 1.36.
+7. Every other request follows the static rules of the ClusterRole `system:node`.
+8. The authorizer never denies.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from mooring.errors import BadRequestError
 
 LEASE_NAMESPACE = "kube-node-lease"
 
-_READ = frozenset({"get", "list", "watch"})
-_CHANGE = frozenset({"update", "patch"})
-_OWN_VERBS = frozenset({"get", "create", "update", "patch", "delete"})
-_POD_CHANGES = frozenset(
+_READ_VERBS = frozenset({"get", "list", "watch"})
+_UPDATE_VERBS = frozenset({"update", "patch"})
+_SINGLE_OBJECT_VERBS = frozenset({"get", "create", "update", "patch", "delete"})
+_POD_WRITES = frozenset(
     {("create", ""), ("delete", ""), ("update", "status"), ("patch", "status"), ("create", "eviction")}
 )
 _NODE_FIELD = "spec.nodeName"
-_OF_SEVERAL = frozenset({"list", "watch", "deletecollection"})
-_OF_ONE = frozenset({"get", "update", "patch", "delete"})
-_STATIC = compile_rules(NODE_RULES)
+_COLLECTION_VERBS = frozenset({"list", "watch", "deletecollection"})
+_OBJECT_VERBS = frozenset({"get", "update", "patch", "delete"})
+_STATIC_RULES = compile_rules(NODE_RULES)
 _ALLOW = Decision(Ruling.ALLOW)
 _NOT_A_NODE = Decision(Ruling.NO_OPINION)
 _NO_PODS = FixedView()
 
 
 class NodeAuthorizer:
-    """The `Node` authorization mode. One per process: it keeps its graph."""
+    """The `Node` authorization mode. It has a graph of its own, so one instance serves a process."""
 
     name = "Node"
 
@@ -56,151 +56,152 @@ class NodeAuthorizer:
         self._graph = NodeGraph()
 
     def authorize(self, attributes: Attributes, views: Views) -> Decision:
-        """Allow, or no opinion with a reason for nodes; no opinion without one for everybody else."""
+        """Allow, or have no opinion: with a reason about nodes, without one about other users."""
         node = node_name(attributes.user)
         if node is None:
             return _NOT_A_NODE
         if not node:
-            return _no(f'unknown node for user "{attributes.user.username}"')
-        judge = _JUDGES.get((attributes.group, attributes.resource))
-        if judge is not None:
-            return judge(node, attributes, lambda: self._related(node, attributes, views))
-        if any(rule.allows(attributes) for rule in _STATIC):
+            return _no_opinion(f'unknown node for user "{attributes.user.username}"')
+        authorize = _AUTHORIZE.get((attributes.group, attributes.resource))
+        if authorize is not None:
+            return authorize(node, attributes, lambda: self._decide_by_graph(node, attributes, views))
+        if any(rule.allows(attributes) for rule in _STATIC_RULES):
             return _ALLOW
-        return _no("")
+        return _no_opinion("")
 
-    def _related(self, node: str, attributes: Attributes, views: Views) -> Decision:
-        """Whether a Pod on the node is, or refers to, the object asked for."""
+    def _decide_by_graph(self, node: str, attributes: Attributes, views: Views) -> Decision:
+        """Allow when a Pod on the node is, or refers to, the requested object."""
         if not attributes.name:
-            return _no("No Object name found")
+            return _no_opinion("No Object name found")
         target = (attributes.resource, attributes.namespace, attributes.name)
         if self._graph.related(node, target, views.get("pods", _NO_PODS)):
             return _ALLOW
-        return _no(f"no relationship found between node '{node}' and this object")
+        return _no_opinion(f"no relationship found between node '{node}' and this object")
 
 
-Related = Callable[[], Decision]
+GraphDecision = Callable[[], Decision]
+"""Decision by the graph, evaluated only when the verb and the subresource are allowed."""
 
 
-def _node(node: str, attributes: Attributes, related: Related) -> Decision:
+def _authorize_node(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
     verb, name = attributes.verb, attributes.name
-    if verb in _READ and not attributes.subresource:
+    if verb in _READ_VERBS and not attributes.subresource:
         if name == node:
             return _ALLOW
         if not name:
-            return _no(f"node '{node}' cannot read all nodes, only its own Node object")
-        return _no(f"node '{node}' cannot read '{name}', only its own Node object")
+            return _no_opinion(f"node '{node}' cannot read all nodes, only its own Node object")
+        return _no_opinion(f"node '{node}' cannot read '{name}', only its own Node object")
     if (verb, attributes.subresource) == ("create", ""):
         return _ALLOW
-    return _ALLOW if verb in _CHANGE and attributes.subresource in ("", "status") else _no("")
+    return _ALLOW if verb in _UPDATE_VERBS and attributes.subresource in ("", "status") else _no_opinion("")
 
 
-def _lease(node: str, attributes: Attributes, related: Related) -> Decision:
-    if attributes.subresource or attributes.verb not in _OWN_VERBS:
-        return _no("can only get, create, update, patch, or delete a node lease")
+def _authorize_lease(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
+    if attributes.subresource or attributes.verb not in _SINGLE_OBJECT_VERBS:
+        return _no_opinion("can only get, create, update, patch, or delete a node lease")
     if attributes.namespace != LEASE_NAMESPACE:
-        return _no(f'can only access leases in the "{LEASE_NAMESPACE}" system namespace')
+        return _no_opinion(f'can only access leases in the "{LEASE_NAMESPACE}" system namespace')
     if attributes.verb != "create" and attributes.name != node:
-        return _no("can only access node lease with the same name as the requesting node")
+        return _no_opinion("can only access node lease with the same name as the requesting node")
     return _ALLOW
 
 
-def _csi_node(node: str, attributes: Attributes, related: Related) -> Decision:
-    if attributes.verb not in _OWN_VERBS:
-        return _no("can only get, create, update, patch, or delete a CSINode")
+def _authorize_csi_node(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
+    if attributes.verb not in _SINGLE_OBJECT_VERBS:
+        return _no_opinion("can only get, create, update, patch, or delete a CSINode")
     if attributes.subresource:
-        return _no("cannot authorize CSINode subresources")
+        return _no_opinion("cannot authorize CSINode subresources")
     if attributes.verb != "create" and attributes.name != node:
-        return _no("can only access CSINode with the same name as the requesting node")
+        return _no_opinion("can only access CSINode with the same name as the requesting node")
     return _ALLOW
 
 
-def _pod(node: str, attributes: Attributes, related: Related) -> Decision:
+def _authorize_pod(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
     verb, subresource = attributes.verb, attributes.subresource
-    if (verb, subresource) in _POD_CHANGES:
+    if (verb, subresource) in _POD_WRITES:
         return _ALLOW
-    if subresource or verb not in _READ:
-        return _no("")
+    if subresource or verb not in _READ_VERBS:
+        return _no_opinion("")
     if verb == "get":
-        return related()
-    if _selected(attributes.field_selector, _NODE_FIELD) == node:
+        return by_graph()
+    if _required_field(attributes.field_selector, _NODE_FIELD) == node:
         return _ALLOW
-    return related() if attributes.name else _no("can only list/watch pods with spec.nodeName field selector")
+    return by_graph() if attributes.name else _no_opinion("can only list/watch pods with spec.nodeName field selector")
 
 
-def _read(node: str, attributes: Attributes, related: Related) -> Decision:
-    if attributes.verb not in _READ:
-        return _no("can only read resources of this type")
+def _authorize_read(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
+    if attributes.verb not in _READ_VERBS:
+        return _no_opinion("can only read resources of this type")
     if attributes.subresource:
-        return _no("cannot read subresource")
+        return _no_opinion("cannot read subresource")
     if not attributes.namespace:
-        return _no("can only read namespaced object of this type")
-    return related()
+        return _no_opinion("can only read namespaced object of this type")
+    return by_graph()
 
 
-def _get(node: str, attributes: Attributes, related: Related) -> Decision:
+def _authorize_get(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
     if attributes.verb != "get":
-        return _no("can only get individual resources of this type")
+        return _no_opinion("can only get individual resources of this type")
     if attributes.subresource:
-        return _no("cannot get subresource")
-    return related()
+        return _no_opinion("cannot get subresource")
+    return by_graph()
 
 
-def _claim(node: str, attributes: Attributes, related: Related) -> Decision:
+def _authorize_claim(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
     if attributes.subresource != "status":
-        return _get(node, attributes, related)
-    return related() if attributes.verb in _CHANGE else _no("can only get/update/patch this type")
+        return _authorize_get(node, attributes, by_graph)
+    return by_graph() if attributes.verb in _UPDATE_VERBS else _no_opinion("can only get/update/patch this type")
 
 
-def _service_account(node: str, attributes: Attributes, related: Related) -> Decision:
+def _authorize_service_account(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
     if attributes.verb == "get" and not attributes.subresource:
-        return _read(node, attributes, related)
+        return _authorize_read(node, attributes, by_graph)
     if attributes.verb != "create" or not attributes.name:
-        return _no("can only create tokens for individual service accounts")
+        return _no_opinion("can only create tokens for individual service accounts")
     if attributes.subresource != "token":
-        return _no("can only create token subresource of serviceaccount")
-    return related()
+        return _no_opinion("can only create token subresource of serviceaccount")
+    return by_graph()
 
 
-def _slice(node: str, attributes: Attributes, related: Related) -> Decision:
+def _authorize_slice(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
     if attributes.subresource:
-        return _no("cannot authorize ResourceSlice subresources")
+        return _no_opinion("cannot authorize ResourceSlice subresources")
     if attributes.verb == "create":
         return _ALLOW
-    if attributes.verb in _OF_ONE:
-        return related()
-    if attributes.verb not in _OF_SEVERAL:
-        return _no(
+    if attributes.verb in _OBJECT_VERBS:
+        return by_graph()
+    if attributes.verb not in _COLLECTION_VERBS:
+        return _no_opinion(
             "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, "
             "deletecollection"
         )
-    if _selected(attributes.field_selector, _NODE_FIELD) == node:
+    if _required_field(attributes.field_selector, _NODE_FIELD) == node:
         return _ALLOW
-    return _no("can only list/watch/deletecollection resourceslices with nodeName field selector")
+    return _no_opinion("can only list/watch/deletecollection resourceslices with nodeName field selector")
 
 
-_JUDGES: Mapping[tuple[str, str], Callable[[str, Attributes, Related], Decision]] = {
-    ("", "nodes"): _node,
-    ("", "pods"): _pod,
-    ("", "secrets"): _read,
-    ("", "configmaps"): _read,
-    ("", "serviceaccounts"): _service_account,
-    ("", "persistentvolumeclaims"): _claim,
-    ("", "persistentvolumes"): _get,
-    ("coordination.k8s.io", "leases"): _lease,
-    ("storage.k8s.io", "csinodes"): _csi_node,
-    ("storage.k8s.io", "volumeattachments"): _get,
-    ("resource.k8s.io", "resourceclaims"): _get,
-    ("resource.k8s.io", "resourceslices"): _slice,
+_AUTHORIZE: Mapping[tuple[str, str], Callable[[str, Attributes, GraphDecision], Decision]] = {
+    ("", "nodes"): _authorize_node,
+    ("", "pods"): _authorize_pod,
+    ("", "secrets"): _authorize_read,
+    ("", "configmaps"): _authorize_read,
+    ("", "serviceaccounts"): _authorize_service_account,
+    ("", "persistentvolumeclaims"): _authorize_claim,
+    ("", "persistentvolumes"): _authorize_get,
+    ("coordination.k8s.io", "leases"): _authorize_lease,
+    ("storage.k8s.io", "csinodes"): _authorize_csi_node,
+    ("storage.k8s.io", "volumeattachments"): _authorize_get,
+    ("resource.k8s.io", "resourceclaims"): _authorize_get,
+    ("resource.k8s.io", "resourceslices"): _authorize_slice,
 }
 
 
-def _selected(selector: str, field: str) -> str | None:
+def _required_field(selector: str, field: str) -> str | None:
     try:
         return parse_field_selector(selector).requires(field)
-    except BadRequestError:  # a review may carry any text
+    except BadRequestError:  # an access review may carry any text
         return None
 
 
-def _no(reason: str) -> Decision:
+def _no_opinion(reason: str) -> Decision:
     return Decision(Ruling.NO_OPINION, reason)

@@ -1,15 +1,12 @@
-"""Which node may touch what, because a Pod that runs on it refers to it.
+"""Graph of the Node authorizer: edges from objects to the nodes whose Pods refer to them.
 
-Source: docs/protocol/node-authorization.md#graph.
-
-Rules kept here:
-1. Edges lead from a Pod to the node it is bound to, and from everything the Pod refers to, to that Pod; only ever within the
-   Pod's namespace. A Pod that waits for a node gives no edges, and edges go with their Pod.
-2. A mirror Pod gives its node nothing but itself: a node makes it, and must not give itself anything by that.
-3. What counts is that a Pod says so, not that the object exists: a node cannot tell a Secret that is missing from one it may
-   not read.
-4. The graph follows the view of Pods: it takes up only what changed since it was asked last, and is built anew when the view
-   does not remember that. An answer costs two look-ups, however many Pods there are.
+Rules kept here (docs/protocol/node-authorization.md#graph):
+1. Edges lead from a Pod to the node it is bound to, and from every object that the Pod refers to, to that Pod; only within the
+   Pod's namespace. A Pod without a node adds no edges, and edges are removed with their Pod.
+2. A mirror Pod gives its node access to itself only: nodes create mirror Pods, and must not gain access by that.
+3. The reference counts, not the existence of the object: a node cannot distinguish a missing Secret from a forbidden one.
+4. The graph follows the view of Pods: each query takes over the changes since the last one, or rebuilds the graph when the view no
+   longer has them. A query costs two look-ups, however many Pods exist.
 """
 
 from __future__ import annotations
@@ -22,11 +19,11 @@ from mooring.apimachinery.schema import Obj
 PODS = "pods"
 Target = tuple[str, str, str]
 """(resource, namespace, name)."""
-_NOBODY: tuple[str, frozenset[Target]] = ("", frozenset())
+_NO_EDGES: tuple[str, frozenset[Target]] = ("", frozenset())
 
 
 class NodeGraph:
-    """Edges from objects to nodes. One per process: it keeps what it learned."""
+    """Edges from objects to nodes, updated incrementally from the view of Pods."""
 
     def __init__(self) -> None:
         self._view: View | None = None
@@ -35,12 +32,12 @@ class NodeGraph:
         self._nodes: dict[Target, dict[str, int]] = {}
 
     def related(self, node: str, target: Target, pods: View) -> bool:
-        """Whether a Pod on `node` is, or refers to, `target`."""
+        """Return true when a Pod on `node` is, or refers to, `target`."""
         self._follow(pods)
         return node in self._nodes.get(target, ())
 
     def __len__(self) -> int:
-        """How many objects have edges."""
+        """Number of objects that have edges."""
         return len(self._nodes)
 
     def _follow(self, view: View) -> None:
@@ -58,8 +55,8 @@ class NodeGraph:
                 self._put((namespace, name), view.get(name, namespace))
 
     def _put(self, place: tuple[str, str], pod: Obj | None) -> None:
-        before = self._pods.pop(place, _NOBODY)
-        now = _edges(place, pod) if pod is not None else _NOBODY
+        before = self._pods.pop(place, _NO_EDGES)
+        now = _edges(place, pod) if pod is not None else _NO_EDGES
         if now[0]:
             self._pods[place] = now
         if now == before:
@@ -77,11 +74,11 @@ class NodeGraph:
 
 
 def _edges(place: tuple[str, str], pod: Obj) -> tuple[str, frozenset[Target]]:
-    """The node of a Pod, and what its node may touch because of it."""
+    """Return the node of a Pod, and the objects that the node may access because of the Pod."""
     namespace, name = place
     node: str = (pod.get("spec") or {}).get("nodeName", "")
     if not node:
-        return _NOBODY
+        return _NO_EDGES
     itself = (PODS, namespace, name)
     if MIRROR in (pod["metadata"].get("annotations") or {}):
         return node, frozenset({itself})

@@ -1,16 +1,16 @@
-"""Nobody grants what they do not hold.
+"""RBAC escalation checks: users may grant only permissions that they hold, unless they may `escalate` or `bind`.
 
 Rules kept here (docs/protocol/rbac.md#escalation):
-1. Creating or changing a role is allowed to `system:masters`, to whoever may `escalate` that role, and to whoever already
-   holds every rule of it. A role that aggregates others wants everything: `*` on resources and on paths.
-2. Creating or changing a binding is allowed to `system:masters`, to whoever may `bind` the role, and to whoever holds
-   every rule of the role. Without `bind`, a missing role is 404.
-3. An update that touches only ownerReferences and finalizers is the garbage collector's and skips the check. Any other
-   update is checked even when the rules stay as they are: a new label alone may feed them into an aggregated role.
-4. The refusal lists the missing rules compactly, one a line, sorted; verbs of the same resource are merged.
+1. A role may be created or changed by `system:masters`, by users with the verb `escalate` on that role, and by users who hold every
+   rule of it. A role with an aggregationRule requires all permissions: `*` on resources and on paths.
+2. A binding may be created or changed by `system:masters`, by users with the verb `bind` on the role, and by users who hold every
+   rule of the role. Without `bind`, a missing role is 404.
+3. An update that changes only ownerReferences and finalizers, as the garbage collector sends, skips the check. Every other update
+   is checked even when the rules stay as they are: a new label alone may feed them into an aggregated role.
+4. The refusal lists the missing rules, one a line, sorted, with verbs of the same resource merged.
 
-Coverage works on atoms: one verb, one group, one resource, at most one name (or one verb, one path). What is held is indexed by
-atoms too, as far as it can cover what is wanted, so that each wanted atom costs a few look-ups however many rules are held.
+Coverage is checked on atoms: one verb, one group, one resource, at most one name; or one verb, one path. Held rules are indexed by
+atoms too, as far as they can cover wanted ones, so that each wanted atom costs a few look-ups however many rules are held.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from mooring.identity import MASTERS, UserInfo
 
 Authorize = Callable[[Attributes], Decision]
 
-MAX_MISSING_SHOWN = 64  # lines of a refusal; a role may hold thousands of atoms, a message should not
+MAX_MISSING_SHOWN = 64  # lines of a refusal, since a role may have thousands of atoms
 MAX_ATOMS = 20_000
-"""Atoms that one role may want: the largest default role has some 2 000, and 20 000 take about 30 ms."""
+"""Atoms of one role to be granted: the largest default role has some 2 000, and 20 000 take about 30 ms."""
 MAX_HELD_ATOMS = 100_000
-"""Atoms held that may cover one of those wanted: several full roles. They are indexed for each check, in about 40 ms."""
+"""Held atoms that may cover a wanted one: several full roles. They are indexed for each check, in about 40 ms."""
 
 _FULL = (rule(ALL, ALL, ALL), path_rule(ALL, ALL))
 _PLURALS = {"Role": "roles", "ClusterRole": "clusterroles", "RoleBinding": "rolebindings"}
-_COLLECTED = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation"})
+_COLLECTOR_FIELDS = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation"})
 
 
 class TooManyAtomsError(ValueError):
-    """More atoms than one check may look at."""
+    """Raised when a check would process more atoms than allowed."""
 
 
 def covers(held: Iterable[Rule], wanted: Sequence[Rule]) -> tuple[Obj, ...]:
-    """The atoms of `wanted` that `held` does not cover: empty means covered. Raises TooManyAtomsError."""
-    index = _Index(held, wanted)
+    """Return the atoms of `wanted` that `held` does not cover. Raises TooManyAtomsError."""
+    index = _HeldAtoms(held, wanted)
     return tuple(atom for one in wanted for atom in _uncovered(one.source, index))
 
 
-class _Index:
-    """The rules held, as far as they can cover any of the rules wanted."""
+class _HeldAtoms:
+    """Atoms of the held rules that can cover an atom of the wanted rules, indexed by group and resource."""
 
     def __init__(self, held: Iterable[Rule], wanted: Sequence[Rule]) -> None:
         verbs = _vocabulary(one.verbs for one in wanted)
@@ -62,7 +62,7 @@ class _Index:
         resources |= {_any_of_subresource(resource) for resource in resources if "/" in resource}
         names = frozenset(name for one in wanted for name in one.names)
         self.atoms: dict[tuple[str, str], set[tuple[str, str | None]]] = {}
-        """(verb, name) by (group, resource); None stands for every name."""
+        """(verb, name) pairs by (group, resource); None stands for every name."""
         self._paths: dict[str, set[str]] = {}
         self._prefixes: dict[str, set[str]] = {}
         size = 0
@@ -83,13 +83,13 @@ class _Index:
         self._lengths = {verb: set(map(len, prefixes)) for verb, prefixes in self._prefixes.items()}
 
     def covering(self, group: str, resource: str) -> list[set[tuple[str, str | None]]]:
-        """The (verb, name) pairs that are held of a resource, in one or several sets."""
+        """Return the held (verb, name) pairs of a resource, in one or several sets."""
         names = {resource, ALL, _any_of_subresource(resource)}
         found = (self.atoms.get(place) for place in product({group, ALL}, names))
         return [pairs for pairs in found if pairs]
 
     def covers_path(self, verb: str, path: str) -> bool:
-        """Whether a verb on a path is held; a trailing `*` stands for every path that begins so."""
+        """Return true when a verb on a path is held; a trailing `*` stands for every path with that prefix."""
         return any(
             ALL in paths
             or path in paths
@@ -104,15 +104,15 @@ def _vocabulary(sets: Iterable[Set[str]]) -> frozenset[str]:
 
 
 def _any_of_subresource(resource: str) -> str:
-    """`*/sub` for `res/sub`; a resource without a subresource itself."""
+    """Return `*/sub` for `res/sub`, and a resource without subresource unchanged."""
     _, slash, subresource = resource.partition("/")
     return f"{ALL}/{subresource}" if slash else resource
 
 
-def _uncovered(source: Obj, index: _Index) -> Iterator[Obj]:
-    """The atoms of one rule that nothing held covers."""
+def _uncovered(source: Obj, index: _HeldAtoms) -> Iterator[Obj]:
+    """Yield the atoms of one rule that no held rule covers."""
     verbs, groups, resources, names, paths = (
-        tuple(dict.fromkeys(source.get(part) or ()))  # each once: a list may repeat a word, and lists multiply
+        tuple(dict.fromkeys(source.get(part) or ()))  # without duplicates, since the lists are multiplied
         for part in ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
     )
     for group, resource in product(groups, resources):
@@ -128,13 +128,13 @@ def _uncovered(source: Obj, index: _Index) -> Iterator[Obj]:
 
 
 def check_role(role: Obj, old: Obj | None, user: UserInfo, rbac: Rbac, views: Views, authorize: Authorize) -> None:
-    """May `user` write this Role or ClusterRole? Raises ForbiddenError."""
-    if MASTERS in user.groups or (old is not None and _only_collected(role, old)):
+    """Check that `user` may write this Role or ClusterRole. Raises ForbiddenError."""
+    if MASTERS in user.groups or (old is not None and _only_collector_fields_differ(role, old)):
         return
     kind, name = role["kind"], role["metadata"].get("name", "")
     namespace = role["metadata"].get("namespace", "") if kind == "Role" else ""
     plural = _PLURALS[kind]
-    asked = Attributes(
+    attributes = Attributes(
         user=user,
         verb="escalate",
         group=API_GROUP,
@@ -143,13 +143,13 @@ def check_role(role: Obj, old: Obj | None, user: UserInfo, rbac: Rbac, views: Vi
         name=name if old is not None else "",  # a create carries no name, as for every authorization
         namespace=namespace,
     )
-    if authorize(asked).allowed:
+    if authorize(attributes).allowed:
         return
-    missing = _missing(compile_rules(role.get("rules")), user, namespace, rbac, views)
-    if missing:
-        raise ForbiddenError.of(API_GROUP, plural, name, missing)
+    reason = _refusal_reason(compile_rules(role.get("rules")), user, namespace, rbac, views)
+    if reason:
+        raise ForbiddenError.of(API_GROUP, plural, name, reason)
     aggregates = "aggregationRule" in role or (old is not None and "aggregationRule" in old)
-    if aggregates and _missing(compile_rules(_FULL), user, "", rbac, views):
+    if aggregates and _refusal_reason(compile_rules(_FULL), user, "", rbac, views):
         raise ForbiddenError.of(
             API_GROUP, plural, name, "must have cluster-admin privileges to use the aggregationRule"
         )
@@ -158,15 +158,18 @@ def check_role(role: Obj, old: Obj | None, user: UserInfo, rbac: Rbac, views: Vi
 def check_binding(
     binding: Obj, old: Obj | None, user: UserInfo, rbac: Rbac, views: Views, authorize: Authorize
 ) -> None:
-    """May `user` write this RoleBinding or ClusterRoleBinding? Raises ForbiddenError or, for a missing role, NotFoundError."""
-    if MASTERS in user.groups or (old is not None and _only_collected(binding, old)):
+    """Check that `user` may write this RoleBinding or ClusterRoleBinding.
+
+    Raises ForbiddenError or, for a missing role, NotFoundError.
+    """
+    if MASTERS in user.groups or (old is not None and _only_collector_fields_differ(binding, old)):
         return
     reference = binding.get("roleRef") or {}
     if reference.get("kind") not in ("Role", "ClusterRole") or not reference.get("name"):
-        return  # no role: validation refuses the binding
+        return  # validation refuses a binding without a role
     kind, name = binding["kind"], binding["metadata"].get("name", "")
     namespace = binding["metadata"].get("namespace", "") if kind == "RoleBinding" else ""
-    asked = Attributes(
+    attributes = Attributes(
         user=user,
         verb="bind",
         group=reference.get("apiGroup") or API_GROUP,
@@ -175,18 +178,18 @@ def check_binding(
         name=reference["name"],
         namespace=namespace,
     )
-    if authorize(asked).allowed:
+    if authorize(attributes).allowed:
         return
     place = role_place(reference["kind"], reference["name"], namespace)
     wanted = rbac.role_rules(reference["kind"], place, views)
-    missing = _missing(wanted, user, namespace, rbac, views)
-    if missing:
+    reason = _refusal_reason(wanted, user, namespace, rbac, views)
+    if reason:
         plural = _PLURALS.get(kind, "clusterrolebindings")
-        raise ForbiddenError.of(API_GROUP, plural, name, missing)
+        raise ForbiddenError.of(API_GROUP, plural, name, reason)
 
 
 def compact(atoms: Sequence[Obj]) -> list[str]:
-    """The missing atoms as sorted lines, verbs of the same resource (and names) merged."""
+    """Return the missing atoms as sorted lines, with verbs of the same resource and names merged."""
     merged: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for atom in atoms:
         key = tuple(
@@ -201,9 +204,9 @@ def compact(atoms: Sequence[Obj]) -> list[str]:
     return sorted(lines)
 
 
-def _missing(wanted: Sequence[Rule], user: UserInfo, namespace: str, rbac: Rbac, views: Views) -> str:
-    """Why the user may not grant these rules; empty when it may."""
-    if sum(_size(one) for one in wanted) > MAX_ATOMS:
+def _refusal_reason(wanted: Sequence[Rule], user: UserInfo, namespace: str, rbac: Rbac, views: Views) -> str:
+    """Return the reason why the user may not grant these rules, or ""."""
+    if sum(_atom_count(one) for one in wanted) > MAX_ATOMS:
         return f"the rules multiply to more than {MAX_ATOMS} combinations; split the role"
     held, problems = rbac.rules_for(user, namespace, views)
     try:
@@ -218,27 +221,27 @@ def _missing(wanted: Sequence[Rule], user: UserInfo, namespace: str, rbac: Rbac,
     lines = compact(uncovered)
     if len(lines) > MAX_MISSING_SHOWN:
         lines = [*lines[:MAX_MISSING_SHOWN], f"and {len(lines) - MAX_MISSING_SHOWN} more"]
-    who = f'user "{user.username}" (groups={_quoted(user.groups)})'
-    why = f"{who} is attempting to grant RBAC permissions not currently held:\n" + "\n".join(lines)
+    subject = f'user "{user.username}" (groups={_quoted(user.groups)})'
+    reason = f"{subject} is attempting to grant RBAC permissions not currently held:\n" + "\n".join(lines)
     if problems:
-        why += f"; resolution errors: [{', '.join(problems)}]"
-    return why
+        reason += f"; resolution errors: [{', '.join(problems)}]"
+    return reason
 
 
 def _quoted(values: Iterable[str]) -> str:
-    """Go's %q of a list of strings."""
+    """Format a list of strings as Go's %q does."""
     return "[" + " ".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "]"
 
 
-def _size(one: Rule) -> int:
+def _atom_count(one: Rule) -> int:
     paths = len(one.verbs) * len(one.paths)
     return paths + len(one.verbs) * len(one.groups) * len(one.resources) * max(1, len(one.names))
 
 
-def _only_collected(new: Obj, old: Obj) -> bool:
-    return _without_collected(new) == _without_collected(old)
+def _only_collector_fields_differ(new: Obj, old: Obj) -> bool:
+    return _without_collector_fields(new) == _without_collector_fields(old)
 
 
-def _without_collected(obj: Obj) -> Obj:
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in _COLLECTED}
+def _without_collector_fields(obj: Obj) -> Obj:
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _COLLECTOR_FIELDS}
     return {**obj, "metadata": metadata}

@@ -1,10 +1,10 @@
-"""Roles and bindings, compiled and indexed by subject, kept for as long as the views do not change.
+"""Index of compiled Roles by name and of bindings by subject, updated when the views change.
 
 Rules kept here:
-1. A change among thousands of bindings compiles one binding: the view tells which places changed.
-2. A part is refreshed only when the revision of its view has changed: reading it costs a comparison.
-3. Bindings keep the view's order; the first subject of a binding that matches is the one a reason names.
-4. A ServiceAccount subject is its username. In a RoleBinding an omitted namespace means the binding's own
+1. A change among thousands of bindings compiles one binding: the view reports which objects changed.
+2. A part is refreshed only when the revision of its view has changed; otherwise a refresh costs a comparison.
+3. Bindings keep the view's order. The first matching subject of a binding is the one named in the reason.
+4. A ServiceAccount subject matches by its username. In a RoleBinding an omitted namespace means the binding's own
    (docs/protocol/rbac.md#evaluation).
 """
 
@@ -29,15 +29,15 @@ class Grant:
     order: tuple[Place, int]
     role_kind: str
     role: Place
-    sentence: str
-    """How an allow by this grant is explained, without the leading `RBAC: allowed by `."""
+    description: str
+    """Reason of an allow by this grant, without the leading `RBAC: allowed by `."""
 
 
 _NONE: dict[Place, Grant] = {}
 
 
-class _Followed:
-    """Objects of one view that have changed since the last look."""
+class _Follower:
+    """Follows one view and returns the objects that changed since the last call."""
 
     __slots__ = ("_revision", "_view")
 
@@ -46,7 +46,7 @@ class _Followed:
         self._view: View | None = None
 
     def changes(self, view: View) -> tuple[bool, Iterable[tuple[Place, Obj | None]]] | None:
-        """None when nothing changed; else whether to begin anew, and the objects to take over by their places (None: gone)."""
+        """Return None when nothing changed, else (start over, changed objects by place); None stands for a deleted object."""
         if self._view is view and self._revision == view.revision:
             return None
         changed = view.changed(self._revision) if self._view is view else None
@@ -57,19 +57,19 @@ class _Followed:
 
 
 class Roles:
-    """Compiled rules by role."""
+    """Compiled rules by the place of their role."""
 
     def __init__(self) -> None:
-        self._followed = _Followed()
+        self._follower = _Follower()
         self._rules: dict[Place, tuple[Rule, ...]] = {}
 
     def refresh(self, view: View) -> bool:
-        """Follow the view; True when something may have changed."""
-        changes = self._followed.changes(view)
+        """Take over the changes of the view; return true when there may be any."""
+        changes = self._follower.changes(view)
         if changes is None:
             return False
-        anew, objects = changes
-        if anew:
+        start_over, objects = changes
+        if start_over:
             self._rules = {}
         for place, obj in objects:
             if obj is None:
@@ -79,26 +79,26 @@ class Roles:
         return True
 
     def rules(self, place: Place) -> tuple[Rule, ...] | None:
-        """The rules of a role, or None when there is no such role."""
+        """Return the rules of a role, or None when the role does not exist."""
         return self._rules.get(place)
 
 
 class Bindings:
-    """Grants by namespace and subject; cluster bindings live in namespace ""."""
+    """Grants by namespace and subject; those of cluster bindings have namespace ""."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._followed = _Followed()
+        self._follower = _Follower()
         self._subjects: dict[Place, tuple[str, ...]] = {}
         self._grants: dict[tuple[str, str], dict[Place, Grant]] = {}
 
     def refresh(self, view: View) -> bool:
-        """Follow the view; True when something may have changed."""
-        changes = self._followed.changes(view)
+        """Take over the changes of the view; return true when there may be any."""
+        changes = self._follower.changes(view)
         if changes is None:
             return False
-        anew, objects = changes
-        if anew:
+        start_over, objects = changes
+        if start_over:
             self._subjects, self._grants = {}, {}
         for place, obj in objects:
             for subject in self._subjects.pop(place, ()):
@@ -116,9 +116,9 @@ class Bindings:
         return True
 
     def of(self, user: UserInfo, namespace: str) -> list[Grant]:
-        """Grants that concern `user` in `namespace` ("": cluster bindings), in order, one per binding."""
+        """Return the grants of `user` in `namespace` ("": cluster bindings), in order, one per binding."""
         found = [*self._grants.get((namespace, "u:" + user.username), _NONE).values()]
-        for subject in self._groups(user, namespace):
+        for subject in self._group_keys(user, namespace):
             found += self._grants.get((namespace, subject), _NONE).values()
         if len(found) < 2:
             return found
@@ -127,8 +127,8 @@ class Bindings:
             first.setdefault(grant.order[0], grant)
         return list(first.values())
 
-    def _groups(self, user: UserInfo, namespace: str) -> Iterable[str]:
-        """Subjects that may be groups of `user`: an access review may name more groups than there are subjects."""
+    def _group_keys(self, user: UserInfo, namespace: str) -> Iterable[str]:
+        """Return the subject keys for groups of `user`; the smaller side is iterated, because a review may name many groups."""
         if len(user.groups) <= len(self._grants):
             return ("g:" + group for group in user.groups)
         held = set(user.groups)
@@ -141,7 +141,7 @@ def place_of(obj: Obj) -> Place:
 
 
 def role_place(kind: str, name: str, namespace: str) -> Place:
-    """Where the role is that a binding in `namespace` refers to."""
+    """Return the place of the role that a binding in `namespace` refers to."""
     return (namespace if kind == "Role" else "", name)
 
 
@@ -154,32 +154,32 @@ def _grants(binding: Obj, kind: str) -> Iterable[tuple[str, Grant]]:
     namespace, name = place
     reference = binding.get("roleRef") or {}
     role_kind, role_name = reference.get("kind", ""), reference.get("name", "")
-    shown = f"{name}/{namespace}" if namespace else name
+    printed_name = f"{name}/{namespace}" if namespace else name
     for index, subject in enumerate(binding.get("subjects") or ()):
-        known = _SUBJECTS.get(subject.get("kind", ""))
-        if known is None:
+        parse = _SUBJECTS.get(subject.get("kind", ""))
+        if parse is None:
             continue
-        key, described = known(subject, namespace)
-        sentence = f'{kind} "{shown}" of {role_kind} "{role_name}" to {described}'
-        yield key, Grant((place, index), role_kind, role_place(role_kind, role_name, namespace), sentence)
+        key, subject_text = parse(subject, namespace)
+        description = f'{kind} "{printed_name}" of {role_kind} "{role_name}" to {subject_text}'
+        yield key, Grant((place, index), role_kind, role_place(role_kind, role_name, namespace), description)
 
 
-def _user(subject: Obj, namespace: str) -> tuple[str, str]:
+def _user_subject(subject: Obj, namespace: str) -> tuple[str, str]:
     return "u:" + subject["name"], f'User "{subject["name"]}"'
 
 
-def _group(subject: Obj, namespace: str) -> tuple[str, str]:
+def _group_subject(subject: Obj, namespace: str) -> tuple[str, str]:
     return "g:" + subject["name"], f'Group "{subject["name"]}"'
 
 
-def _service_account(subject: Obj, namespace: str) -> tuple[str, str]:
+def _service_account_subject(subject: Obj, namespace: str) -> tuple[str, str]:
     home, name = subject.get("namespace") or namespace, subject["name"]
-    key = "u:" + service_account_username(home, name) if home else ""  # without a namespace it is nobody
+    key = "u:" + service_account_username(home, name) if home else ""  # without a namespace the subject matches no user
     return key, f'ServiceAccount "{name}/{home}"'
 
 
 _SUBJECTS: dict[str, Callable[[Obj, str], tuple[str, str]]] = {
-    "User": _user,
-    "Group": _group,
-    "ServiceAccount": _service_account,
+    "User": _user_subject,
+    "Group": _group_subject,
+    "ServiceAccount": _service_account_subject,
 }

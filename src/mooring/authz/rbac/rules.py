@@ -1,10 +1,10 @@
-"""RBAC rules: one PolicyRule compiled so that matching a request costs well under a microsecond.
+"""RBAC rules: PolicyRules compiled so that matching a request costs well under a microsecond.
 
 Rules kept here (docs/protocol/rbac.md#evaluation):
 1. A verb and an API group match exactly or by `*`.
-2. A resource matches by `*` (subresources too), exactly as `res` or `res/sub`, or as `*/sub`. `pods` is not `pods/log`.
+2. A resource matches by `*` (subresources too), exactly as `res` or `res/sub`, or as `*/sub`. `pods` does not match `pods/log`.
 3. Empty resourceNames match any name; otherwise the name must be listed, so a request without a name never matches.
-4. A path matches by `*`, exactly, or by a suffix-`*` prefix (`/healthz/*`).
+4. A path matches by `*`, exactly, or by a prefix before a final `*` (`/healthz/*`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALL = "*"
 
 
 def path_matches(patterns: Iterable[str], path: str) -> bool:
-    """Rule 4."""
+    """Return true when one of the patterns matches the path (rule 4)."""
     return any(
         pattern in (ALL, path) or (pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL)))
         for pattern in patterns
@@ -28,7 +28,7 @@ def path_matches(patterns: Iterable[str], path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One compiled PolicyRule; `source` is the object it came from."""
+    """One compiled PolicyRule; `source` is the PolicyRule object."""
 
     source: Obj
     verbs: frozenset[str]
@@ -41,7 +41,7 @@ class Rule:
     paths: tuple[str, ...]
 
     def allows(self, attributes: Attributes) -> bool:
-        """Does this rule alone allow the request?"""
+        """Return true when this rule allows the request."""
         if not (self.any_verb or attributes.verb in self.verbs):
             return False
         if not attributes.resource:
@@ -59,7 +59,7 @@ class Rule:
 
 
 def compile_rule(rule: Obj) -> Rule:
-    """The compiled form of a PolicyRule object."""
+    """Compile a PolicyRule object."""
     verbs = frozenset(rule.get("verbs") or ())
     groups = frozenset(rule.get("apiGroups") or ())
     resources = frozenset(rule.get("resources") or ())
@@ -81,7 +81,7 @@ def compile_rules(rules: Sequence[Obj] | None) -> tuple[Rule, ...]:
 
 
 def rule(verbs: str, group: str, resources: str, names: str = "") -> Obj:
-    """Build a PolicyRule from comma-separated verbs, groups, resources and names, each sorted. `""` is the core group."""
+    """Build a PolicyRule from comma-separated verbs, groups, resources and names, and sort each. `""` is the core group."""
     built: Obj = {name: sorted(text.split(",")) for name, text in (("verbs", verbs), ("apiGroups", group))}
     built["resources"] = sorted(resources.split(","))
     if names:
@@ -90,5 +90,5 @@ def rule(verbs: str, group: str, resources: str, names: str = "") -> Obj:
 
 
 def path_rule(verbs: str, paths: str) -> Obj:
-    """A PolicyRule on URL paths in one line."""
+    """Build a PolicyRule on URL paths from comma-separated verbs and paths."""
     return {"verbs": verbs.split(","), "nonResourceURLs": paths.split(",")}

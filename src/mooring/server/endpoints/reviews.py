@@ -51,11 +51,11 @@ async def _self(context: Context, services: Services, review: Obj) -> Obj:
 
 
 async def _subject_access(context: Context, services: Services, review: Obj) -> Obj:
-    return access.answered(review, services.authorize(access.subject_access_attributes(review)))
+    return access.with_status(review, services.authorize(access.subject_access_attributes(review)))
 
 
 async def _self_subject_access(context: Context, services: Services, review: Obj) -> Obj:
-    return access.answered(review, services.authorize(access.self_access_attributes(review, context.user)))
+    return access.with_status(review, services.authorize(access.self_access_attributes(review, context.user)))
 
 
 async def _self_subject_rules(context: Context, services: Services, review: Obj) -> Obj:

@@ -2,7 +2,7 @@
 
 Rules kept here (pkg/api/pod/warnings.go of Kubernetes; wording as kube-apiserver's):
 * A Pod is looked at when it is created, a template whenever it changes.
-* At most `MAX_TOLD` warnings: headers hold no more. Where things are compared with each other, only the first `MAX_COMPARED`
+* At most `MAX_WARNINGS` warnings: headers hold no more. Where things are compared with each other, only the first `MAX_COMPARED`
   are, so that the work is linear in the object.
 """
 
@@ -16,7 +16,7 @@ from mooring.api.core.pod.qos import amount
 from mooring.apimachinery.names import dns1123_label_errors, label_value_errors
 from mooring.apimachinery.schema import Obj
 
-MAX_TOLD = 64
+MAX_WARNINGS = 64
 """Warnings of one object: more than the 4096 characters of all Warning headers hold."""
 MAX_COMPARED = 100
 """Ports with one number, or paths in one volume, that are compared with each other. Real Pods have a dozen."""
@@ -89,7 +89,7 @@ def status_warnings(new: Obj, old: Obj) -> list[str]:
 
 
 def _warnings(pod: Obj, prefix: str) -> list[str]:
-    return list(islice(_all(pod["spec"], pod["metadata"], prefix), MAX_TOLD))
+    return list(islice(_all(pod["spec"], pod["metadata"], prefix), MAX_WARNINGS))
 
 
 def _all(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:

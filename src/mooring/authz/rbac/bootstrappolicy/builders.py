@@ -1,8 +1,8 @@
-"""How the objects of a policy are written down: one line for a role, one for a binding.
+"""Builders of RBAC objects: subjects, roles, bindings, and the marks of the default policy.
 
 Rules kept here (docs/protocol/rbac.md#default-roles): objects of the default policy carry the label
-`kubernetes.io/bootstrapping: rbac-defaults` and the annotation `rbac.authorization.kubernetes.io/autoupdate: "true"`, which
-says that they are reconciled at start.
+`kubernetes.io/bootstrapping: rbac-defaults` and the annotation `rbac.authorization.kubernetes.io/autoupdate: "true"`, which has
+them reconciled at start.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ def service_account(namespace: str, name: str) -> Obj:
 
 
 def cluster_role(name: str, *rules: Obj) -> Obj:
-    return _object("ClusterRole", name, rules=list(rules))
+    return _rbac_object("ClusterRole", name, rules=list(rules))
 
 
 def role(namespace: str, name: str, *rules: Obj) -> Obj:
-    return _object("Role", name, namespace, rules=list(rules))
+    return _rbac_object("Role", name, namespace, rules=list(rules))
 
 
 def cluster_binding(name: str, role_name: str, *subjects: Obj) -> Obj:
-    """A ClusterRoleBinding to a ClusterRole."""
-    return _object("ClusterRoleBinding", name, subjects=list(subjects), roleRef=_reference("ClusterRole", role_name))
+    """Return a ClusterRoleBinding to a ClusterRole."""
+    return _rbac_object(
+        "ClusterRoleBinding", name, subjects=list(subjects), roleRef=_role_ref("ClusterRole", role_name)
+    )
 
 
 def binding(namespace: str, name: str, role_name: str, *subjects: Obj) -> Obj:
-    """A RoleBinding to a Role of its namespace."""
-    return _object("RoleBinding", name, namespace, subjects=list(subjects), roleRef=_reference("Role", role_name))
+    """Return a RoleBinding to a Role of its namespace."""
+    return _rbac_object("RoleBinding", name, namespace, subjects=list(subjects), roleRef=_role_ref("Role", role_name))
 
 
 def default(obj: Obj, labels: Mapping[str, str] | None = None) -> Obj:
-    """The same object marked as part of the default policy, with more `labels`."""
+    """Return the object with the label and annotation of the default policy, and `labels`."""
     metadata = {
         **obj["metadata"],
         "labels": {DEFAULTS_LABEL[0]: DEFAULTS_LABEL[1], **(labels or {})},
@@ -57,11 +59,11 @@ def default(obj: Obj, labels: Mapping[str, str] | None = None) -> Obj:
     return {**obj, "metadata": metadata}
 
 
-def _reference(kind: str, name: str) -> Obj:
+def _role_ref(kind: str, name: str) -> Obj:
     return {"apiGroup": API_GROUP, "kind": kind, "name": name}
 
 
-def _object(kind: str, name: str, namespace: str = "", **parts: object) -> Obj:
+def _rbac_object(kind: str, name: str, namespace: str = "", **parts: object) -> Obj:
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-    present = {key: value for key, value in parts.items() if value}  # absent rather than empty
+    present = {key: value for key, value in parts.items() if value}  # empty lists are left out
     return {"kind": kind, "apiVersion": API_VERSION, "metadata": metadata, **present}

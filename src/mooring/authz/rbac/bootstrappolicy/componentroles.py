@@ -1,9 +1,10 @@
-"""What the components of a cluster may do: kube-controller-manager, kube-scheduler, kube-proxy, and each controller.
+"""Default roles and bindings of cluster components: kube-controller-manager, kube-scheduler, kube-proxy, each controller.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#token-cleaner, docs/protocol/cluster-info.md#bootstrap-signer,
-docs/protocol/rbac.md#default-roles): a controller acts as ServiceAccount kube-system/<name> and holds the role
-`system:controller:<name>`, which allows what that controller does and nothing else. Token cleaner and bootstrap signer need only
-their namespaces, so theirs are namespaced.
+docs/protocol/rbac.md#default-roles):
+* A controller acts as ServiceAccount kube-system/<name> and has the role `system:controller:<name>`, which allows what that
+  controller does and nothing else.
+* The token cleaner and the bootstrap signer need only their namespaces, so their roles are namespaced.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ _ADD_ONS = (
         _EVENTS,
     ),
 )
-"""Roles that manifests of usual add-ons bind without bringing them."""
+"""Roles that manifests of common add-ons bind without defining them."""
 
 COMPONENT_CLUSTER_ROLES: tuple[Obj, ...] = (
     *map(default, (_MANAGER, _SCHEDULER, _VOLUME_SCHEDULER, _PROXIER, *_ADD_ONS)),
@@ -168,7 +169,7 @@ _SIGNER = "system:controller:bootstrap-signer"
 _CLEANER = "system:controller:token-cleaner"
 _CLOUD = "system:controller:cloud-provider"
 _CANDIDATES = "leader-election-controller"
-"""Service account of the controller that picks the leader among LeaseCandidates; its rights come with one component's."""
+"""Service account of the controller that chooses the leader among LeaseCandidates; kube-controller-manager's binding names it."""
 
 
 def _leader_role(component: str) -> Obj:

@@ -1,9 +1,8 @@
-"""The RBAC objects `kubeadm init` adds so that machines can join.
+"""RBAC objects that `kubeadm init` adds so that machines can join (docs/protocol/kubeadm-init.md).
 
-Source: docs/protocol/kubeadm-init.md.
-
-Rules kept here: everything a joiner gets hangs on the group `system:bootstrappers:kubeadm:default-node-token`, never on the bare
-`system:bootstrappers`; cluster-info is readable by the anonymous **user**; rotation hangs on `system:nodes`.
+Rules kept here: joining machines get their permissions through the group `system:bootstrappers:kubeadm:default-node-token`, never
+through the bare `system:bootstrappers`. cluster-info is readable by the anonymous **user**. Certificate rotation is granted to
+`system:nodes`.
 """
 
 from __future__ import annotations
@@ -59,5 +58,5 @@ _OBJECTS: tuple[Obj, ...] = (
 
 
 def kubeadm_policy() -> tuple[Obj, ...]:
-    """Fresh copies of all objects; they need kube-system and kube-public to exist."""
+    """Return new copies of all objects; they need kube-system and kube-public to exist."""
     return tuple(deep_copy(obj) for obj in _OBJECTS)

@@ -1,10 +1,10 @@
-"""The roles people are given: admin, edit and view, each the sum of what is labelled to be aggregated into it.
+"""User-facing roles admin, edit and view, aggregated from the roles that carry their labels.
 
 Rules kept here (docs/protocol/rbac.md):
 1. `admin`, `edit` and `view` start without rules; the aggregation controller fills them.
-2. `view` reads no Secret: a Secret may hold the token of a service account, which is more than reading.
+2. `view` reads no Secret, because a Secret may hold a service account token, which grants more than reading.
 3. `edit` may impersonate service accounts and create their tokens; `admin` adds roles and bindings of the namespace.
-They name the usual Kubernetes resources, also those this server does not serve, so that an exported policy stays right.
+4. The roles name the usual Kubernetes resources, also those this server does not serve, so that an exported policy stays correct.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _aggregated(name: str, into: str = "") -> Obj:
     return role
 
 
-def _part(name: str, rules: tuple[Obj, ...]) -> Obj:
+def _aggregate_to(name: str, rules: tuple[Obj, ...]) -> Obj:
     return default(cluster_role(f"system:aggregate-to-{name}", *rules), {_LABEL + name: "true"})
 
 
@@ -108,7 +108,7 @@ USER_ROLES: tuple[Obj, ...] = (
     _aggregated("admin"),
     _aggregated("edit", into="admin"),
     _aggregated("view", into="edit"),
-    _part("admin", _ADMIN),
-    _part("edit", _EDIT),
-    _part("view", _VIEW),
+    _aggregate_to("admin", _ADMIN),
+    _aggregate_to("edit", _EDIT),
+    _aggregate_to("view", _VIEW),
 )
