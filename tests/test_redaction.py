@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from bench.ways import Ways, ways
-from mooring.trust.kubeconfig.text import parse
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support.liveserver import LiveServer, _await_ready
 from tests.support.ports import free_port
 
@@ -100,7 +100,7 @@ def started(root: Path, *more: str) -> LiveServer:
     except BaseException:
         server.kill()
         raise
-    user = parse(server.kubeconfig.read_bytes()).users[0]
+    user = parse_kubeconfig(server.kubeconfig.read_bytes()).users[0]
     assert user.key is not None
     (root / "admin.crt").write_bytes(user.certificate_pem)
     (root / "admin.key").write_bytes(user.key.reveal())
@@ -116,7 +116,7 @@ def mint_keys(story: Story) -> None:
     for name in ("ca.key", "sa.key", "apiserver.key"):
         story.mint(name, key_body((story.server.data_dir / "pki" / name).read_text()))
     for name in ("admin.conf", "super-admin.conf"):
-        user = parse((story.server.data_dir / name).read_bytes()).users[0]
+        user = parse_kubeconfig((story.server.data_dir / name).read_bytes()).users[0]
         assert user.key is not None
         story.mint(name, key_body(user.key.reveal().decode()))
         story.mint(f"{name} as written", b64(user.key.reveal().decode())[100:160])

@@ -14,7 +14,7 @@ from mooring.agent.join import Joined, JoinOptions
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port
 

@@ -282,7 +282,7 @@ from pathlib import Path
 from mooring.agent.daemon import run
 from mooring.agent.join import JoinOptions
 from mooring.secret import Secret
-from mooring.trust.joininput import JoinInput, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 root, endpoint, pin, name = sys.argv[1:]
 token = Secret(sys.stdin.read())
 plan = validate_join_input(JoinInput(name, (endpoint,), token, ca_cert_hashes=(pin,)))

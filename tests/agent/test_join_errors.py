@@ -19,12 +19,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
 from tests.support import peer
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock
@@ -158,7 +158,7 @@ def test_a_name_in_use_is_refused(live_server: LiveServer, tmp_path: Path) -> No
 def published(server: str, ca_pem: bytes, token: BootstrapToken = TOKEN) -> Obj:
     now = SystemClock().now()
     config_map = clusterinfo.config_map(server, ca_pem)
-    secret = tokenrecord.to_secret(tokenrecord.new_record(token, now))
+    secret = tokensecret.to_secret(tokensecret.new_record(token, now))
     signed = clusterinfo.signed(config_map, [secret], now)
     assert signed is not None
     return signed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import request, steps
+from mooring.agent import certificaterequest, steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Progress
@@ -24,9 +24,9 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig.model import User, for_user
-from mooring.trust.kubeconfig.text import dump
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.kubeconfig.model import User, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.liveserver import LiveServer
 from tests.support.testca import ThrowawayCA
 
@@ -107,7 +107,7 @@ def test_a_dry_run_writes_nothing_and_asks_for_nothing(live_server: LiveServer, 
 def document(server: LiveServer, token: BootstrapToken | None = None) -> bytes:
     """A discovery document, with the token as its credentials when given."""
     user = User("bootstrap", token=Secret(token.reveal()) if token else None)
-    return dump(for_user(server.url, server.ca_pem, user)).encode()
+    return format_kubeconfig(user_kubeconfig(server.url, server.ca_pem, user)).encode()
 
 
 def test_a_document_and_a_token_join_too(live_server: LiveServer, tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_document_and_a_token_join_too(live_server: LiveServer, tmp_path: Path
 
 def test_files_that_a_document_names_are_looked_for_beside_it(live_server: LiveServer, tmp_path: Path) -> None:
     path = tmp_path / "discovery.conf"
-    config = for_user(live_server.url, b"", User("bootstrap"))
-    path.write_text(dump(replace(config, clusters=(replace(config.clusters[0], ca_file="ca.crt"),))))
+    config = user_kubeconfig(live_server.url, b"", User("bootstrap"))
+    path.write_text(format_kubeconfig(replace(config, clusters=(replace(config.clusters[0], ca_file="ca.crt"),))))
     plan = validate_join_input(
         JoinInput("f0", token=Secret(live_server.create_token().reveal()), discovery_file=str(path))
     )
@@ -222,10 +222,10 @@ def test_a_request_that_cannot_be_taken_up_is_asked_for_with_a_new_key(live_serv
     plan = plan_for(live_server, live_server.create_token(), "squatted")
     key, state = generate_key(), NodeState(tmp_path)
     state.write_pending_key(key)
-    made = request.node_request(key, "squatted")
+    made = certificaterequest.node_request(key, "squatted")
     theirs = build_request(generate_key(), "system:node:squatted", ("system:nodes",))
-    squatted = request.NodeRequest(made.name, theirs, made.usages).obj()
-    live_server.run(lambda client: client.create(request.PLURAL, squatted))
+    squatted = certificaterequest.NodeRequest(made.name, theirs, made.usages).obj()
+    live_server.run(lambda client: client.create(certificaterequest.PLURAL, squatted))
     told: list[Progress] = []
     result = joined(plan, tmp_path, told)
     assert result.request_name not in ("", made.name)

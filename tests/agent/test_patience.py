@@ -30,7 +30,7 @@ from mooring.errors import (
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock
 

@@ -14,8 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.agent import refresh as refreshing
-from mooring.agent import steps
+from mooring.agent import clusterfiles, steps
 from mooring.agent.daemon import run
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState
@@ -34,9 +33,9 @@ from mooring.trust.discovery.fetch import cluster_info_url, read_cluster_info
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse, Trust
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig.model import Cluster, User, for_user, select
-from mooring.trust.kubeconfig.text import dump, parse
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.ports import free_port
 from tests.support.testca import Pair, ThrowawayCA
@@ -155,7 +154,7 @@ def test_a_token_alone_joins_too(company: Company, tmp_path: Path) -> None:
 def test_a_document_joins_too(company: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca: bytes) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(company.root))
     document = tmp_path / "cluster.conf"
-    document.write_text(dump(for_user(company.server.url, ca, User("nobody"))))
+    document.write_text(format_kubeconfig(user_kubeconfig(company.server.url, ca, User("nobody"))))
     token = Secret(company.server.create_token().reveal())
     name = f"document-{len(ca)}"
     given = validate_join_input(JoinInput(name, token=token, discovery_file=str(document)))
@@ -177,10 +176,13 @@ def test_everything_that_verifies_the_server_names_its_ca(company: Company) -> N
         )
 
     info, root, extension = company.server.run(read)
-    assert parse(info["data"]["kubeconfig"]).clusters[0].ca_pem == COMPANY.certificate_pem
+    assert parse_kubeconfig(info["data"]["kubeconfig"]).clusters[0].ca_pem == COMPANY.certificate_pem
     assert root["data"]["ca.crt"] == COMPANY.certificate_pem.decode()
     assert extension["data"]["client-ca-file"] == company.server.ca_pem.decode()
-    assert select(parse(company.server.kubeconfig.read_bytes())).cluster.ca_pem == COMPANY.certificate_pem
+    assert (
+        select_context(parse_kubeconfig(company.server.kubeconfig.read_bytes())).cluster.ca_pem
+        == COMPANY.certificate_pem
+    )
 
 
 def test_kubeadm_finds_one_ca_whichever_entry_it_looks_at(company: Company) -> None:
@@ -194,7 +196,7 @@ def test_kubeadm_finds_one_ca_whichever_entry_it_looks_at(company: Company) -> N
         assert isinstance(reply, HttpResponse)
         return reply.body
 
-    config = parse(read_cluster_info("reading", HttpResponse(200, asyncio.run(read())))["kubeconfig"])
+    config = parse_kubeconfig(read_cluster_info("reading", HttpResponse(200, asyncio.run(read())))["kubeconfig"])
     assert [one.name for one in config.clusters] == ["", "127.0.0.1:1"]
     assert {one.ca_pem for one in config.clusters} == {COMPANY.certificate_pem}
     assert (config.users, config.contexts, config.current_context) == ((), (), "")
@@ -222,8 +224,10 @@ def signing_ca_unpublished(server: LiveServer) -> None:
 
     async def edit(client: ClusterClient) -> None:
         info = await client.get("configmaps", "cluster-info", "kube-public")
-        config = parse(info["data"]["kubeconfig"])
-        plain = dump(type(config)(clusters=(Cluster("", config.clusters[0].server, config.clusters[0].ca_pem),)))
+        config = parse_kubeconfig(info["data"]["kubeconfig"])
+        plain = format_kubeconfig(
+            type(config)(clusters=(Cluster("", config.clusters[0].server, config.clusters[0].ca_pem),))
+        )
         await client.patch("configmaps", "cluster-info", {"data": {"kubeconfig": plain}}, "kube-public")
 
     server.run(edit)
@@ -260,11 +264,11 @@ def test_the_address_that_answers_is_used_and_all_are_kept(tmp_path: Path) -> No
     dead, port = free_port(), free_port()
     server = start_server(tmp_path / "data", *endpoints(dead, port), port=port)
     try:
-        admin = parse(server.kubeconfig.read_bytes())
+        admin = parse_kubeconfig(server.kubeconfig.read_bytes())
         assert [one.server for one in admin.clusters] == [f"https://127.0.0.1:{dead}", server.url]
         state = NodeState(tmp_path / "root")
-        admin_client = for_user(server.url, server.ca_pem, admin.users[0])
-        server.kubeconfig.write_text(dump(admin_client))  # the administrator reaches the one that answers
+        admin_client = user_kubeconfig(server.url, server.ca_pem, admin.users[0])
+        server.kubeconfig.write_text(format_kubeconfig(admin_client))  # the administrator reaches the one that answers
         wanted = plan(server.create_token(), "several", f"127.0.0.1:{dead}", server.endpoint, ca=server.ca_pem)
         assert joined(wanted, tmp_path / "root").cluster.server == server.url
         assert servers(state) == [server.url, f"https://127.0.0.1:{dead}"]
@@ -354,7 +358,7 @@ def until_published(server: LiveServer, ca_pem: bytes) -> None:
                 reply = await fetch(HttpRequest(UNVERIFIED, url=cluster_info_url(server.url)), SystemClock())
                 if isinstance(reply, HttpResponse):
                     text = read_cluster_info("asking", reply)["kubeconfig"]
-                    if parse(text).clusters[0].ca_pem == ca_pem:
+                    if parse_kubeconfig(text).clusters[0].ca_pem == ca_pem:
                         return
                 await asyncio.sleep(0.05)
 
@@ -387,7 +391,7 @@ def test_a_ca_is_changed_under_members_that_joined_with_the_old_one(tmp_path: Pa
         assert state.read_ca() == server.ca_pem
         assert works(state)
         server.restart()
-        assert select(parse(server.kubeconfig.read_bytes())).cluster.ca_pem == new.certificate_pem
+        assert select_context(parse_kubeconfig(server.kubeconfig.read_bytes())).cluster.ca_pem == new.certificate_pem
     finally:
         server.stop()
 
@@ -431,9 +435,9 @@ def test_what_an_administrator_adds_to_cluster_info_reaches_members_and_outlives
 
         async def edit(client: ClusterClient) -> None:
             info = await client.get("configmaps", "cluster-info", "kube-public")
-            config = parse(info["data"]["kubeconfig"])
+            config = parse_kubeconfig(info["data"]["kubeconfig"])
             bundle = Cluster("", server.url, config.clusters[0].ca_pem + added)
-            text = dump(type(config)(clusters=(bundle,)))
+            text = format_kubeconfig(type(config)(clusters=(bundle,)))
             await client.patch("configmaps", "cluster-info", {"data": {"kubeconfig": text}}, "kube-public")
 
         server.run(edit)
@@ -453,5 +457,5 @@ def test_a_cluster_info_that_cannot_be_read_leaves_the_files_as_they_are(
     before, pair = state.kubeconfig.read_bytes(), state.read_pair()
     assert pair is not None
     with pytest.raises(EndpointDownError):
-        asyncio.run(refreshing.refresh(state, pair, SystemClock()))
+        asyncio.run(clusterfiles.refresh(state, pair, SystemClock()))
     assert state.kubeconfig.read_bytes() == before

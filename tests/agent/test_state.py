@@ -12,10 +12,9 @@ import pytest
 from mooring.agent.state import NodeState, Pair
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import Cluster, User
-from mooring.trust.membership import BASE, Base, digest
+from mooring.trust.discovery.refresh import BASE, Base, digest
+from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -141,8 +140,8 @@ def test_ca_crt_that_cannot_be_read_is_told(state: NodeState) -> None:
 
 def test_kubelet_conf_is_kubelets_own(state: NodeState) -> None:
     state.write_kubeconfig([Cluster("c", "https://api.test:6443", CA.certificate_pem, tls_server_name="api")])
-    config = kubeconfigtext.parse(state.kubeconfig.read_bytes())
-    selected = kubeconfig.select(config)
+    config = parse_kubeconfig(state.kubeconfig.read_bytes())
+    selected = select_context(config)
     assert (config.current_context, selected.namespace) == ("default-context", "default")
     assert selected.user.certificate_file == selected.user.key_file == str(state.current)
     assert state.read_cluster() == selected.cluster
@@ -161,8 +160,8 @@ def test_every_address_is_kept_and_the_first_is_the_one_of_the_context(state: No
     found = state.read_clusters()
     assert [(one.server, one.ca_pem) for one in found] == [(one.server, one.ca_pem) for one in (FIRST, SECOND)]
     assert state.read_base() == PUBLISHED
-    config = kubeconfigtext.parse(state.kubeconfig.read_bytes())
-    assert kubeconfig.select(config).cluster.server == FIRST.server
+    config = parse_kubeconfig(state.kubeconfig.read_bytes())
+    assert select_context(config).cluster.server == FIRST.server
 
 
 def test_kubelet_conf_is_written_only_when_it_changes(state: NodeState) -> None:
@@ -175,22 +174,22 @@ def test_kubelet_conf_is_written_only_when_it_changes(state: NodeState) -> None:
 
 
 def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
-    config = kubeconfig.for_user(
+    config = user_kubeconfig(
         FIRST.server, CA.certificate_pem, User("system:node:m1", certificate_file="/x", key_file="/x")
     )
     state.write_ca(CA.certificate_pem)
     theirs = {"name": "theirs", "extension": {"note": "kept"}}
     first = replace(config.clusters[0], extensions=(theirs,), ca_pem=b"", ca_file=str(state.ca))
     config = replace(config, clusters=(first, Cluster("another", "https://other.test", CA.certificate_pem)))
-    state.kubeconfig.write_text(kubeconfigtext.dump(config))
+    state.kubeconfig.write_text(format_kubeconfig(config))
 
     assert state.write_kubeconfig([SECOND, FIRST], PUBLISHED)
-    after = kubeconfigtext.parse(state.kubeconfig.read_bytes())
+    after = parse_kubeconfig(state.kubeconfig.read_bytes())
     assert (after.users, after.contexts) == (config.users, config.contexts)
     assert [one.name for one in after.clusters] == ["kubernetes", FIRST.name, "another"]
     assert [one["name"] for one in after.clusters[0].extensions] == ["theirs", BASE]
     assert state.write_kubeconfig([SECOND], anew=True)
-    assert kubeconfigtext.parse(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.current)
+    assert parse_kubeconfig(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.current)
 
 
 @pytest.mark.parametrize(

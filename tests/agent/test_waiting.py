@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.agent import request
+from mooring.agent import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
 from mooring.client.cluster import ClusterClient, Listed
@@ -50,7 +50,9 @@ def waiting(scenario: Any, seconds: float = 300.0) -> list[tuple[str, bool]]:
     async def run() -> None:
         cluster = Cluster()
         client = cast(ClusterClient, cluster)
-        task = asyncio.create_task(request.wait(client, CSR, seconds, lambda message, new: told.append((message, new))))
+        task = asyncio.create_task(
+            certificaterequest.wait(client, CSR, seconds, lambda message, new: told.append((message, new)))
+        )
         await settle()
         try:
             await scenario(cluster, task, told)
@@ -139,7 +141,7 @@ def test_a_server_that_refuses_for_a_minute_ends_the_wait() -> None:
 def test_time_that_is_up_names_the_request() -> None:
     async def scenario(cluster: Cluster, task: asyncio.Task[bytes], told: list[tuple[str, bool]]) -> None:
         await cluster.clock.advance(10)
-        with pytest.raises(request.NotAnsweredError) as caught:
+        with pytest.raises(certificaterequest.NotAnsweredError) as caught:
             await task
         assert str(caught.value) == (
             f"the request node-csr-x was not approved within 10 s; {APPROVE}, "

@@ -13,7 +13,7 @@ import mooring
 from mooring.authn.claims.mapping import REASONS as OF_CLAIMS
 from mooring.authn.reasons import REASONS, reason_of
 from mooring.pki.errors import PeerCertificateError, TokenRefusedError
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 
 ROOT = Path(mooring.__file__).parent
 PLACES = (
@@ -59,7 +59,7 @@ def every_code() -> dict[str, str]:
     found |= dict.fromkeys(PeerCertificateError.CODES, "pki/x509/verify.py")
     found |= dict.fromkeys(TokenRefusedError.CODES, "pki/jwt/token.py")
     found |= dict.fromkeys(OF_CLAIMS, "authn/claims/mapping.py")
-    found |= dict.fromkeys(set(tokenrecord.REASONS) - {tokenrecord.OK}, "trust/bootstraptoken/record.py")
+    found |= dict.fromkeys(set(tokensecret.REASONS) - {tokensecret.OK}, "trust/bootstraptoken/tokensecret.py")
     return {code: place for code, place in found.items() if code not in NOT_CODES}
 
 

@@ -15,8 +15,8 @@ from mooring.cli import kubeconfig
 from mooring.cli.server import firsttoken
 from mooring.cli.server.firsttoken import FirstToken
 from mooring.errors import ConflictError, PeerError
-from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import TokenError, parse_token
+from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

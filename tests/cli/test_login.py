@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.login import credential
+from mooring.cli.login import credential, renewal
 from mooring.cli.login import kubeconfig as loginkubeconfig
-from mooring.cli.login import sources as loginsources
-from mooring.cli.login.sources import LoginNeededError
-from mooring.client.login.store import Logins
+from mooring.cli.login.renewal import LoginNeededError
+from mooring.client.login.loginfiles import Logins
 from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
-from mooring.trust.login.record import Asked, Credential, Login, Place, Source
+from mooring.trust.login.loginrecord import Asked, Credential, Login, Place, Source
 from mooring.trust.oidc.client import Tokens
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
@@ -135,7 +134,7 @@ def test_when_a_credential_is_renewed(
             raise PeerError("the server cannot be reached")
         return login.with_credential(NEW)
 
-    monkeypatch.setattr(loginsources, "renewed", renewed)
+    monkeypatch.setattr(renewal, "renewed", renewed)
     logins = Logins(tmp_path / "logins")
     logins.write(LOGIN)
     clock = ManualClock(EPOCH + timedelta(minutes=minutes))
@@ -160,21 +159,19 @@ def test_when_a_credential_is_renewed(
 )
 def test_who_may_not_be_asked_is_told_what_to_run(source: Source, how: str) -> None:
     with pytest.raises(LoginNeededError, match=f"run: mooring login --name work{how}$"):
-        loginsources.renewed(replace(LOGIN, source=source), ManualClock(), print, ask=False)
+        renewal.renewed(replace(LOGIN, source=source), ManualClock(), print, ask=False)
 
 
 def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(*asked: object) -> int:
         raise OSError("no such device")
 
-    monkeypatch.setattr("mooring.cli.login.sources.os.open", nowhere)
-    monkeypatch.setattr("mooring.cli.login.sources.sys.stdin", io.StringIO("hunter2\n"))
+    monkeypatch.setattr("mooring.cli.login.renewal.os.open", nowhere)
+    monkeypatch.setattr("mooring.cli.login.renewal.sys.stdin", io.StringIO("hunter2\n"))
     with pytest.raises(
         ConfigError, match=r"no terminal to ask for the password of jane; give it with --password-stdin$"
     ):
-        loginsources.renewed(
-            replace(LOGIN, source=Source("password", {"username": "jane"})), ManualClock(), print, ask=True
-        )
+        renewal.renewed(replace(LOGIN, source=Source("password", {"username": "jane"})), ManualClock(), print, ask=True)
 
 
 def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_reached(
@@ -188,8 +185,8 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
     async def unreachable(*asked: object) -> Credential:
         raise PeerError("the server cannot be reached")
 
-    monkeypatch.setattr(loginsources, "_oidc", granted)
-    monkeypatch.setattr(loginsources, "exchange", unreachable)
+    monkeypatch.setattr(renewal, "_oidc", granted)
+    monkeypatch.setattr(renewal, "exchange", unreachable)
     logins = Logins(tmp_path / "logins")
     logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
     with pytest.raises(PeerError):

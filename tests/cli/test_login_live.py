@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from mooring.clock import rfc3339
-from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.text import format_kubeconfig, load, parse_kubeconfig
 from tests.compat.kubectl import Program
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.person import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Person
@@ -144,7 +144,7 @@ def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane
     ):
         assert jane.kubectl(NEWEST, "config", *words).code == 0
     assert jane.mooring("login").code == 0
-    config = kubeconfigtext.parse(jane.kubeconfig.read_bytes())
+    config = parse_kubeconfig(jane.kubeconfig.read_bytes())
     assert config.current_context == jane.known().name
     assert {context.name for context in config.contexts} == {"robot@c", jane.known().name}
     jane.age(timedelta(0))
@@ -163,9 +163,9 @@ def test_what_a_login_gave_logs_nobody_in_again(jane: Person) -> None:
             (jane.home / "key").write_text(status["clientKeyData"])
             files = ("--client-certificate", str(jane.home / "crt"), "--client-key", str(jane.home / "key"))
             assert jane.kubectl(NEWEST, "config", "set-credentials", jane.known().name, *files).code == 0
-            config = kubeconfigtext.parse(jane.kubeconfig.read_bytes())
+            config = parse_kubeconfig(jane.kubeconfig.read_bytes())
             user = replace(config.users[0], exec=None)
-            jane.kubeconfig.write_text(kubeconfigtext.dump(replace(config, users=(user,))))
+            jane.kubeconfig.write_text(format_kubeconfig(replace(config, users=(user,))))
             again = jane.mooring("login")
         assert again.code == 1
         assert "is a credential of a cluster already" in again.err
@@ -218,16 +218,16 @@ def test_other_entries_of_the_kubeconfig_are_kept(jane: Person) -> None:
         "clusters: [{name: a, cluster: {server: https://a.example, certificate-authority: ca.crt}}]\n"
         "users: [{name: a, user: {token: kept}}]\n"
     )
-    before = kubeconfigtext.load(jane.kubeconfig.read_bytes())
+    before = load(jane.kubeconfig.read_bytes())
     assert jane.login("--keep-context", "--name", "new").code == 0
-    after = kubeconfigtext.load(jane.kubeconfig.read_bytes())
+    after = load(jane.kubeconfig.read_bytes())
     assert after["current-context"] == "a"
     assert after["unknown"] == {"x": 1}
     for key in ("contexts", "clusters", "users"):
         assert after[key][0] == before[key][0]
         assert [entry["name"] for entry in after[key]] == ["a", "new"]
     assert jane.mooring("logout").code == 0
-    assert kubeconfigtext.load(jane.kubeconfig.read_bytes()) == before
+    assert load(jane.kubeconfig.read_bytes()) == before
 
 
 def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Person) -> None:
@@ -245,11 +245,11 @@ def test_after_logout_nothing_of_the_login_is_left(jane: Person) -> None:
     assert jane.login("--name", "second").code == 0
     assert jane.mooring("logout").code == 2, "which of the two?"
     first = jane.mooring(
-        "logout", "--name", kubeconfigtext.parse(out.read_bytes()).current_context, "--kubeconfig", str(out)
+        "logout", "--name", parse_kubeconfig(out.read_bytes()).current_context, "--kubeconfig", str(out)
     )
     assert first.code == 0, first.err
     assert "would have been valid until" in first.err
-    assert kubeconfigtext.parse(out.read_bytes()).users == ()
+    assert parse_kubeconfig(out.read_bytes()).users == ()
     refused = jane.kubectl(NEWEST, "--kubeconfig", str(out), "get", "namespaces")
     assert refused.code != 0
     assert jane.mooring("logout", "--name", "second").code == 0

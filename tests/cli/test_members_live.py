@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.agent.certificaterequest import node_request
 from mooring.agent.join import Joined, JoinOptions
-from mooring.agent.request import node_request
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Progress, Report
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.joininput import JoinPlan
+from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.liveserver import LiveServer, live_server

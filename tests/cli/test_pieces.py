@@ -21,7 +21,7 @@ from mooring.agent.steps import Progress
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr import decide as csrdecide
-from mooring.cli.csr import facts as csrfacts
+from mooring.cli.csr import details
 from mooring.cli.csr.decide import Decision, decide, decided_request
 from mooring.cli.csr.list import lines
 from mooring.cli.join import progress
@@ -44,8 +44,8 @@ from mooring.settings.kinds import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.trust.discovery.errors import EndpointDownError, NotTlsError
-from mooring.trust.kubeconfig.model import User, for_user
-from mooring.trust.kubeconfig.text import dump
+from mooring.trust.kubeconfig.model import User, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -191,7 +191,7 @@ def request(*conditions: str, text: bytes = b"junk", **status: Any) -> Obj:
 
 
 def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
-    facts = csrfacts.facts(request(certificate="!"), NOW)
+    facts = details.facts(request(certificate="!"), NOW)
     assert facts["request"] == {"problem": "PEM block type must be CERTIFICATE REQUEST"}
     assert facts["certificate"] == {"problem": "the text holds no CERTIFICATE PEM block"}
     shown = dict(lines(facts, NOW))
@@ -201,7 +201,7 @@ def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
 
 @given(st.binary(max_size=100))
 def test_facts_of_junk_never_fail(text: bytes) -> None:
-    facts = csrfacts.facts(request("Approved", "Failed", text=text), NOW)
+    facts = details.facts(request("Approved", "Failed", text=text), NOW)
     assert facts["condition"] == "Approved,Failed"
     assert lines(facts, NOW)
 
@@ -467,14 +467,14 @@ def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monk
 def test_a_restart_without_the_flag_keeps_what_was_published(
     tmp_path: Path, server: str, kept: tuple[str, ...]
 ) -> None:
-    config = for_user(server, b"", User("admin"))
-    (tmp_path / "admin.conf").write_text(dump(config))
+    config = user_kubeconfig(server, b"", User("admin"))
+    (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
     assert options.published_before(tmp_path, {"192.0.2.7"}) == kept
 
 
 def test_a_restart_without_the_flag_keeps_several_addresses_even_the_machines_own(tmp_path: Path) -> None:
-    config = for_user("https://192.0.2.7:6443", b"", User("admin"), others=["https://192.0.2.8:6443"])
-    (tmp_path / "admin.conf").write_text(dump(config))
+    config = user_kubeconfig("https://192.0.2.7:6443", b"", User("admin"), others=["https://192.0.2.8:6443"])
+    (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
     assert options.published_before(tmp_path, {"192.0.2.7"}) == ("192.0.2.7:6443", "192.0.2.8:6443")
 
 

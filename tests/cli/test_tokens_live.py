@@ -11,10 +11,10 @@ import yaml
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.kubeconfig.model import for_user
-from mooring.trust.kubeconfig.text import dump, parse
+from mooring.trust.kubeconfig.model import user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.ports import free_port
@@ -30,7 +30,7 @@ def tokens(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.Mo
 
 
 def secret_of(server: LiveServer, token_id: str) -> Obj:
-    return server.run(lambda client: client.get("secrets", tokenrecord.secret_name(token_id), tokenrecord.NAMESPACE))
+    return server.run(lambda client: client.get("secrets", tokensecret.secret_name(token_id), tokensecret.NAMESPACE))
 
 
 def listed(tokens: CommandLine) -> dict[str, Obj]:
@@ -41,13 +41,13 @@ def test_create_prints_the_token_alone_and_stores_what_kubeadm_would(
     live_server: LiveServer, tokens: CommandLine
 ) -> None:
     token = parse_token(tokens.done("token", "create").removesuffix("\n"))
-    record = tokenrecord.from_secret(secret_of(live_server, token.id))
+    record = tokensecret.from_secret(secret_of(live_server, token.id))
     assert record.token == token
     assert record.usages == ("authentication", "signing")
     assert record.groups == ("system:bootstrappers:kubeadm:default-node-token",)
     assert record.expires is not None
     left = record.expires - SystemClock().now()
-    assert tokenrecord.DEFAULT_TTL * 0.99 < left <= tokenrecord.DEFAULT_TTL
+    assert tokensecret.DEFAULT_TTL * 0.99 < left <= tokensecret.DEFAULT_TTL
 
 
 def test_create_takes_every_flag(live_server: LiveServer, tokens: CommandLine) -> None:
@@ -97,10 +97,10 @@ def test_the_join_command_names_every_address_and_the_published_ca_where_the_kub
     roots = tmp_path / "roots.pem"
     roots.write_bytes(live_server.ca_pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(roots))
-    admin = parse(live_server.kubeconfig.read_bytes())
-    reached = for_user(live_server.url, b"", admin.users[0], others=["https://other.test:443"])
+    admin = parse_kubeconfig(live_server.kubeconfig.read_bytes())
+    reached = user_kubeconfig(live_server.url, b"", admin.users[0], others=["https://other.test:443"])
     kubeconfig = tmp_path / "admin.conf"
-    kubeconfig.write_text(dump(reached))
+    kubeconfig.write_text(format_kubeconfig(reached))
     line = tokens.done(
         "token", "create", "joinl3.0123456789abcdef", "--print-join-command", "--kubeconfig", str(kubeconfig)
     )
@@ -177,7 +177,7 @@ def test_a_secret_that_is_no_token_is_told_and_skipped(live_server: LiveServer, 
         "kind": "Secret",
         "apiVersion": "v1",
         "metadata": {"name": "bootstrap-token-broken", "namespace": "kube-system"},
-        "type": tokenrecord.SECRET_TYPE,
+        "type": tokensecret.SECRET_TYPE,
         "stringData": {"token-id": "broken", "token-secret": "short", "description": "sec"},
     }
     live_server.run(lambda client: client.create("secrets", broken))

@@ -13,7 +13,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
 from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, Listed
-from mooring.client.follow import follow
+from mooring.client.listwatch import follow
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     AlreadyExistsError,

@@ -17,26 +17,26 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import request
+from mooring.agent import certificaterequest
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import BOOKMARK
 from mooring.client.cluster import ClusterClient, Listed
-from mooring.client.follow import follow
 from mooring.client.http.requests import drive_fetching
+from mooring.client.listwatch import follow
 from mooring.clock import SystemClock
 from mooring.errors import PeerError
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.secret import Secret
-from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
+from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import discover_by_token
-from mooring.trust.joininput import JoinInput, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 
@@ -85,7 +85,7 @@ class Joiner:
     async def by_protocol(self, name: str) -> None:
         """Discovery, request and certificate, without files, until it is a member. The key stays the same."""
         key = generate_key()
-        made = request.node_request(key, name)
+        made = certificaterequest.node_request(key, name)
         while True:
             try:
                 trusted = await drive_fetching(
@@ -98,23 +98,23 @@ class Joiner:
                     issued = await self._certificate(client, made, key)
                 break
             except PeerError as error:
-                if isinstance(error, request.RequestEndedError | request.ForeignRequestError):
+                if isinstance(error, certificaterequest.RequestEndedError | certificaterequest.ForeignRequestError):
                     raise  # a crash never ends a request
                 self.ledger.failures += 1
                 await asyncio.sleep(PAUSE)
         self.ledger.told[name] = (made.name, issued)
         self.ledger.answered()
 
-    async def _certificate(self, client: ClusterClient, made: request.NodeRequest, key: PrivateKey) -> bytes:
+    async def _certificate(self, client: ClusterClient, made: certificaterequest.NodeRequest, key: PrivateKey) -> bytes:
         before = self.ledger.highest
-        obj, there = await request.ask(client, made, key, clock.now())
+        obj, there = await certificaterequest.ask(client, made, key, clock.now())
         metadata = obj["metadata"]
         if not there:
             assert int(metadata["resourceVersion"]) > before, "a later write has a later revision"
             self.ledger.requests[made.name] = metadata["uid"]
         assert self.ledger.requests.setdefault(made.name, metadata["uid"]) == metadata["uid"]
         self.ledger.answered(metadata["resourceVersion"])
-        return await request.wait(client, obj, PATIENCE)
+        return await certificaterequest.wait(client, obj, PATIENCE)
 
     async def by_agent(self, name: str, root: Path) -> None:
         """`mooring join`, again and again until it says that the machine is a member."""
@@ -136,7 +136,7 @@ class Joiner:
                 self.ledger.failures += 1
                 await asyncio.sleep(PAUSE)
         assert joined.pair is not None
-        made = request.node_request(joined.pair.key, name)
+        made = certificaterequest.node_request(joined.pair.key, name)
         self.ledger.told[name] = (made.name, joined.pair.certificate_pem)
 
 
@@ -157,7 +157,7 @@ class Observer:
         self.repeated: list[str] = []
 
     async def run(self) -> None:
-        async for change in follow(self._client, request.PLURAL):
+        async for change in follow(self._client, certificaterequest.PLURAL):
             if isinstance(change, Listed):
                 self._at(int(change.resource_version), "list")
                 for item in change.items:
@@ -172,7 +172,7 @@ class Observer:
         self.revision = revision
 
     def _saw(self, obj: Obj) -> None:
-        if issued := request.certificate_of(obj):
+        if issued := certificaterequest.certificate_of(obj):
             self.certificates.setdefault(obj["metadata"]["name"], set()).add(issued)
 
 
@@ -254,12 +254,12 @@ def test_every_join_that_was_told_it_succeeded_is_there_and_all_succeed(tmp_path
 
 async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str], folder: Path) -> None:
     assert len(ledger.told) == JOINS
-    requests = {item["metadata"]["name"]: item for item in (await admin.list(request.PLURAL)).items}
+    requests = {item["metadata"]["name"]: item for item in (await admin.list(certificaterequest.PLURAL)).items}
     assert len(requests) == JOINS, "nobody had to ask twice"
     for node, (name, certificate) in ledger.told.items():
         kept = requests[name]
         assert kept["metadata"]["uid"] == ledger.requests.get(name, kept["metadata"]["uid"])
-        assert pem.certificates(request.certificate_of(kept)) == pem.certificates(certificate), node
+        assert pem.certificates(certificaterequest.certificate_of(kept)) == pem.certificates(certificate), node
     nodes = {item["metadata"]["name"] for item in (await admin.list("nodes")).items}
     assert nodes == agents
     for name in agents:
@@ -279,7 +279,7 @@ async def check_history(data_dir: Path, ledger: Ledger) -> None:
     assert revisions[-1] >= ledger.highest
     certificates: dict[str, set[str]] = {}
     for change in changes:
-        if change.key.startswith(f"/registry/{request.PLURAL}/"):
+        if change.key.startswith(f"/registry/{certificaterequest.PLURAL}/"):
             assert change.entry is not None, "no request was deleted"
             issued = json.loads(change.entry.value).get("status", {}).get("certificate")
             if issued:

@@ -23,7 +23,7 @@ from mooring.pki.keys import load_private_key, public_key_der
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.clusterinfo import NAME, NAMESPACE
 from mooring.trust.kubeconfig.model import discovery_cluster
-from mooring.trust.kubeconfig.text import parse
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import DYING, KillableServer, history, seeded
@@ -75,7 +75,7 @@ def check_a_second_run(data: Path, mooring: CommandLine) -> None:
         for change in asyncio.run(history(data, f"/registry/configmaps/{NAMESPACE}/{NAME}"))
         if change.entry is not None
     ]
-    assert {discovery_cluster(parse(info["data"]["kubeconfig"])).ca_pem for info in infos} == {ca_pem}
+    assert {discovery_cluster(parse_kubeconfig(info["data"]["kubeconfig"])).ca_pem for info in infos} == {ca_pem}
 
 
 @pytest.mark.crash

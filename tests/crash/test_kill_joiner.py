@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import request, steps
+from mooring.agent import certificaterequest, steps
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import CA_MODE, NodeState
 from mooring.apimachinery.schema import Obj
@@ -30,7 +30,7 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.joininput import JoinInput, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import forkserver
 from tests.support.killable import DYING, seeded
 from tests.support.liveserver import LiveServer, live_server
@@ -83,7 +83,7 @@ def requests_of(server: LiveServer, name: str) -> list[Obj]:
         async with server.client() as client:
             return [
                 item
-                for item in (await client.list(request.PLURAL)).items
+                for item in (await client.list(certificaterequest.PLURAL)).items
                 if _common_name(item) == f"system:node:{name}"
             ]
 

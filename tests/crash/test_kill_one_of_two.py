@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import request
+from mooring.agent import certificaterequest
 from mooring.agent.state import Pair
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
@@ -25,8 +25,8 @@ from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.x509.issued import check_answers
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
+from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.kubeconfig.model import User
 from tests.support.killable import (
     KillableServer,
@@ -90,13 +90,13 @@ class Counting:
 async def certificate(clients: list[ClusterClient], name: str, told: dict[str, bytes]) -> None:
     """Ask the first server that answers, wait at whichever is there."""
     key: PrivateKey = generate_key()
-    made = request.node_request(key, name)
+    made = certificaterequest.node_request(key, name)
     for client in clients * 20:
         try:
-            obj, _ = await request.ask(client, made, key, clock.now())
-            issued = await request.wait(client, obj, PATIENCE / 20)
+            obj, _ = await certificaterequest.ask(client, made, key, clock.now())
+            issued = await certificaterequest.wait(client, obj, PATIENCE / 20)
         except PeerError as error:
-            if isinstance(error, request.RequestEndedError | request.ForeignRequestError):
+            if isinstance(error, certificaterequest.RequestEndedError | certificaterequest.ForeignRequestError):
                 raise
             await asyncio.sleep(PAUSE)
             continue
@@ -158,10 +158,10 @@ def test_the_survivor_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path
                 await admin.patch("configmaps", "counter", {"data": {"count": str(value + 1)}}, "default")
             await watching
             assert seen[: value + 1] == list(range(1, len(seen) + 1)), "nothing missed, nothing twice"
-            requests = {item["metadata"]["name"]: item for item in (await admin.list(request.PLURAL)).items}
+            requests = {item["metadata"]["name"]: item for item in (await admin.list(certificaterequest.PLURAL)).items}
             assert len(requests) == len(told) == JOINERS
             for name, issued in told.items():
-                assert request.certificate_of(requests[name]) == issued
+                assert certificaterequest.certificate_of(requests[name]) == issued
         assert await survivor.stop() == 0
         await check_history(counting)
 
@@ -177,7 +177,9 @@ def test_the_survivor_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path
             obj = json.loads(change.entry.value)
             if change.key.endswith("/configmaps/default/counter"):
                 values[str(change.revision)] = obj["data"]["count"]
-            elif change.key.startswith(f"/registry/{request.PLURAL}/") and obj.get("status", {}).get("certificate"):
+            elif change.key.startswith(f"/registry/{certificaterequest.PLURAL}/") and obj.get("status", {}).get(
+                "certificate"
+            ):
                 certificates.setdefault(change.key, set()).add(obj["status"]["certificate"])
         for value, revision in counting.revisions.items():
             assert values[revision] == str(value)

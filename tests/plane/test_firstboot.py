@@ -15,8 +15,8 @@ from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.trust import kubeadmconfig
-from mooring.trust.bootstraptoken.record import TokenRecord
 from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.bootstraptoken.tokensecret import TokenRecord
 from mooring.trust.discovery import clusterinfo, jws
 from tests.support.registryroom import Room, open_room
 from tests.support.testca import ThrowawayCA

@@ -28,7 +28,7 @@ from mooring.pki.pem import certificates
 from mooring.plane import material
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.material import Prepared, prepare
-from mooring.trust.kubeconfig.text import parse
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -249,7 +249,7 @@ def test_another_authority_of_the_same_name_makes_what_hangs_on_it_anew(tmp_path
 def test_the_administrators_power_can_be_taken_away_and_the_super_administrators_cannot(tmp_path: Path) -> None:
     prepared(tmp_path)
     for name, organization in (("admin.conf", "kubeadm:cluster-admins"), ("super-admin.conf", "system:masters")):
-        found = parse((tmp_path / name).read_bytes())
+        found = parse_kubeconfig((tmp_path / name).read_bytes())
         certificate = certificates(found.users[0].certificate_pem)[0]
         organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         assert [attribute.value for attribute in organizations] == [organization]
@@ -311,7 +311,7 @@ def test_a_bundle_that_verifies_the_server_is_in_the_kubeconfigs(tmp_path: Path)
     changed = prepared(root, root_ca_file=str(both))
     assert made(changed, root) == ["admin.conf", "super-admin.conf"]
     assert (changed.material.serving_ca_pem, changed.material.client_ca_pem) == (both.read_bytes(), own)
-    assert parse(root.joinpath("admin.conf").read_bytes()).clusters[0].ca_pem == both.read_bytes()
+    assert parse_kubeconfig(root.joinpath("admin.conf").read_bytes()).clusters[0].ca_pem == both.read_bytes()
     assert prepared(root, root_ca_file=str(both)).made == ()
 
 
@@ -324,7 +324,7 @@ def test_a_bundle_that_does_not_verify_the_server_stops_the_start(tmp_path: Path
 
 def test_every_address_is_in_the_kubeconfigs(tmp_path: Path) -> None:
     prepared(tmp_path, control_plane_endpoint=("a.test", "b.test:443"))
-    clusters = parse((tmp_path / "admin.conf").read_bytes()).clusters
+    clusters = parse_kubeconfig((tmp_path / "admin.conf").read_bytes()).clusters
     assert [(one.name, one.server) for one in clusters] == [
         ("kubernetes", "https://a.test:6443"), ("b.test:443", "https://b.test:443"),
     ]  # fmt: skip

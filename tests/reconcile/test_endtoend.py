@@ -17,8 +17,8 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.reconcile.registryapi import RegistryApi
-from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery import clusterinfo
 from tests.support.loops import CA, controllers, exists, running, until
 from tests.support.manualclock import settle

@@ -170,8 +170,8 @@ async def test_a_token_made_by_another_server_a_moment_ago_is_known(server: Serv
     from tests.support.registryroom import open_room
 
     async with open_room(server.storage, clock=server.clock) as other:
-        from mooring.trust.bootstraptoken.record import TokenRecord, to_secret
         from mooring.trust.bootstraptoken.token import parse_token
+        from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 
         token = parse_token("fedcba.fedcba9876543210")
         record = TokenRecord(token, usages=("authentication", "signing"))

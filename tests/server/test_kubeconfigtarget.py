@@ -20,7 +20,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined, named_files
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig import model
+from mooring.trust.kubeconfig.model import select_context
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook, answers, kubeconfig, waits
 
@@ -48,7 +48,7 @@ def hook(ca: ThrowawayCA, tmp_path: Path) -> Iterator[SimulatedWebhook]:
 
 
 def made(path: Path) -> KubeconfigTarget:
-    selected = inlined(model.select(read(path)), lambda name: read_limited(Path(name)))
+    selected = inlined(select_context(read(path)), lambda name: read_limited(Path(name)))
     return KubeconfigTarget(selected, SystemClock())
 
 
@@ -112,7 +112,7 @@ def test_a_client_certificate_is_shown(hook: SimulatedWebhook, ca: ThrowawayCA) 
     path = hook.kubeconfig(user={"client-certificate": "client.crt", "client-key": "client.key"})
     assert isinstance(asked_once(path), HttpResponse)
     assert hook.asked[0].peer == "api-server"
-    assert named_files(model.select(read(path))) == tuple(
+    assert named_files(select_context(read(path))) == tuple(
         str(hook.directory / name) for name in ("webhook-ca.crt", "client.crt", "client.key")
     )
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.notices import Notice
@@ -61,7 +61,7 @@ OTHER_CA = make_ca("somebody else")
 
 
 def token_secret(token: BootstrapToken) -> Obj:
-    return tokenrecord.to_secret(tokenrecord.new_record(token, NOW))
+    return tokensecret.to_secret(tokensecret.new_record(token, NOW))
 
 
 @dataclass

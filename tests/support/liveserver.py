@@ -25,7 +25,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, BootstrapToken, generate_token
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
@@ -101,10 +101,10 @@ class LiveServer:
     ) -> BootstrapToken:
         """A new token through the API; with `signed`, wait until cluster-info carries its signature."""
         token = generate_token(secrets.token_bytes)
-        record = tokenrecord.new_record(
+        record = tokensecret.new_record(
             token, SystemClock().now(), ttl=None if expires else ttl, expires=expires, usages=usages, groups=groups
         )
-        await client.create("secrets", tokenrecord.to_secret(record))
+        await client.create("secrets", tokensecret.to_secret(record))
         if signed:
             await self.signature(client, token.id, present=True)
         return token

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from mooring.client.login.store import Logins
-from mooring.trust.login.record import Login
+from mooring.client.login.loginfiles import Logins
+from mooring.trust.login.loginrecord import Login
 from tests.compat.kubectl import Program, programs
 from tests.support import forkserver
 from tests.support.commandline import Outcome

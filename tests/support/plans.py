@@ -15,7 +15,7 @@ from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Controller, Key
-from mooring.trust.bootstraptoken.record import NAMESPACE, SECRET_TYPE
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE
 
 NOW = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
 HOUR = timedelta(hours=1)

@@ -29,8 +29,8 @@ from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.listener import Connection, TlsTransport
 from mooring.storage.memory import MemoryStorage
-from mooring.trust.bootstraptoken.record import TokenRecord, to_secret
 from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from tests.support.manualclock import ManualClock, settle
 from tests.support.registryroom import Room, counting_entropy
 from tests.support.testca import ThrowawayCA

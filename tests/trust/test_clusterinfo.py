@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.bootstraptoken.record import new_record, to_secret
 from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery import clusterinfo, jws
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -30,9 +30,8 @@ from mooring.trust.httpexchange import (
     HttpResponse,
     Trust,
 )
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User, cluster_info_kubeconfig, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info, status
 
 HOST = "cluster.test:6443"
@@ -40,9 +39,9 @@ SERVER = f"https://{HOST}"
 PATH = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 ONCE = Polling(attempts=1)
 
-PLAIN = kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, CA))
-WITHOUT_CA = kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b""))
-WITH_TOKEN = kubeconfigtext.dump(kubeconfig.for_user(SERVER, CA, User("joiner", token=Secret("hush"))))
+PLAIN = format_kubeconfig(cluster_info_kubeconfig(SERVER, CA))
+WITHOUT_CA = format_kubeconfig(cluster_info_kubeconfig(SERVER, b""))
+WITH_TOKEN = format_kubeconfig(user_kubeconfig(SERVER, CA, User("joiner", token=Secret("hush"))))
 
 
 def network(config_map: Obj | None = None, reply: HttpResponse | HttpFailure | None = None) -> Network:
@@ -62,7 +61,7 @@ def test_a_plain_document_is_checked_once_with_its_own_ca_and_without_credential
 
 
 def test_a_document_may_be_json_or_bytes_with_a_byte_order_mark() -> None:
-    text = json.dumps(kubeconfigtext.to_object(kubeconfigtext.parse(PLAIN)))
+    text = json.dumps(kubeconfig_object(parse_kubeconfig(PLAIN)))
     assert discover(network(), b"\xef\xbb\xbf" + text.encode()) == discover(network(), PLAIN)
 
 
@@ -97,23 +96,23 @@ def test_the_published_ca_of_clients_is_taken_beside_the_documents_own_ca() -> N
 
 
 def test_the_documents_own_ca_of_clients_wins() -> None:
-    document = kubeconfig.for_cluster_info(SERVER, CA, client_ca_pem=OTHER_CA)
-    assert discover(network(), kubeconfigtext.dump(document)).client_ca_pem == OTHER_CA
+    document = cluster_info_kubeconfig(SERVER, CA, client_ca_pem=OTHER_CA)
+    assert discover(network(), format_kubeconfig(document)).client_ca_pem == OTHER_CA
 
 
 def test_addresses_of_a_document_are_tried_in_turn_and_completed_by_the_published_ones() -> None:
-    document = kubeconfig.for_cluster_info("https://away.test:6443", CA, others=[SERVER])
+    document = cluster_info_kubeconfig("https://away.test:6443", CA, others=[SERVER])
     published = clusterinfo.config_map("https://away.test:6443", CA, others=[SERVER, "https://new.test:6443"])
     net = network(published)
-    found = discover(net, kubeconfigtext.dump(document))
+    found = discover(net, format_kubeconfig(document))
     assert [one.server for one in found.clusters] == [SERVER, "https://away.test:6443", "https://new.test:6443"]
     assert "nothing answers there" in net.kept[0]
 
 
 def test_other_clusters_of_a_users_kubeconfig_are_other_clusters() -> None:
-    config = kubeconfig.for_user(SERVER, CA, User("joiner"))
+    config = user_kubeconfig(SERVER, CA, User("joiner"))
     config = replace(config, clusters=(*config.clusters, Cluster("production", "https://production.test", CA)))
-    assert [one.server for one in discover(network(), kubeconfigtext.dump(config)).clusters] == [SERVER]
+    assert [one.server for one in discover(network(), format_kubeconfig(config)).clusters] == [SERVER]
 
 
 def test_a_refusal_leaves_a_document_without_ca_to_the_machines_roots() -> None:
@@ -135,7 +134,7 @@ def test_the_documents_own_ca_and_server_win_and_another_server_is_told() -> Non
         pytest.param({"kubeconfig": "["}, "the kubeconfig of cluster-info cannot be used: ", id="no YAML"),
         pytest.param({"kubeconfig": "{}"}, "the kubeconfig of cluster-info cannot be used: ", id="no cluster"),
         pytest.param(
-            {"kubeconfig": kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b"junk"))},
+            {"kubeconfig": format_kubeconfig(cluster_info_kubeconfig(SERVER, b"junk"))},
             "the kubeconfig of cluster-info cannot be used: reading cluster-info: its CA cannot be read",
             id="a CA that is no certificate",
         ),
@@ -159,9 +158,9 @@ def test_credentials_are_refused_by_default() -> None:
 
 
 def test_credentials_of_any_user_are_refused_not_only_of_the_current_one() -> None:
-    config = replace(kubeconfigtext.parse(PLAIN), users=(User("a", username="x"), User("b", key_file="/k"), User("c")))
+    config = replace(parse_kubeconfig(PLAIN), users=(User("a", username="x"), User("b", key_file="/k"), User("c")))
     with pytest.raises(errors.CredentialsRefusedError, match=r'\(user "a", "b"\)'):
-        discover(network(), kubeconfigtext.dump(config))
+        discover(network(), format_kubeconfig(config))
 
 
 def test_allowed_credentials_are_used_and_returned() -> None:
@@ -173,16 +172,16 @@ def test_allowed_credentials_are_used_and_returned() -> None:
 
 
 def test_a_user_without_credentials_is_no_credential() -> None:
-    text = kubeconfigtext.dump(kubeconfig.for_user(SERVER, CA, User("nobody")))
+    text = format_kubeconfig(user_kubeconfig(SERVER, CA, User("nobody")))
     assert discover(network(), text).client_credentials is None
     assert discover(network(), text, allow_credentials=True).client_credentials is None
 
 
 def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
     user = User("joiner", certificate_file="/c", key_file="/k", token_file="/t")
-    config = replace(kubeconfig.for_user(SERVER, b"", user), clusters=(Cluster("kubernetes", SERVER, ca_file="/ca"),))
+    config = replace(user_kubeconfig(SERVER, b"", user), clusters=(Cluster("kubernetes", SERVER, ca_file="/ca"),))
     files = {"/ca": CA, "/c": b"cert", "/k": b"key", "/t": b" hush\n"}
-    found = discover(network(), kubeconfigtext.dump(config), allow_credentials=True, read=files.__getitem__)
+    found = discover(network(), format_kubeconfig(config), allow_credentials=True, read=files.__getitem__)
     assert found.ca_pem == CA
     assert found.client_credentials == User("joiner", certificate_pem=b"cert", key=Secret("key"), token=Secret("hush"))
 
@@ -190,7 +189,7 @@ def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
 def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() -> None:
     cluster = Cluster("", SERVER, CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
     net = network()
-    found = discover(net, kubeconfigtext.dump(Kubeconfig((cluster,))))
+    found = discover(net, format_kubeconfig(Kubeconfig((cluster,))))
     assert (found.tls_server_name, found.proxy_url) == ("inner.test", "http://proxy.test")
     request = net.servers[HOST].requests[0]
     assert request.target == Trust(CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
@@ -212,22 +211,22 @@ REPAIR = "; ask the cluster's administrator to repair it"
             "clusters: [{name: ''}]", "invalid configuration: the cluster without a name has no server", id="no server"
         ),
         pytest.param(
-            kubeconfigtext.dump(kubeconfig.for_cluster_info("http://cluster.test", CA)),
+            format_kubeconfig(cluster_info_kubeconfig("http://cluster.test", CA)),
             "its server is not an https URL" + REPAIR,
             id="a server without TLS",
         ),
         pytest.param(
-            kubeconfigtext.dump(Kubeconfig((Cluster("", SERVER, insecure_skip_tls_verify=True),))),
+            format_kubeconfig(Kubeconfig((Cluster("", SERVER, insecure_skip_tls_verify=True),))),
             "it says insecure-skip-tls-verify" + ", so nothing would prove the server" + REPAIR,
             id="TLS that is not verified",
         ),
         pytest.param(
-            kubeconfigtext.dump(kubeconfig.for_cluster_info(SERVER, b"junk")),
+            format_kubeconfig(cluster_info_kubeconfig(SERVER, b"junk")),
             "its CA cannot be read",
             id="a CA that is no certificate",
         ),
         pytest.param(
-            kubeconfigtext.dump(Kubeconfig((Cluster("", SERVER, ca_file="/ca"),))),
+            format_kubeconfig(Kubeconfig((Cluster("", SERVER, ca_file="/ca"),))),
             'certificate-authority "/ca" cannot be read: files named by this document are not read',
             id="a file nobody may read",
         ),

@@ -36,9 +36,15 @@ from mooring.trust.httpexchange import (
     Trust,
     send,
 )
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User
+from mooring.trust.kubeconfig.model import (
+    Cluster,
+    Kubeconfig,
+    User,
+    address_of,
+    cluster_info_kubeconfig,
+    user_kubeconfig,
+)
+from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.discoverypeer import CA, NOW, OTHER_CA, Network, Server, signed_cluster_info, status, token_secret
 
 TOKEN = parse_token("aaaaaa.1111111111111111")
@@ -61,7 +67,7 @@ def discover(
 
 def publishing(config: Kubeconfig | str) -> Obj:
     """cluster-info with this kubeconfig, signed by TOKEN."""
-    text = config if isinstance(config, str) else kubeconfigtext.dump(config)
+    text = config if isinstance(config, str) else format_kubeconfig(config)
     config_map = {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {"kubeconfig": text}}
     signed = clusterinfo.signed(config_map, [token_secret(TOKEN)], NOW)
     assert signed is not None
@@ -103,7 +109,7 @@ def test_discovery_does_not_begin_without(endpoints: tuple[str, ...], pins: tupl
 
 
 def test_the_cluster_may_be_named_by_the_current_context() -> None:
-    config = kubeconfig.for_user("https://named.test:1", CA, User("u"))
+    config = user_kubeconfig("https://named.test:1", CA, User("u"))
     found = discover(Network({A: Server(publishing(config))}))
     assert (found.server, found.cluster_name) == ("https://named.test:1", "kubernetes")
     assert found.warnings == ("cluster-info carries users, which were ignored",)
@@ -133,22 +139,22 @@ def test_the_whole_bundle_is_adopted_once_the_pinned_ca_vouches_for_it() -> None
 def test_every_published_address_is_kept_and_the_one_that_answered_comes_first(
     answering: str, order: list[str]
 ) -> None:
-    published = kubeconfig.for_cluster_info(f"https://{A}", CA, others=[f"https://{B}", "https://c.test:6443"])
+    published = cluster_info_kubeconfig(f"https://{A}", CA, others=[f"https://{B}", "https://c.test:6443"])
     found = discover(Network({answering: Server(publishing(published))}), A, B, "typed.test:6443")
-    assert [kubeconfig.address_of(one.server) for one in found.clusters] == order
+    assert [address_of(one.server) for one in found.clusters] == order
     assert {one.ca_pem for one in found.clusters} == {CA}
     assert found.clusters[0] == found.cluster
 
 
 def test_what_proves_a_server_is_told_from_what_signs_clients() -> None:
-    published = kubeconfig.for_cluster_info(f"https://{A}", CA, client_ca_pem=OTHER_CA)
+    published = cluster_info_kubeconfig(f"https://{A}", CA, client_ca_pem=OTHER_CA)
     found = discover(Network({A: Server(publishing(published))}))
     assert (found.ca_pem, found.client_ca_pem, found.client_ca_named) == (CA, OTHER_CA, True)
 
 
 def test_a_thief_of_the_token_cannot_name_another_ca_of_clients() -> None:
     """The extension is part of the text that is signed, and that has to come from the pinned server as well."""
-    forged = publishing(kubeconfig.for_cluster_info(f"https://{A}", CA, client_ca_pem=OTHER_CA))
+    forged = publishing(cluster_info_kubeconfig(f"https://{A}", CA, client_ca_pem=OTHER_CA))
     honest = Server(signed_cluster_info(TOKEN))
     honest.override = lambda count, request: HttpResponse(200, json.dumps(forged).encode()) if count == 1 else None
     with pytest.raises(errors.ClusterInfoChangedError):
@@ -336,7 +342,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             id="no cluster",
         ),
         pytest.param(
-            Server(publishing(kubeconfig.for_cluster_info("http://cluster.test", CA))),
+            Server(publishing(cluster_info_kubeconfig("http://cluster.test", CA))),
             errors.UnusableClusterInfoError,
             THIRD + "its server is not an https URL" + REPAIR,
             id="a server without TLS",
@@ -354,19 +360,19 @@ REPAIR = "; ask the cluster's administrator to repair it"
             id="a CA in a file",
         ),
         pytest.param(
-            Server(publishing(kubeconfig.for_cluster_info("https://c", b"junk"))),
+            Server(publishing(cluster_info_kubeconfig("https://c", b"junk"))),
             errors.UnusableClusterInfoError,
             THIRD + "its CA cannot be read: the text holds no CERTIFICATE PEM block" + REPAIR,
             id="a CA that is no certificate",
         ),
         pytest.param(
-            Server(publishing(kubeconfig.for_cluster_info("https://c", CA, client_ca_pem=b"junk"))),
+            Server(publishing(cluster_info_kubeconfig("https://c", CA, client_ca_pem=b"junk"))),
             errors.UnusableClusterInfoError,
             THIRD + "its CA of client certificates cannot be read: the text holds no CERTIFICATE PEM block" + REPAIR,
             id="a CA of clients that is no certificate",
         ),
         pytest.param(
-            Server(publishing(kubeconfig.for_cluster_info("https://c", b""))),
+            Server(publishing(cluster_info_kubeconfig("https://c", b""))),
             errors.UnusableClusterInfoError,
             THIRD
             + "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin; "

@@ -11,22 +11,38 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import model as kubeconfig
 from mooring.trust.kubeconfig.model import (
+    CLIENT_CA,
     AuthProvider,
     Cluster,
     Context,
     ExecPlugin,
     Kubeconfig,
     KubeconfigError,
+    Selected,
     User,
+    address_of,
+    bootstrap_kubeconfig,
+    client_cas,
+    cluster_info_kubeconfig,
+    discovery_cluster,
+    flatten_cluster,
+    flatten_user,
+    kubeconfig_problems,
+    kubelet_kubeconfig,
+    merge_kubeconfigs,
+    other_addresses,
+    resolve_paths,
+    select_context,
+    user_kubeconfig,
+    validate_kubeconfig,
 )
 
-ADMIN = kubeconfig.for_user("https://c.test:6443", b"CA", User("admin", certificate_pem=b"C", key=Secret("K")))
+ADMIN = user_kubeconfig("https://c.test:6443", b"CA", User("admin", certificate_pem=b"C", key=Secret("K")))
 
 
 def test_cluster_info_is_one_cluster_without_a_name() -> None:
-    assert kubeconfig.for_cluster_info("https://c", b"CA") == Kubeconfig(clusters=(Cluster("", "https://c", b"CA"),))
+    assert cluster_info_kubeconfig("https://c", b"CA") == Kubeconfig(clusters=(Cluster("", "https://c", b"CA"),))
 
 
 def test_a_users_kubeconfig_has_the_context_user_at_cluster() -> None:
@@ -35,21 +51,21 @@ def test_a_users_kubeconfig_has_the_context_user_at_cluster() -> None:
 
 
 def test_the_bootstrap_kubeconfig_carries_the_token_of_the_named_user() -> None:
-    made = kubeconfig.for_bootstrap("https://c", b"CA", "aaaaaa.1111111111111111")
+    made = bootstrap_kubeconfig("https://c", b"CA", "aaaaaa.1111111111111111")
     assert made.current_context == "tls-bootstrap-token-user@kubernetes"
     assert made.users == (User("tls-bootstrap-token-user", token=Secret("aaaaaa.1111111111111111")),)
     assert "1111111111111111" not in repr(made)
 
 
 def test_the_kubelets_kubeconfig_names_one_file_for_certificate_and_key() -> None:
-    made = kubeconfig.for_kubelet("https://c", "/pki/current.pem", ca_file="/ca.crt")
+    made = kubelet_kubeconfig("https://c", "/pki/current.pem", ca_file="/ca.crt")
     assert made == Kubeconfig(
         (Cluster("default-cluster", "https://c", ca_file="/ca.crt"),),
         (User("default-auth", certificate_file="/pki/current.pem", key_file="/pki/current.pem"),),
         (Context("default-context", "default-cluster", "default-auth", "default"),),
         "default-context",
     )
-    assert kubeconfig.problems(made) == []
+    assert kubeconfig_problems(made) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +104,7 @@ UNNAMED = Cluster("", "https://unnamed")
     ],
 )
 def test_a_discovery_document_means_the_cluster(config: Kubeconfig, wanted: Cluster) -> None:
-    assert kubeconfig.discovery_cluster(config) is wanted
+    assert discovery_cluster(config) is wanted
 
 
 @pytest.mark.parametrize(
@@ -103,14 +119,14 @@ def test_a_discovery_document_means_the_cluster(config: Kubeconfig, wanted: Clus
 )
 def test_a_discovery_document_means_no_cluster_with(config: Kubeconfig) -> None:
     with pytest.raises(KubeconfigError, match="neither a cluster without a name"):
-        kubeconfig.discovery_cluster(config)
+        discovery_cluster(config)
 
 
 def test_selecting_gives_cluster_user_and_namespace_of_the_context() -> None:
     other = Context("other", "kubernetes", "admin", "team")
     config = replace(ADMIN, contexts=(*ADMIN.contexts, other))
-    assert kubeconfig.select(config) == kubeconfig.Selected(ADMIN.clusters[0], ADMIN.users[0], "")
-    assert kubeconfig.select(config, "other").namespace == "team"
+    assert select_context(config) == Selected(ADMIN.clusters[0], ADMIN.users[0], "")
+    assert select_context(config, "other").namespace == "team"
 
 
 @pytest.mark.parametrize(
@@ -129,14 +145,14 @@ def test_selecting_gives_cluster_user_and_namespace_of_the_context() -> None:
 )
 def test_nothing_is_selected_with(config: Kubeconfig, message: str) -> None:
     with pytest.raises(KubeconfigError, match=message):
-        kubeconfig.select(config)
+        select_context(config)
 
 
 def test_faults_of_entries_that_the_context_does_not_use_do_not_matter() -> None:
     config = replace(ADMIN, clusters=(*ADMIN.clusters, Cluster("broken")))
-    assert kubeconfig.select(config).cluster == ADMIN.clusters[0]
+    assert select_context(config).cluster == ADMIN.clusters[0]
     with pytest.raises(KubeconfigError):
-        kubeconfig.validate(config)
+        validate_kubeconfig(config)
 
 
 def test_merging_takes_whole_entries_from_the_first_that_has_them() -> None:
@@ -150,7 +166,7 @@ def test_merging_takes_whole_entries_from_the_first_that_has_them() -> None:
         ({"name": "x", "extension": 2}, {"name": "y", "extension": 3}),
     )
     third = Kubeconfig(current_context="d", preferences={"colors": False})
-    assert kubeconfig.merge([first, second, third]) == Kubeconfig(
+    assert merge_kubeconfigs([first, second, third]) == Kubeconfig(
         (Cluster("a", "https://first"), Cluster("b", "https://b")),
         (User("u"),),
         (Context("c", "a", "u"),),
@@ -161,7 +177,7 @@ def test_merging_takes_whole_entries_from_the_first_that_has_them() -> None:
 
 
 def test_merging_nothing_gives_the_empty_kubeconfig() -> None:
-    assert kubeconfig.merge([]) == Kubeconfig()
+    assert merge_kubeconfigs([]) == Kubeconfig()
 
 
 FILES = {"/ca": b"CA", "/c": b"CERT", "/k": b"KEY", "/t": b"token\n", "/bin": b"\xff"}
@@ -175,17 +191,15 @@ def read(path: str) -> bytes:
 
 def test_flattening_inlines_every_file() -> None:
     cluster = Cluster("c", "https://c", ca_file="/ca")
-    assert kubeconfig.flatten_cluster(cluster, read) == Cluster("c", "https://c", b"CA")
+    assert flatten_cluster(cluster, read) == Cluster("c", "https://c", b"CA")
     user = User("u", certificate_file="/c", key_file="/k", token_file="/t")
-    assert kubeconfig.flatten_user(user, read) == User(
-        "u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token")
-    )
+    assert flatten_user(user, read) == User("u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token"))
 
 
 def test_what_names_no_file_is_flat_already() -> None:
     cluster, user = Cluster("d", "https://d"), User("v", username="n")
-    assert kubeconfig.flatten_cluster(cluster, read) is cluster
-    assert kubeconfig.flatten_user(user, read) is user
+    assert flatten_cluster(cluster, read) is cluster
+    assert flatten_user(user, read) is user
 
 
 def test_inline_values_override_files_which_are_then_not_read() -> None:
@@ -196,9 +210,9 @@ def test_inline_values_override_files_which_are_then_not_read() -> None:
         key=Secret("inline"), key_file="/no",
         token=Secret("inline"), token_file="/no",
     )  # fmt: skip
-    assert kubeconfig.flatten_cluster(cluster, read) == Cluster("c", "https://c", b"inline")
+    assert flatten_cluster(cluster, read) == Cluster("c", "https://c", b"inline")
     flat = User("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline"))
-    assert kubeconfig.flatten_user(user, read) == flat
+    assert flatten_user(user, read) == flat
 
 
 @pytest.mark.parametrize(
@@ -212,7 +226,7 @@ def test_inline_values_override_files_which_are_then_not_read() -> None:
 )
 def test_flattening_fails_with(user: User, message: str) -> None:
     with pytest.raises(KubeconfigError) as caught:
-        kubeconfig.flatten_user(user, read)
+        flatten_user(user, read)
     assert str(caught.value) == message
 
 
@@ -221,7 +235,7 @@ def test_an_unexplained_failure_to_read_is_told_as_such() -> None:
         raise OSError
 
     with pytest.raises(KubeconfigError, match='certificate-authority "/x" cannot be read: input or output error'):
-        kubeconfig.flatten_cluster(Cluster("c", ca_file="/x"), broken)
+        flatten_cluster(Cluster("c", ca_file="/x"), broken)
 
 
 def test_relative_files_count_from_the_directory_of_the_kubeconfig() -> None:
@@ -229,7 +243,7 @@ def test_relative_files_count_from_the_directory_of_the_kubeconfig() -> None:
         (Cluster("c", ca_file="ca"), Cluster("d")),
         (User("u", certificate_file="pki/c", key_file="/k", token_file="t"),),
     )
-    assert kubeconfig.resolve_paths(config, "/etc/x/") == Kubeconfig(
+    assert resolve_paths(config, "/etc/x/") == Kubeconfig(
         (Cluster("c", ca_file="/etc/x/ca"), Cluster("d")),
         (User("u", certificate_file="/etc/x/pki/c", key_file="/k", token_file="/etc/x/t"),),
     )
@@ -247,7 +261,7 @@ EXEC = ExecPlugin("cmd", "client.authentication.k8s.io/v1", interactive_mode="Ne
     "config",
     [
         ADMIN,
-        kubeconfig.for_cluster_info("https://c", b""),
+        cluster_info_kubeconfig("https://c", b""),
         with_user(token=Secret("t"), token_file="/t"),
         with_user(exec=EXEC),
         with_user(exec=ExecPlugin("cmd", "client.authentication.k8s.io/v1beta1")),
@@ -256,7 +270,7 @@ EXEC = ExecPlugin("cmd", "client.authentication.k8s.io/v1", interactive_mode="Ne
     ],
 )
 def test_nothing_is_wrong_with(config: Kubeconfig) -> None:
-    assert kubeconfig.validate(config) is config
+    assert validate_kubeconfig(config) is config
 
 
 @pytest.mark.parametrize(
@@ -319,15 +333,15 @@ def test_nothing_is_wrong_with(config: Kubeconfig) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_this_is_wrong(config: Kubeconfig, problem: str) -> None:
-    assert kubeconfig.problems(config) == [problem]
+    assert kubeconfig_problems(config) == [problem]
     with pytest.raises(KubeconfigError) as caught:
-        kubeconfig.validate(config)
+        validate_kubeconfig(config)
     assert str(caught.value) == f"invalid configuration: {problem}"
 
 
 def test_several_problems_are_listed_in_brackets() -> None:
     with pytest.raises(KubeconfigError) as caught:
-        kubeconfig.validate(Kubeconfig((Cluster(""), Cluster("b"))))
+        validate_kubeconfig(Kubeconfig((Cluster(""), Cluster("b"))))
     assert str(caught.value) == (
         'invalid configuration: [the cluster without a name has no server, cluster "b" has no server]'
     )
@@ -342,45 +356,43 @@ def test_several_problems_are_listed_in_brackets() -> None:
         pytest.param(
             Cluster("b.test:1", "https://b.test:1", b"CA", insecure_skip_tls_verify=True), False, id="not verified"
         ),
-        pytest.param(
-            Cluster(kubeconfig.address_of("http://b.test:1"), "http://b.test:1", b"CA"), False, id="without TLS"
-        ),
+        pytest.param(Cluster(address_of("http://b.test:1"), "http://b.test:1", b"CA"), False, id="without TLS"),
         pytest.param(Cluster("production", "https://b.test:1", b"CA"), False, id="named otherwise"),
     ],
 )
 def test_further_addresses_of_a_cluster_are_told_from_other_clusters(entry: Cluster, wanted: bool) -> None:
     named = Cluster("kubernetes", "https://a.test:1", b"CA")
-    found = kubeconfig.other_addresses(Kubeconfig(clusters=(named, entry)), named)
+    found = other_addresses(Kubeconfig(clusters=(named, entry)), named)
     assert found == ((entry,) if wanted else ())
 
 
 def test_beside_a_cluster_without_a_name_every_entry_is_an_address_of_it() -> None:
     unnamed, entry = Cluster("", "https://a.test:1", b"CA"), Cluster("backup", "https://b.test:1", b"CA")
-    assert kubeconfig.other_addresses(Kubeconfig(clusters=(entry, unnamed)), unnamed) == (entry,)
+    assert other_addresses(Kubeconfig(clusters=(entry, unnamed)), unnamed) == (entry,)
 
 
 def test_a_cluster_info_names_the_ca_of_clients_only_where_it_is_another() -> None:
-    apart = kubeconfig.for_cluster_info("https://a.test:1", b"S", client_ca_pem=b"C").clusters[0]
-    assert kubeconfig.client_cas(apart) == b"C"
-    assert kubeconfig.for_cluster_info("https://a.test:1", b"S", client_ca_pem=b"S").clusters[0].extensions == ()
+    apart = cluster_info_kubeconfig("https://a.test:1", b"S", client_ca_pem=b"C").clusters[0]
+    assert client_cas(apart) == b"C"
+    assert cluster_info_kubeconfig("https://a.test:1", b"S", client_ca_pem=b"S").clusters[0].extensions == ()
 
 
 @pytest.mark.parametrize(
     "extension",
     [
         pytest.param({"name": "another", "extension": {"certificate-authority-data": "Qw=="}}, id="another extension"),
-        pytest.param({"name": kubeconfig.CLIENT_CA, "extension": "Qw=="}, id="no object"),
-        pytest.param({"name": kubeconfig.CLIENT_CA, "extension": {"certificate-authority-data": 1}}, id="no text"),
+        pytest.param({"name": CLIENT_CA, "extension": "Qw=="}, id="no object"),
+        pytest.param({"name": CLIENT_CA, "extension": {"certificate-authority-data": 1}}, id="no text"),
     ],
 )
 def test_what_is_no_ca_of_clients_names_none(extension: Obj) -> None:
-    assert kubeconfig.client_cas(Cluster("", extensions=(extension,))) == b""
+    assert client_cas(Cluster("", extensions=(extension,))) == b""
 
 
 def test_a_ca_of_clients_that_is_not_base64_is_refused() -> None:
-    broken = {"name": kubeconfig.CLIENT_CA, "extension": {"certificate-authority-data": "?"}}
+    broken = {"name": CLIENT_CA, "extension": {"certificate-authority-data": "?"}}
     with pytest.raises(KubeconfigError, match=r"the extension mooring\.dev/client-ca is not base64"):
-        kubeconfig.client_cas(Cluster("", extensions=(broken,)))
+        client_cas(Cluster("", extensions=(broken,)))
 
 
 @pytest.mark.parametrize(
@@ -393,4 +405,4 @@ def test_a_ca_of_clients_that_is_not_base64_is_refused() -> None:
     ],
 )
 def test_an_address_always_has_its_port(server: str, address: str) -> None:
-    assert kubeconfig.address_of(server) == address
+    assert address_of(server) == address

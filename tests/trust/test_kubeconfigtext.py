@@ -11,16 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import (
-    AuthProvider,
-    Cluster,
-    Context,
-    ExecPlugin,
-    Kubeconfig,
-    KubeconfigError,
-    User,
-)
+from mooring.trust.kubeconfig.model import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
 
 FULL_TEXT = """\
 apiVersion: v1
@@ -113,16 +105,16 @@ FULL = Kubeconfig(
 
 
 def test_every_field_is_read() -> None:
-    assert kubeconfigtext.parse(FULL_TEXT) == FULL
-    assert kubeconfigtext.parse(FULL_TEXT.encode()) == FULL
+    assert parse_kubeconfig(FULL_TEXT) == FULL
+    assert parse_kubeconfig(FULL_TEXT.encode()) == FULL
 
 
 def test_every_field_is_written_in_the_layout_of_gos_tools_except_that_a_date_like_text_is_quoted() -> None:
-    assert kubeconfigtext.dump(FULL) == FULL_TEXT.replace(": 2026-01-02", ": '2026-01-02'")
+    assert format_kubeconfig(FULL) == FULL_TEXT.replace(": 2026-01-02", ": '2026-01-02'")
 
 
 def test_json_is_read_too() -> None:
-    assert kubeconfigtext.parse(json.dumps(kubeconfigtext.to_object(FULL))) == FULL
+    assert parse_kubeconfig(json.dumps(kubeconfig_object(FULL))) == FULL
 
 
 def test_no_secret_shows_in_the_repr_of_the_model() -> None:
@@ -131,23 +123,23 @@ def test_no_secret_shows_in_the_repr_of_the_model() -> None:
 
 def test_an_empty_plugin_is_written_as_go_writes_it() -> None:
     config = Kubeconfig(users=(User("u", exec=ExecPlugin("c"), auth_provider=AuthProvider("p")),))
-    assert kubeconfigtext.to_object(config)["users"][0]["user"] == {
+    assert kubeconfig_object(config)["users"][0]["user"] == {
         "exec": {"command": "c", "args": None, "env": None, "provideClusterInfo": False},
         "auth-provider": {"name": "p", "config": None},
     }
-    assert kubeconfigtext.parse(kubeconfigtext.dump(config)) == config
+    assert parse_kubeconfig(format_kubeconfig(config)) == config
 
 
 @pytest.mark.parametrize(
     "text", ["", "{}", "null", "kind: Config", "apiVersion: v1\nkind: Config\nclusters:\nusers: []\n"]
 )
 def test_the_empty_kubeconfig_may_be_written(text: str) -> None:
-    assert kubeconfigtext.parse(text) == Kubeconfig()
+    assert parse_kubeconfig(text) == Kubeconfig()
 
 
 def test_unknown_fields_are_ignored_and_base64_may_be_folded() -> None:
     text = 'clusters: [{name: c, more: 1, cluster: {server: s, other: [1], certificate-authority-data: "Q0\\n\\rE="}}]'
-    assert kubeconfigtext.parse(text).clusters == (Cluster("c", "s", b"CA"),)
+    assert parse_kubeconfig(text).clusters == (Cluster("c", "s", b"CA"),)
 
 
 @pytest.mark.parametrize(
@@ -248,13 +240,13 @@ def test_unknown_fields_are_ignored_and_base64_may_be_folded() -> None:
 )
 def test_a_text_is_refused_for(text: str | bytes, message: str) -> None:
     with pytest.raises(KubeconfigError) as caught:
-        kubeconfigtext.parse(text)
+        parse_kubeconfig(text)
     assert str(caught.value).startswith(message)
 
 
 def test_a_wrong_type_does_not_show_its_value() -> None:
     with pytest.raises(KubeconfigError, match="password must be text") as caught:
-        kubeconfigtext.parse("users: [{name: u, user: {password: 12345678}}]")
+        parse_kubeconfig("users: [{name: u, user: {password: 12345678}}]")
     assert "12345678" not in str(caught.value)
 
 
@@ -328,17 +320,17 @@ CONFIGS = st.builds(
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(CONFIGS)
 def test_reading_what_was_written_gives_the_same_kubeconfig(config: Kubeconfig) -> None:
-    assert kubeconfigtext.parse(kubeconfigtext.dump(config)) == config
-    assert kubeconfigtext.parse(json.dumps(kubeconfigtext.to_object(config), ensure_ascii=False)) == config
+    assert parse_kubeconfig(format_kubeconfig(config)) == config
+    assert parse_kubeconfig(json.dumps(kubeconfig_object(config), ensure_ascii=False)) == config
 
 
 @given(st.text() | st.binary())
 def test_junk_is_read_or_refused(data: str | bytes) -> None:
     with contextlib.suppress(KubeconfigError):
-        kubeconfigtext.parse(data)
+        parse_kubeconfig(data)
 
 
 @given(st.text(alphabet="[]{}:,-?!&*#|>'\"%@` \n\tab01._xo<=~", max_size=40))
 def test_yaml_like_junk_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(KubeconfigError):
-        kubeconfigtext.parse(text)
+        parse_kubeconfig(text)

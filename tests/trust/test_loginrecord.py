@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.login import record as loginrecord
-from mooring.trust.login.record import (
+from mooring.trust.login import loginrecord
+from mooring.trust.login.loginrecord import (
     SPARE,
     Asked,
     Credential,

@@ -2,7 +2,7 @@
 
 Rules kept here: SIGTERM and SIGINT end it cleanly, a join that is under way included (what it wrote is taken up next time); with a
 certificate on disk no token is needed. Meanwhile the files follow the addresses and CAs that the cluster publishes
-(`mooring.agent.refresh`).
+(`mooring.agent.clusterfiles`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import signal
 from collections.abc import Callable
 
 from mooring.agent import registration
+from mooring.agent.clusterfiles import follow
 from mooring.agent.heartbeat import Heartbeat, beat_until
 from mooring.agent.join import Joined, JoinOptions, join, machine_of, node_client
-from mooring.agent.refresh import follow
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Report
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
-from mooring.trust.joininput import ByToken, JoinPlan
+from mooring.trust.joinconfiguration import ByToken, JoinPlan
 
 log = logging.getLogger("mooring.agent")
 

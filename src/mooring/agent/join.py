@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from mooring.agent import node, refresh, registration, request, steps
+from mooring.agent import certificaterequest, clusterfiles, node, registration, steps
 from mooring.agent.state import NodeState, Pair
 from mooring.agent.steps import JoinError, Report, Steps, patiently
 from mooring.apimachinery.schema import Obj
@@ -56,9 +56,8 @@ from mooring.trust.discovery.pins import PinError, check_pins
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.joininput import STDIN, ByFile, ByToken, JoinPlan
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan
+from mooring.trust.kubeconfig.model import Cluster, Read, User
 
 CERTIFICATE_TIMEOUT = 300.0
 """kubeadm's `timeouts.tlsBootstrap`."""
@@ -193,7 +192,7 @@ class _Join:
     def _check_issuer(self, pair: Pair, client_ca_pem: bytes) -> None:
         """Raise ConfigError when the certificate is not of this cluster. Empty CAs are not known, and tell nothing."""
         try:
-            foreign = bool(client_ca_pem) and not refresh.signed_by(pair, client_ca_pem, self.clock.now())
+            foreign = bool(client_ca_pem) and not clusterfiles.signed_by(pair, client_ca_pem, self.clock.now())
         except PkiError as error:
             raise ConfigError(f"{self.state.ca} cannot be used: {error}; move it away and join again") from None
         if foreign:
@@ -210,7 +209,7 @@ class _Join:
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             try:
-                found = await refresh.refresh(
+                found = await clusterfiles.refresh(
                     self.state, known.pair, self.clock, self.plan.discovery.endpoints, self._report
                 )
             except DiscoveryError as error:
@@ -324,37 +323,37 @@ class _Join:
         try:
             yield
         except JoinError as error:
-            if isinstance(error.__cause__, request.RequestEndedError | RefusedError):
+            if isinstance(error.__cause__, certificaterequest.RequestEndedError | RefusedError):
                 self.state.drop_bootstrap()
             raise
 
     async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
         key = self._key(fresh=False)
         with self.steps.step(steps.REQUEST) as said, _asking_as(self.plan):
-            made = request.node_request(key, self.plan.node_name)
+            made = certificaterequest.node_request(key, self.plan.node_name)
             try:
                 obj, there = await self._asked(client, made, key)
-            except request.ForeignRequestError as error:
+            except certificaterequest.ForeignRequestError as error:
                 self.steps.say(f"{error}; asking with a new key", kept=True)
                 key = self._key(fresh=True)
-                made = request.node_request(key, self.plan.node_name)
+                made = certificaterequest.node_request(key, self.plan.node_name)
                 obj, there = await self._asked(client, made, key)
             said.append(f"{'taken up' if there else 'made'} {made.name}, key sha256:{public_key_fingerprint(key)}")
         with self.steps.step(steps.WAIT) as said, _asking_as(self.plan):
             try:
-                issued = await request.wait(
+                issued = await certificaterequest.wait(
                     client,
                     obj,
                     self.options.certificate_timeout,
                     lambda message, new: self.steps.say(message, kept=new),
                 )
-            except request.RequestEndedError:
+            except certificaterequest.RequestEndedError:
                 self.state.drop_pending_key()
                 raise
             except asyncio.CancelledError:
                 self.steps.say(
                     f"interrupted; the request {made.name} is still pending: approve it with "
-                    f"{request.how_to_approve(made.name)}, then join again: it goes on with the same request",
+                    f"{certificaterequest.how_to_approve(made.name)}, then join again: it goes on with the same request",
                     kept=True,
                 )
                 raise
@@ -364,8 +363,10 @@ class _Join:
             said.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
         return pair, made.name
 
-    async def _asked(self, client: ClusterClient, made: request.NodeRequest, key: PrivateKey) -> tuple[Obj, bool]:
-        return await self._patiently(lambda: request.ask(client, made, key, self.clock.now()))
+    async def _asked(
+        self, client: ClusterClient, made: certificaterequest.NodeRequest, key: PrivateKey
+    ) -> tuple[Obj, bool]:
+        return await self._patiently(lambda: certificaterequest.ask(client, made, key, self.clock.now()))
 
     def _key(self, fresh: bool) -> PrivateKey:
         if fresh:
@@ -387,7 +388,7 @@ class _Join:
         self,
         issued: bytes,
         key: PrivateKey,
-        made: request.NodeRequest,
+        made: certificaterequest.NodeRequest,
         trusted: TrustedCluster,
         clusters: tuple[Cluster, ...],
     ) -> Pair:
@@ -396,7 +397,7 @@ class _Join:
             pair = Pair(pem.certificates(issued), key)
             check_answers(pair.leaf, parse_request(made.pem), now)
             if trusted.client_ca_pem:
-                refresh.verify(pair, trusted.client_ca_pem, now)
+                clusterfiles.verify(pair, trusted.client_ca_pem, now)
                 return pair
         except PeerCertificateError as error:
             why = f"the issued certificate does not verify under the CA of the cluster: {error}"
@@ -437,7 +438,7 @@ class _Join:
         with self.steps.step(steps.FILES) as said:
             now = self.clock.now()
             path = self.state.write_pair(pair, now)
-            written = refresh.write(self.state, pair, clusters, trusted, now, anew=True)
+            written = clusterfiles.write(self.state, pair, clusters, trusted, now, anew=True)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             said.append(_written((path, self.state.current, *written)))
@@ -445,7 +446,7 @@ class _Join:
     def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
         """Bring the files of a member up to date, and finish what a crash left undone."""
         with self.steps.step(steps.FILES) as said:
-            written = refresh.write(self.state, pair, trusted.clusters, trusted, self.clock.now())
+            written = clusterfiles.write(self.state, pair, trusted.clusters, trusted, self.clock.now())
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             said.append(_written(written))
@@ -518,7 +519,7 @@ def node_client(joined: Joined, clock: Clock) -> ClusterClient:
 
 
 def _written(paths: tuple[Path, ...]) -> str:
-    return f"wrote {refresh.listed(paths)}" if paths else "nothing to write: the files are up to date"
+    return f"wrote {clusterfiles.listed(paths)}" if paths else "nothing to write: the files are up to date"
 
 
 def _share(kept: bytes, found: bytes) -> bool:
@@ -528,7 +529,7 @@ def _share(kept: bytes, found: bytes) -> bool:
     return not set(pem.certificates_among(kept)).isdisjoint(pem.certificates_among(found))
 
 
-def _files_named_by(document: str) -> kubeconfig.Read:
+def _files_named_by(document: str) -> Read:
     """Reads files that a discovery document names, relative ones from its own directory. Its rules want OSError."""
     directory = Path() if document == STDIN else Path(document).parent
 

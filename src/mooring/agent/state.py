@@ -12,7 +12,7 @@ Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/proto
 * The link is swapped by renaming `kubelet-client-updated.pem` over it: there is always a current certificate. A link that a crash
   left behind is renamed when it leads to a usable pair, and removed otherwise.
 * The key outlives a crash until its certificate is on disk, so that a second run goes on with the same request.
-* ca.crt is never replaced by another cluster's. It changes only from what was written before (`mooring.trust.membership`).
+* ca.crt is never replaced by another cluster's. It changes only from what was written before (`mooring.trust.discovery.refresh`).
 * kubelet.conf keeps what others wrote into it: only the cluster's addresses and CAs are changed.
 """
 
@@ -33,11 +33,19 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
 from mooring.secret import Secret
-from mooring.trust import membership
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig
-from mooring.trust.membership import Base
+from mooring.trust.discovery import refresh
+from mooring.trust.discovery.refresh import Base
+from mooring.trust.kubeconfig.model import (
+    Cluster,
+    Kubeconfig,
+    address_of,
+    bootstrap_kubeconfig,
+    flatten_cluster,
+    kubelet_kubeconfig,
+    other_addresses,
+    select_context,
+)
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 DIRECTORY_MODE = 0o755
 """kubelet's and kubeadm's: names are no secret, the files that hold secrets are 0600."""
@@ -116,7 +124,7 @@ class NodeState:
         Raises ConfigError when it holds the CA of another cluster.
         """
         kept = self.read_ca()
-        if kept and (base is None or membership.digest(kept) != base.client_ca):
+        if kept and (base is None or refresh.digest(kept) != base.client_ca):
             self.check_ca(ca_pem)
             return False
         if not ca_pem or kept == ca_pem:
@@ -172,7 +180,7 @@ class NodeState:
 
     def write_bootstrap(self, server: str, ca_pem: bytes, token: str) -> None:
         """bootstrap-kubelet.conf, which lets a kubelet go on with what a crash interrupted."""
-        self._write(self.bootstrap, kubeconfigtext.dump(kubeconfig.for_bootstrap(server, ca_pem, token)).encode())
+        self._write(self.bootstrap, format_kubeconfig(bootstrap_kubeconfig(server, ca_pem, token)).encode())
 
     def drop_bootstrap(self) -> None:
         """The token has done its work."""
@@ -184,16 +192,16 @@ class NodeState:
         A file that is there keeps its users and contexts unless it is written `anew`, naming the current certificate.
         """
         config = None if anew else self._read_kubeconfig()
-        config = config or kubeconfig.for_kubelet(clusters[0].server, str(self.current))
-        present = kubeconfig.select(config).cluster
-        dropped = {present.name, *(one.name for one in kubeconfig.other_addresses(config, self._flat(present)))}
-        extensions = tuple(one for one in present.extensions if one.get("name") != membership.BASE)
+        config = config or kubelet_kubeconfig(clusters[0].server, str(self.current))
+        present = select_context(config).cluster
+        dropped = {present.name, *(one.name for one in other_addresses(config, self._flat(present)))}
+        extensions = tuple(one for one in present.extensions if one.get("name") != refresh.BASE)
         if base is not None:
             extensions = (*extensions, base.extension())
         first = replace(clusters[0], name=present.name, ca_file="", extensions=extensions)
-        others = (replace(one, name=kubeconfig.address_of(one.server), extensions=()) for one in clusters[1:])
+        others = (replace(one, name=address_of(one.server), extensions=()) for one in clusters[1:])
         rest = (one for one in config.clusters if one.name not in dropped)
-        text = kubeconfigtext.dump(replace(config, clusters=(first, *others, *rest))).encode()
+        text = format_kubeconfig(replace(config, clusters=(first, *others, *rest))).encode()
         with suppress(ConfigError):
             if read_limited(self.kubeconfig) == text:
                 return False
@@ -209,24 +217,24 @@ class NodeState:
         config = self._read_kubeconfig()
         if config is None:
             return ()
-        first = self._flat(kubeconfig.select(config).cluster)
-        return (first, *kubeconfig.other_addresses(config, first))
+        first = self._flat(select_context(config).cluster)
+        return (first, *other_addresses(config, first))
 
     def read_base(self) -> Base | None:
         """What was published when kubelet.conf was written; None when that is not known."""
         config = self._read_kubeconfig()
-        return membership.base_of(kubeconfig.select(config).cluster) if config else None
+        return refresh.base_of(select_context(config).cluster) if config else None
 
     def _read_kubeconfig(self) -> Kubeconfig | None:
         try:
-            config = kubeconfigtext.parse(read_limited(self.kubeconfig))
-            self._flat(kubeconfig.select(config).cluster)
+            config = parse_kubeconfig(read_limited(self.kubeconfig))
+            self._flat(select_context(config).cluster)
         except MooringError:
             return None
         return config
 
     def _flat(self, cluster: Cluster) -> Cluster:
-        return kubeconfig.flatten_cluster(cluster, lambda path: read_limited(Path(path)))
+        return flatten_cluster(cluster, lambda path: read_limited(Path(path)))
 
     # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

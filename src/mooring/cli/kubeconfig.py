@@ -22,7 +22,7 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.decide import Decision, decide
-from mooring.cli.csr.facts import decoded
+from mooring.cli.csr.details import decoded
 from mooring.cli.csr.list import PLURAL
 from mooring.cli.options.flags import DURATION
 from mooring.cli.options.server import kubeconfig_option
@@ -40,8 +40,8 @@ from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.secret import Secret
 from mooring.settings.kinds import split_commas
-from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_cluster, for_user
-from mooring.trust.kubeconfig.text import dump
+from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_cluster, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig
 
 MIN_EXPIRATION = timedelta(minutes=10)
 """The least that signers grant (docs/protocol/certificate-signing-requests.md#validation)."""
@@ -104,7 +104,7 @@ def user(
     leaf = pem.certificates(certificate_pem)[0]
     check_answers(leaf, parse_request(request_pem), clock.now())
     found = User(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
-    text = dump(_kubeconfig(chosen, found, cluster_name))
+    text = format_kubeconfig(_kubeconfig(chosen, found, cluster_name))
     if out:
         write_atomic(Path(out), text.encode())
         echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)
@@ -156,5 +156,5 @@ async def _issued(client: ClusterClient, wanted: Obj, clock: Clock, limit: timed
 def _kubeconfig(chosen: Selected, found: User, cluster_name: str) -> Kubeconfig:
     """The same cluster as the administrator's, with nothing of the administrator's own."""
     flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
-    made = for_user(flat.server, flat.ca_pem, found, cluster_name)
+    made = user_kubeconfig(flat.server, flat.ca_pem, found, cluster_name)
     return replace(made, clusters=(replace(flat, name=cluster_name, extensions=()), *chosen.others))

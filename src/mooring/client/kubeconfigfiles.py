@@ -15,9 +15,15 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import Kubeconfig, Selected
+from mooring.trust.kubeconfig.model import (
+    Kubeconfig,
+    KubeconfigError,
+    Selected,
+    merge_kubeconfigs,
+    resolve_paths,
+    select_context,
+)
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 ADMIN_CONF = "admin.conf"
 KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"
@@ -33,7 +39,7 @@ def load(
 ) -> Selected:
     """The cluster and user to talk with; `defaults` are the places of rule 3. Raises ConfigError that names what was tried or
     what is wrong."""
-    return kubeconfig.select(load_config(flag, defaults=defaults, environ=environ), context)
+    return select_context(load_config(flag, defaults=defaults, environ=environ), context)
 
 
 def load_config(
@@ -48,7 +54,7 @@ def load_config(
         present = [path for path in tried if path.exists()]
         if not present:
             raise ConfigError(f"no kubeconfig: KUBECONFIG names {_listed(tried)}, which {_do(tried)} not exist")
-        return kubeconfig.merge(read(path) for path in present)
+        return merge_kubeconfigs(read(path) for path in present)
     found = next((path for path in defaults if os.access(path, os.R_OK)), None)
     if found is None:
         looked = f"looked for {_listed(defaults)}; " if defaults else ""
@@ -60,8 +66,8 @@ def read(path: Path) -> Kubeconfig:
     """One file. Raises ConfigError that names it."""
     content = read_limited(path)
     try:
-        return kubeconfig.resolve_paths(kubeconfigtext.parse(content), str(path.absolute().parent))
-    except kubeconfig.KubeconfigError as error:
+        return resolve_paths(parse_kubeconfig(content), str(path.absolute().parent))
+    except KubeconfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 

@@ -31,7 +31,7 @@ from mooring.registry.store import Registry
 from mooring.server.endpoints.documents import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.discovery import clusterinfo
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
@@ -73,15 +73,15 @@ class FirstBoot:
         self._serving_ca_pem = serving_ca_pem
         await self._publish_cluster_info()
 
-    async def create_token(self, record: tokenrecord.TokenRecord) -> None:
+    async def create_token(self, record: tokensecret.TokenRecord) -> None:
         """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
         kind = BY_PLURAL["secrets"]
-        secret = tokenrecord.to_secret(record)
+        secret = tokensecret.to_secret(record)
         try:
-            await self._registry.create(kind, tokenrecord.NAMESPACE, secret, self._change(), WriteOptions())
+            await self._registry.create(kind, tokensecret.NAMESPACE, secret, self._change(), WriteOptions())
         except AlreadyExistsError:
             await self._registry.update(
-                kind, tokenrecord.NAMESPACE, secret["metadata"]["name"], secret, self._change(), WriteOptions()
+                kind, tokensecret.NAMESPACE, secret["metadata"]["name"], secret, self._change(), WriteOptions()
             )
 
     def _change(self) -> Change:
@@ -124,7 +124,7 @@ class FirstBoot:
         """Signatures change with the text: a joiner takes one of another text for a forgery."""
 
         def signed(config_map: Obj) -> Obj:
-            tokens = self._registry.views["secrets"].list(tokenrecord.NAMESPACE)
+            tokens = self._registry.views["secrets"].list(tokensecret.NAMESPACE)
             return clusterinfo.signed(config_map, tokens, self._clock.now()) or config_map
 
         await publish(self._registry, self._cluster_info(), self._change(), signed)

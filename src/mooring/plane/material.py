@@ -55,9 +55,8 @@ from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.trust.kubeconfig.model import Cluster, User, for_user
-from mooring.trust.kubeconfig.text import dump
-from mooring.trust.kubeconfig.text import parse as parse_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, User, user_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
 """The serving certificate and the admin's are remade when less than this is left: a third of their year."""
@@ -286,13 +285,13 @@ class _Preparation:
     ) -> None:
         path = self.root / name
         first, *others = (endpoint.url for endpoint in self.config.endpoints)
-        reached = for_user(first, serving_ca_pem, User(user_name), others=others)
+        reached = user_kubeconfig(first, serving_ca_pem, User(user_name), others=others)
         if path.exists() and self._kubeconfig_is_current(path, authority, reached.clusters):
             return
         key = generate_key()
         certificate = authority.sign(profile(key.public_key(), self.now), self.now, serial_number(self.entropy))
         user = User(user_name, certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
-        self._write(path, dump(replace(reached, users=(user,))).encode())
+        self._write(path, format_kubeconfig(replace(reached, users=(user,))).encode())
 
     def _kubeconfig_is_current(self, path: Path, authority: Authority, clusters: tuple[Cluster, ...]) -> bool:
         """Whether the file still works: same servers, same CAs, certificate with enough life. What cannot be read is remade."""

@@ -26,9 +26,8 @@ from mooring.plane.reloading import Apply, Reloading
 from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined, named_files
 from mooring.server.authentication.secondstage import FAILED, TIMED_OUT, Target
 from mooring.settings.authentication import Webhook
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig.model import KubeconfigError, Selected, resolve_paths, select_context
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 log = logging.getLogger("mooring.authentication")
 
@@ -74,9 +73,9 @@ class TokenWebhook:
     def _apply(self, data: bytes) -> None:
         """The kubeconfig, at start and after each change."""
         try:
-            config = kubeconfig.resolve_paths(kubeconfigtext.parse(data), str(self._path.absolute().parent))
-            selected = kubeconfig.select(config)
-        except kubeconfig.KubeconfigError as error:
+            config = resolve_paths(parse_kubeconfig(data), str(self._path.absolute().parent))
+            selected = select_context(config)
+        except KubeconfigError as error:
             raise ConfigError(f"{KEY}: {self._path}: {error}") from None
         self._take(selected)
         self._selected = selected

@@ -21,7 +21,7 @@ from mooring.api.view import View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
-from mooring.client.follow import follow
+from mooring.client.listwatch import follow
 from mooring.controllers.actions import Delete
 from mooring.errors import MooringError
 from mooring.reconcile.clusterapi import OnEvent

@@ -1,10 +1,10 @@
 """Bootstrap tokens: `<id>.<secret>` held by Secrets in kube-system.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#authentication): a bearer that has not the form of a token is not mine;
-everything else is judged by `mooring.trust.bootstraptoken.record` at this very `now`, from the view, so a deleted or expired token
-is refused at once (law: the authenticator checks time itself; nothing is cached). A token whose id nobody here knows may be another
-cluster's: who is asked outside is asked about it too. The user is `system:bootstrap:<id>` with the token's groups, no uid,
-no extra; the token names no audience.
+everything else is judged by `mooring.trust.bootstraptoken.tokensecret` at this very `now`, from the view, so a deleted or
+expired token is refused at once (law: the authenticator checks time itself; nothing is cached). A token whose id nobody here
+knows may be another cluster's: who is asked outside is asked about it too. The user is `system:bootstrap:<id>` with the token's
+groups, no uid, no extra; the token names no audience.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import TokenError, parse_token
 
 _NOT_MINE = NotMine()
@@ -36,9 +36,9 @@ class BootstrapTokenAuthenticator:
             token = parse_token(credentials.bearer.reveal().decode("utf-8", "replace"))
         except TokenError:
             return _NOT_MINE
-        found = views["secrets"].get(tokenrecord.secret_name(token.id), tokenrecord.NAMESPACE)
-        reason, groups = tokenrecord.authenticate_secret(found, token, now)
-        if reason != tokenrecord.OK:
-            detail = tokenrecord.told(found, token.id, reason, now)
-            return Rejected(reason, detail, form_only=reason == tokenrecord.UNKNOWN_ID)
+        found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
+        reason, groups = tokensecret.authenticate_secret(found, token, now)
+        if reason != tokensecret.OK:
+            detail = tokensecret.told(found, token.id, reason, now)
+            return Rejected(reason, detail, form_only=reason == tokensecret.UNKNOWN_ID)
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

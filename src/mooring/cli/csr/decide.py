@@ -19,7 +19,7 @@ import click
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr.facts import decoded, fingerprint
+from mooring.cli.csr.details import decoded, fingerprint
 from mooring.cli.csr.list import PLURAL, QUALIFIED
 from mooring.cli.options.server import kubeconfig_option, output_option
 from mooring.cli.printing import output

@@ -1,7 +1,7 @@
 """`mooring csr list` and `mooring csr show`.
 
 Rules kept here: the list has kubectl's columns; `-o json|yaml` of the list prints the objects as the server has them, of `show` the
-derived facts (`mooring.cli.csr.facts`), in one document. Text that requesters chose is printed without control characters.
+derived facts (`mooring.cli.csr.details`), in one document. Text that requesters chose is printed without control characters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mooring.api.certificates.certificatesigningrequest import KIND
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.cli import cluster
-from mooring.cli.csr.facts import decoded, facts
+from mooring.cli.csr.details import decoded, facts
 from mooring.cli.options.server import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo

@@ -1,7 +1,7 @@
-"""The flags of `join` and `agent`: kubeadm's, and what they mean together.
+"""Flags of `join` and `agent`: kubeadm's flags, and the join that they mean together.
 
-Rules kept here: which flags need or exclude each other is decided by `mooring.trust.joininput`, before anything is sent. A token
-may come from the environment, where other users of the machine do not see it in the list of processes.
+`mooring.trust.joinconfiguration` decides which flags need or exclude each other, before anything is sent. A token may come from the
+environment: other users of the machine do not see it in the list of processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mooring.duration import format_duration
 from mooring.secret import Secret
 from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
 
 P = ParamSpec("P")
 R = TypeVar("R")

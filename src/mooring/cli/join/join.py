@@ -23,7 +23,7 @@ from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.clock import rfc3339
-from mooring.trust.joininput import JoinPlan
+from mooring.trust.joinconfiguration import JoinPlan
 
 
 @click.command("join")

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli.printing.output import echo
-from mooring.client.login.store import Logins, directory
+from mooring.client.login.loginfiles import Logins, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError
-from mooring.trust.login import record as loginrecord
+from mooring.trust.login import loginrecord
 
 if TYPE_CHECKING:
-    from mooring.trust.login.record import Credential
+    from mooring.trust.login.loginrecord import Credential
 
 
 @click.command("credential")
@@ -51,7 +51,7 @@ def _current(logins: Logins, login_id: str, asked: loginrecord.Asked, clock: Clo
             return kept
         usable = kept is not None and kept.usable(clock.now())
         try:
-            from mooring.cli.login.sources import renewed
+            from mooring.cli.login.renewal import renewed
 
             login = renewed(login, clock, logins.write, ask=interactive and not usable)
         except MooringError:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.merge import merged
+from mooring.trust.kubeconfig.edit import merged
 from mooring.trust.kubeconfig.model import Cluster, Context, ExecPlugin, Kubeconfig, User
-from mooring.trust.login import record as loginrecord
-from mooring.trust.login.record import Login
+from mooring.trust.login import loginrecord
+from mooring.trust.login.loginrecord import Login
 
 
 def entries(found: Login) -> Kubeconfig:

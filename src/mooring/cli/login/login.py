@@ -24,14 +24,14 @@ import click
 
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfig import entries, kubeconfig_target, put
-from mooring.cli.login.sources import MAX_SECRET, renewed
+from mooring.cli.login.renewal import MAX_SECRET, renewed
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_fetching
-from mooring.client.login.store import Logins, directory
+from mooring.client.login.loginfiles import Logins, directory
 from mooring.client.serverversion import check_anonymously
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ApiError, ConfigError, PeerError
@@ -43,10 +43,10 @@ from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.pinnedca import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
-from mooring.trust.joininput import parse_endpoint
+from mooring.trust.joinconfiguration import parse_endpoint
 from mooring.trust.kubeconfig.model import Cluster, Selected, flatten_cluster
-from mooring.trust.login import record as loginrecord
-from mooring.trust.login.record import Login, Place, Source
+from mooring.trust.login import loginrecord
+from mooring.trust.login.loginrecord import Login, Place, Source
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
 
 _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}

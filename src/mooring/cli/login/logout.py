@@ -13,11 +13,11 @@ import click
 from mooring.cli.login.kubeconfig import changing, kubeconfig_target
 from mooring.cli.printing.output import echo
 from mooring.client.files import write_atomic
-from mooring.client.login.store import Logins, directory
+from mooring.client.login.loginfiles import Logins, directory
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.merge import without
-from mooring.trust.login.record import LoginRecordError
+from mooring.trust.kubeconfig.edit import without
+from mooring.trust.login.loginrecord import LoginRecordError
 
 
 @click.command("logout")

@@ -63,10 +63,10 @@ def published_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
 
     from mooring.client.files import read_limited  # loaded here: commands that start no server do without
     from mooring.trust.kubeconfig.model import other_addresses
-    from mooring.trust.kubeconfig.text import parse
+    from mooring.trust.kubeconfig.text import parse_kubeconfig
 
     try:
-        config = parse(read_limited(data_dir / "admin.conf"))
+        config = parse_kubeconfig(read_limited(data_dir / "admin.conf"))
         cluster = config.clusters[0]
         servers = [urlsplit(entry.server) for entry in (cluster, *other_addresses(config, cluster))]
     except (MooringError, IndexError, ValueError):

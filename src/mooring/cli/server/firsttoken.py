@@ -16,7 +16,7 @@ from pathlib import Path
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import ListOptions, WriteOptions
-from mooring.cli.joinline import WITHHELD, join_line
+from mooring.cli.join.joincommand import WITHHELD, join_line
 from mooring.cli.printing.output import echo
 from mooring.clock import Clock
 from mooring.duration import format_duration
@@ -24,8 +24,8 @@ from mooring.errors import ConflictError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.registry.store import Registry
-from mooring.trust.bootstraptoken.record import NAMESPACE, new_record
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pins_of
 

@@ -24,7 +24,7 @@ import click
 from click.core import ParameterSource
 
 from mooring.cli import cluster
-from mooring.cli.joinline import join_line
+from mooring.cli.join.joincommand import join_line
 from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
@@ -34,13 +34,13 @@ from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
 from mooring.settings.kinds import split_commas
-from mooring.trust.bootstraptoken.record import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.kubeconfig.model import KubeconfigError, Selected, discovery_cluster
-from mooring.trust.kubeconfig.text import parse
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 PROGRAMS = ("mooring", "kubeadm")
 _CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
@@ -186,7 +186,7 @@ async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -
             lambda: client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), clock, limit
         )
         text: str = (info.get("data") or {}).get(KUBECONFIG_KEY, "")
-        return discovery_cluster(parse(text)).ca_pem
+        return discovery_cluster(parse_kubeconfig(text)).ca_pem
     except (NotFoundError, ForbiddenError, KubeconfigError):
         return b""
 

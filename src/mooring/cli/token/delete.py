@@ -20,8 +20,8 @@ from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ApiError, ConfigError, NotFoundError
-from mooring.trust.bootstraptoken.record import NAMESPACE, secret_name
 from mooring.trust.bootstraptoken.token import parse_token_id
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 
 
 @click.command("delete")

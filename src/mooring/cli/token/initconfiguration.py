@@ -15,8 +15,8 @@ from typing import Any
 from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError, MooringError
-from mooring.trust.bootstraptoken.record import DEFAULT_TTL, TokenRecord, new_record, parse_expiration
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token
+from mooring.trust.bootstraptoken.tokensecret import DEFAULT_TTL, TokenRecord, new_record, parse_expiration
 
 API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
 MAX_TOKENS = 1000

@@ -26,8 +26,8 @@ from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339
-from mooring.trust.bootstraptoken.record import NAMESPACE, SECRET_TYPE, TokenRecord, from_secret, secret_name
 from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, TokenRecord, from_secret, secret_name
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"

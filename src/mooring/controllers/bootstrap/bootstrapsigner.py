@@ -19,7 +19,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Entropy, Key, Requeue, Update
 from mooring.controllers.bootstrap.tokensecrets import SECRETS, expires, is_token
-from mooring.trust.bootstraptoken import record as tokenrecord
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.discovery import clusterinfo
 
 CONFIG_MAPS = "configmaps"
@@ -44,7 +44,7 @@ class BootstrapSigner:
         config_map = views[CONFIG_MAPS].get(clusterinfo.NAME, clusterinfo.NAMESPACE)
         if config_map is None:
             return ()
-        tokens = [secret for secret in views[SECRETS].list(tokenrecord.NAMESPACE) if is_token(secret)]
+        tokens = [secret for secret in views[SECRETS].list(tokensecret.NAMESPACE) if is_token(secret)]
         actions: list[Action] = []
         changed = clusterinfo.signed(config_map, tokens, now)
         if changed is not None:

@@ -17,7 +17,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
 from mooring.controllers.bootstrap.tokensecrets import SECRETS, expires, is_token
-from mooring.trust.bootstraptoken.record import expired
+from mooring.trust.bootstraptoken.tokensecret import expired
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.bootstraptoken.record import NAMESPACE, SECRET_TYPE, expiration
 from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, expiration
 
 SECRETS = "secrets"
 

@@ -19,7 +19,8 @@ from datetime import datetime
 from mooring import base64url
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.trust.bootstraptoken.record import (
+from mooring.trust.bootstraptoken.token import USAGE_SIGNING
+from mooring.trust.bootstraptoken.tokensecret import (
     KEY_ID,
     KEY_SECRET,
     SECRET_TYPE,
@@ -29,11 +30,10 @@ from mooring.trust.bootstraptoken.record import (
     token_id_of_name,
     usage_enabled,
 )
-from mooring.trust.bootstraptoken.record import NAMESPACE as TOKEN_NAMESPACE
-from mooring.trust.bootstraptoken.token import USAGE_SIGNING
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.discovery.jws import KUBECONFIG_KEY, SIGNATURE_PREFIX, sign_encoded
-from mooring.trust.kubeconfig import model as kubeconfig
-from mooring.trust.kubeconfig import text as kubeconfigtext
+from mooring.trust.kubeconfig.model import cluster_info_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig
 
 NAMESPACE = "kube-public"
 NAME = "cluster-info"
@@ -42,13 +42,13 @@ PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 
 
 def config_map(server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b"") -> Obj:
-    """A fresh, unsigned cluster-info. See `kubeconfig.for_cluster_info`."""
-    published = kubeconfig.for_cluster_info(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
+    """A fresh, unsigned cluster-info. See `cluster_info_kubeconfig`."""
+    published = cluster_info_kubeconfig(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "data": {KUBECONFIG_KEY: kubeconfigtext.dump(published)},
+        "data": {KUBECONFIG_KEY: format_kubeconfig(published)},
     }
 
 

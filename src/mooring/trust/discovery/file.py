@@ -22,7 +22,6 @@ from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster, check_ca, check_server, trusted_cluster
 from mooring.trust.httpexchange import send
-from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -32,8 +31,9 @@ from mooring.trust.kubeconfig.model import (
     discovery_cluster,
     flatten_cluster,
     flatten_user,
-    validate,
+    validate_kubeconfig,
 )
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 
 def discover_by_file(
@@ -50,7 +50,7 @@ def discover_by_file(
     """
     step = "reading the discovery document (step 1)"
     try:
-        config = kubeconfigtext.parse(text)
+        config = parse_kubeconfig(text)
         cluster, user = _read_document(step, config, allow_credentials, read or _refuse_files)
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
@@ -90,7 +90,7 @@ def _read_document(step: str, config: Kubeconfig, allow_credentials: bool, read:
     if not config.clusters:
         raise KubeconfigError("the kubeconfig has no cluster")
     cluster = discovery_cluster(config)
-    validate(config)
+    validate_kubeconfig(config)
     check_server(step, cluster)
     carrying = [user.name for user in config.users if user.credentials]
     if carrying and not allow_credentials:
@@ -109,7 +109,7 @@ def _complete(found: TrustedCluster, published: str | None) -> DiscoveryExchange
     if published is None:
         return replace(found, warnings=('the cluster-info ConfigMap has no key "kubeconfig"',))
     try:
-        config = kubeconfigtext.parse(published)
+        config = parse_kubeconfig(published)
         cluster = discovery_cluster(config)
         check_ca("reading cluster-info", cluster.ca_pem)
         now = trusted_cluster("reading cluster-info", config, cluster, "")

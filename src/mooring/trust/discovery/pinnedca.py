@@ -18,8 +18,8 @@ from mooring.trust.discovery.errors import ForbiddenAnswerError, UnusableCluster
 from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info
 from mooring.trust.discovery.pins import Pin, check_pins
 from mooring.trust.httpexchange import UNVERIFIED, Exchange, Trust, send
-from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import KubeconfigError, discovery_cluster
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 
 def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
@@ -27,7 +27,7 @@ def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
     step = f"fetching cluster-info from {server} (step 1)"
     data = read_cluster_info(step, (yield from send(cluster_info_request(server, UNVERIFIED))))
     try:
-        cluster = discovery_cluster(kubeconfigtext.parse(data.get(jws.KUBECONFIG_KEY, "")))
+        cluster = discovery_cluster(parse_kubeconfig(data.get(jws.KUBECONFIG_KEY, "")))
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error)) from None
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.trust.discovery.errors import UnusableClusterInfoError
-from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -26,6 +25,7 @@ from mooring.trust.kubeconfig.model import (
     discovery_cluster,
     other_addresses,
 )
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 _HTTPS_SERVER = re.compile(r"https://[^\s/?#@]+(/[^\s?#]*)?")
 
@@ -125,7 +125,7 @@ def trusted_cluster(
 def published_cluster(step: str, text: str) -> tuple[Kubeconfig, Cluster]:
     """Return the kubeconfig in cluster-info and the cluster that it means. Raises UnusableClusterInfoError."""
     try:
-        config = kubeconfigtext.parse(text)
+        config = parse_kubeconfig(text)
         cluster = discovery_cluster(config)
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error)) from None

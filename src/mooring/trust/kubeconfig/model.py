@@ -172,7 +172,7 @@ def address_of(server: str) -> str:
     return (host if _PORT.search(host) else f"{host}:443") + slash + path
 
 
-def for_cluster_info(
+def cluster_info_kubeconfig(
     server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b""
 ) -> Kubeconfig:
     """What cluster-info publishes: one cluster without a name, nobody's credentials.
@@ -184,28 +184,28 @@ def for_cluster_info(
     if client_ca_pem and client_ca_pem != ca_pem:
         content = {"certificate-authority-data": base64.b64encode(client_ca_pem).decode()}
         extensions = ({"name": CLIENT_CA, "extension": content},)
-    return Kubeconfig(clusters=entries(Cluster("", server, ca_pem, extensions=extensions), others))
+    return Kubeconfig(clusters=address_entries(Cluster("", server, ca_pem, extensions=extensions), others))
 
 
-def entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
+def address_entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
     """The entry `cluster`, and one for each further URL of the same cluster, named by its address."""
     return (cluster, *(Cluster(address_of(server), server, cluster.ca_pem) for server in others))
 
 
-def for_user(
+def user_kubeconfig(
     server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes", *, others: Iterable[str] = ()
 ) -> Kubeconfig:
     """One cluster, one user and the context `<user>@<cluster>` (admin.conf, and the bootstrap kubeconfig)."""
     context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)
-    return Kubeconfig(entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
+    return Kubeconfig(address_entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
 
 
-def for_bootstrap(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
+def bootstrap_kubeconfig(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
     """bootstrap-kubelet.conf: the bearer token that may ask for a certificate."""
-    return for_user(server, ca_pem, User("tls-bootstrap-token-user", token=Secret(token)))
+    return user_kubeconfig(server, ca_pem, User("tls-bootstrap-token-user", token=Secret(token)))
 
 
-def for_kubelet(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_file: str = "") -> Kubeconfig:
+def kubelet_kubeconfig(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_file: str = "") -> Kubeconfig:
     """kubelet.conf: certificate and key are read from one file, so that rotation needs no new kubeconfig."""
     return Kubeconfig(
         (Cluster("default-cluster", server, ca_pem, ca_file),),
@@ -262,7 +262,7 @@ def client_cas(cluster: Cluster) -> bytes:
     return b""
 
 
-def select(config: Kubeconfig, context_name: str = "") -> Selected:
+def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
     """The cluster and user of a context (the current one unless named), checked as a client must. Raises KubeconfigError."""
     name = context_name or config.current_context
     if not name:
@@ -292,7 +292,7 @@ def _first_of_each(lists: Iterable[Iterable[N]]) -> tuple[N, ...]:
     return tuple(merged.values())
 
 
-def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
+def merge_kubeconfigs(configs: Iterable[Kubeconfig]) -> Kubeconfig:
     """One kubeconfig of several, as a KUBECONFIG list means: the first to say something wins."""
     given = tuple(configs)
     extensions: dict[str, Obj] = {}
@@ -372,7 +372,7 @@ def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def problems(config: Kubeconfig) -> list[str]:
+def kubeconfig_problems(config: Kubeconfig) -> list[str]:
     """Everything `clientcmd.Validate` would refuse that can be seen without reading files."""
     if config == Kubeconfig():
         return ["the kubeconfig is empty"]
@@ -388,9 +388,9 @@ def problems(config: Kubeconfig) -> list[str]:
     return found
 
 
-def validate(config: Kubeconfig) -> Kubeconfig:
+def validate_kubeconfig(config: Kubeconfig) -> Kubeconfig:
     """The kubeconfig itself when nothing is wrong with it. Raises KubeconfigError that lists every problem."""
-    _refuse(problems(config))
+    _refuse(kubeconfig_problems(config))
     return config
 
 

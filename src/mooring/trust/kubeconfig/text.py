@@ -8,7 +8,7 @@ Rules kept here:
 * Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
   at the end; so the cluster-info text equals kubeadm's (docs/protocol/cluster-info.md#the-configmap; `preferences` only when there
   are any, as client-go writes since 1.34).
-* `parse(dump(config)) == config`.
+* `parse_kubeconfig(format_kubeconfig(config)) == config`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,7 @@ import yaml
 
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import (
-    AuthProvider,
-    Cluster,
-    Context,
-    ExecPlugin,
-    Kubeconfig,
-    KubeconfigError,
-    User,
-)
+from mooring.trust.kubeconfig.model import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
 
 MAX_BYTES = 1 << 20
 """An admin's kubeconfig of a hundred clusters is a tenth of this; a ConfigMap can hold no more."""
@@ -159,7 +151,7 @@ def _extension(value: Any, path: str) -> Obj:
     return extension
 
 
-def parse(data: str | bytes) -> Kubeconfig:
+def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
     """The kubeconfig that `data` (YAML or JSON) is. Raises KubeconfigError; see `kubeconfig.validate` for its references."""
     top = _Fields(load(data), "")
     if top.text("kind") not in ("", "Config") or top.text("apiVersion") not in ("", "v1"):
@@ -265,7 +257,7 @@ def _auth_provider(value: Any, path: str) -> AuthProvider | None:
 # ── write ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_object(config: Kubeconfig) -> Obj:
+def kubeconfig_object(config: Kubeconfig) -> Obj:
     """The kubeconfig as a JSON object. It reveals every credential: it goes to a file of the owner, nowhere else."""
     top: Obj = {
         "kind": "Config",
@@ -359,9 +351,9 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def dump(config: Kubeconfig) -> str:
+def format_kubeconfig(config: Kubeconfig) -> str:
     """The kubeconfig as YAML, as kubectl and kubeadm lay it out."""
-    return dump_object(to_object(config))
+    return dump_object(kubeconfig_object(config))
 
 
 def dump_object(top: Obj) -> str:

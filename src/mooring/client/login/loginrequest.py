@@ -19,7 +19,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import Cluster, User
-from mooring.trust.login.record import CERTIFICATE, Credential, Place
+from mooring.trust.login.loginrecord import CERTIFICATE, Credential, Place
 
 PATH = "/mooring/v1/login"
 

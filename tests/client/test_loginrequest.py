@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.client.login import exchange as loginexchange
-from mooring.client.login.exchange import exchange
+from mooring.client.login import loginrequest
+from mooring.client.login.loginrequest import exchange
 from mooring.clock import rfc3339
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.pki.keys import generate_key
@@ -21,7 +21,7 @@ from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import User
-from mooring.trust.login.record import CERTIFICATE, TOKEN, Credential, Place
+from mooring.trust.login.loginrecord import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.testca import ThrowawayCA
 
@@ -59,7 +59,7 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loginexchange, "ClusterClient", Client)
+    monkeypatch.setattr(loginrequest, "ClusterClient", Client)
 
 
 def exchanged(answer: Callable[[Obj], Any], kind: str, place: Place = PLACE) -> Credential:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client.login.store import Logins, directory
+from mooring.client.login.loginfiles import Logins, directory
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.login.record import Credential, Login, Place, Source
+from mooring.trust.login.loginrecord import Credential, Login, Place, Source
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CREDENTIAL = Credential("jane", NOW, NOW + timedelta(hours=1), token=Secret("t"))

@@ -25,15 +25,15 @@ from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.driver import drive_notifying
 from mooring.client.http.requests import send_over
-from mooring.client.login.exchange import exchange
+from mooring.client.login.loginrequest import exchange
 from mooring.client.login.loopback import listening
 from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import User
-from mooring.trust.login import record as loginrecord
-from mooring.trust.login.record import Login
+from mooring.trust.login import loginrecord
+from mooring.trust.login.loginrecord import Login
 from mooring.trust.oidc.client import Client, GrantEndedError, Tokens, discover
 from mooring.trust.oidc.codegrant import authorization_url, code_grant, new_authorization_request, read_redirect
 from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant

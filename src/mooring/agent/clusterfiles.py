@@ -1,7 +1,7 @@
 """The files of a member follow the addresses and CAs that the cluster publishes.
 
 Rules kept here:
-* `mooring.trust.membership` decides what changes, and authenticates it by the CAs that the member knows. No credential is sent.
+* `mooring.trust.discovery.refresh` decides what changes, verified by the CAs that the member knows. No credential is sent.
 * A file is written only when it changes, and what was written is returned, so that messages name no other file.
 * ca.crt holds the CAs that sign client certificates: those that the cluster names, else its one CA, where that signed the
   member's certificate.
@@ -28,9 +28,9 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.notices import Notice
+from mooring.trust.discovery.refresh import Base, refreshed
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.kubeconfig.model import Cluster
-from mooring.trust.membership import Base, refreshed
 
 log = logging.getLogger("mooring.agent")
 

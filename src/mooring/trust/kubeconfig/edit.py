@@ -12,8 +12,8 @@ from collections.abc import Collection
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.kubeconfig import text as kubeconfigtext
 from mooring.trust.kubeconfig.model import Kubeconfig
+from mooring.trust.kubeconfig.text import dump_object, kubeconfig_object, load, parse_kubeconfig
 
 _LISTS = ("clusters", "contexts", "users")
 
@@ -24,14 +24,14 @@ def merged(text: bytes, made: Kubeconfig, *, use: bool) -> str:
     A text that has no current context gets that of `made` in any case.
     """
     top = _top(text)
-    new = kubeconfigtext.to_object(made)
+    new = kubeconfig_object(made)
     for key in _LISTS:
         added = {entry["name"]: entry for entry in new[key] or ()}
         kept = [added.pop(entry.get("name"), entry) for entry in top.get(key) or ()]
         top[key] = [*kept, *added.values()] or None
     if use or not top.get("current-context"):
         top["current-context"] = made.current_context
-    return kubeconfigtext.dump_object({"kind": "Config", "apiVersion": "v1"} | top)
+    return dump_object({"kind": "Config", "apiVersion": "v1"} | top)
 
 
 def without(text: bytes, names: Collection[str]) -> str:
@@ -49,7 +49,7 @@ def without(text: bytes, names: Collection[str]) -> str:
     top["clusters"] = [one for one in clusters if one.get("name") not in names or one.get("name") in used] or None
     if top.get("current-context") not in [entry.get("name") for entry in left]:
         top["current-context"] = ""
-    return kubeconfigtext.dump_object(top)
+    return dump_object(top)
 
 
 def _part(entry: Any, key: str) -> Obj:
@@ -58,6 +58,6 @@ def _part(entry: Any, key: str) -> Obj:
 
 
 def _top(text: bytes) -> Obj:
-    kubeconfigtext.parse(text)  # whatever is wrong with it is told by path
-    top: Obj = kubeconfigtext.load(text) or {}
+    parse_kubeconfig(text)  # whatever is wrong with it is told by path
+    top: Obj = load(text) or {}
     return top

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.bootstraptoken.record.
+"""Rules of mooring.trust.bootstraptoken.tokensecret.
 
 Source: docs/protocol/bootstrap-tokens.md.
 """
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.bootstraptoken import record as records
+from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import GROUP_PATTERN, TokenError, parse_token
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -61,7 +61,7 @@ def secret(change: dict[str, str | None] | None = None, **top: Any) -> Obj:
     ],
 )
 def test_a_data_value_reads_as(obj: Obj, wanted: str) -> None:
-    assert records.data_value(obj, "k") == wanted
+    assert tokensecret.data_value(obj, "k") == wanted
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_data_value_reads_as(obj: Obj, wanted: str) -> None:
     ],
 )
 def test_a_secret_named_so_holds_the_token_of_id(name: str, wanted: str | None) -> None:
-    assert records.token_id_of_name(name) == wanted
+    assert tokensecret.token_id_of_name(name) == wanted
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_a_secret_named_so_holds_the_token_of_id(name: str, wanted: str | None) 
     ],
 )
 def test_go_and_so_we_read_the_time(text: str, wanted: datetime) -> None:
-    assert records.parse_expiration(text) == wanted
-    assert records.expiration(secret({"expiration": text})) == wanted
+    assert tokensecret.parse_expiration(text) == wanted
+    assert tokensecret.expiration(secret({"expiration": text})) == wanted
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_go_and_so_we_read_the_time(text: str, wanted: datetime) -> None:
     ],
 )
 def test_an_unreadable_expiration_counts_as_expired(text: str) -> None:
-    assert records.expired(secret({"expiration": text}), datetime.min.replace(tzinfo=UTC))
+    assert tokensecret.expired(secret({"expiration": text}), datetime.min.replace(tzinfo=UTC))
     with pytest.raises(TokenError, match="the expiration is not"):
-        records.expiration(secret({"expiration": text}))
+        tokensecret.expiration(secret({"expiration": text}))
 
 
 @pytest.mark.parametrize(
@@ -142,21 +142,21 @@ def test_an_unreadable_expiration_counts_as_expired(text: str) -> None:
     ],
 )
 def test_expiry(now: datetime, wanted: bool) -> None:
-    assert records.expired(secret(), now) is wanted
+    assert tokensecret.expired(secret(), now) is wanted
 
 
 def test_without_expiration_a_token_never_expires() -> None:
-    assert records.expiration(secret({"expiration": None})) is None
-    assert not records.expired(secret({"expiration": None}), datetime.max.replace(tzinfo=UTC))
+    assert tokensecret.expiration(secret({"expiration": None})) is None
+    assert not tokensecret.expired(secret({"expiration": None}), datetime.max.replace(tzinfo=UTC))
 
 
 @pytest.mark.parametrize("value", ["True", "true ", " true", "true\n", "1", "yes", "", None])
 def test_a_usage_is_not_enabled_by(value: str | None) -> None:
-    assert not records.usage_enabled(secret({"usage-bootstrap-signing": value}), "signing")
+    assert not tokensecret.usage_enabled(secret({"usage-bootstrap-signing": value}), "signing")
 
 
 def test_a_usage_is_enabled_by_exactly_true() -> None:
-    assert records.usage_enabled(secret(), "signing")
+    assert tokensecret.usage_enabled(secret(), "signing")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_usage_is_enabled_by_exactly_true() -> None:
     ],
 )
 def test_groups_are_granted(text: str | None, wanted: tuple[str, ...]) -> None:
-    assert records.groups(secret({"auth-extra-groups": text})) == wanted
+    assert tokensecret.groups(secret({"auth-extra-groups": text})) == wanted
 
 
 BAD_GROUPS = [
@@ -188,12 +188,12 @@ BAD_GROUPS = [
 @pytest.mark.parametrize("text", BAD_GROUPS)
 def test_one_bad_group_refuses_the_whole_token(text: str) -> None:
     with pytest.raises(TokenError):
-        records.groups(secret({"auth-extra-groups": text}))
-    assert records.authenticate_secret(secret({"auth-extra-groups": text}), TOKEN, NOW) == ("bad-groups", ())
+        tokensecret.groups(secret({"auth-extra-groups": text}))
+    assert tokensecret.authenticate_secret(secret({"auth-extra-groups": text}), TOKEN, NOW) == ("bad-groups", ())
 
 
 def test_a_good_token_is_accepted_with_its_groups() -> None:
-    assert records.authenticate_secret(secret(), TOKEN, NOW) == (
+    assert tokensecret.authenticate_secret(secret(), TOKEN, NOW) == (
         "ok",
         ("system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"),
     )
@@ -224,9 +224,9 @@ def test_the_first_fault_in_the_authenticators_order_is_the_reason(first: int) -
     for _, data, fields in FAULTS[first:]:
         change |= data
         top |= fields
-    assert records.authenticate_secret(secret(change, **top), TOKEN, NOW) == (FAULTS[first][0], ())
+    assert tokensecret.authenticate_secret(secret(change, **top), TOKEN, NOW) == (FAULTS[first][0], ())
     alone = secret(FAULTS[first][1], **FAULTS[first][2])
-    assert records.authenticate_secret(alone, TOKEN, NOW) == (FAULTS[first][0], ())
+    assert tokensecret.authenticate_secret(alone, TOKEN, NOW) == (FAULTS[first][0], ())
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_the_first_fault_in_the_authenticators_order_is_the_reason(first: int) -
     ],
 )
 def test_a_presented_token_is_refused_for(obj: Obj | None, reason: str) -> None:
-    assert records.authenticate_secret(obj, TOKEN, NOW) == (reason, ())
-    assert reason in records.REASONS
+    assert tokensecret.authenticate_secret(obj, TOKEN, NOW) == (reason, ())
+    assert reason in tokensecret.REASONS
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,13 @@ def test_a_presented_token_is_refused_for(obj: Obj | None, reason: str) -> None:
     ],
 )
 def test_the_operator_is_told_which_token_and_how_much_is_amiss(obj: Obj | None, detail: str) -> None:
-    reason, _ = records.authenticate_secret(obj, TOKEN, NOW)
-    assert records.told(obj, TOKEN.id, reason, NOW) == f"token id 07401b{detail}"
+    reason, _ = tokensecret.authenticate_secret(obj, TOKEN, NOW)
+    assert tokensecret.told(obj, TOKEN.id, reason, NOW) == f"token id 07401b{detail}"
 
 
 def test_a_new_record_becomes_the_secret_kubeadm_writes() -> None:
-    record = records.new_record(TOKEN, NOW, description="for rack 7")
-    assert records.to_secret(record) == {
+    record = tokensecret.new_record(TOKEN, NOW, description="for rack 7")
+    assert tokensecret.to_secret(record) == {
         "kind": "Secret",
         "apiVersion": "v1",
         "metadata": {"name": "bootstrap-token-07401b", "namespace": "kube-system"},
@@ -307,12 +307,12 @@ def test_a_new_record_becomes_the_secret_kubeadm_writes() -> None:
 
 
 def test_what_is_empty_is_not_written() -> None:
-    record = records.new_record(TOKEN, NOW, ttl=timedelta(0), usages=(), groups=())
-    assert sorted(records.to_secret(record)["data"]) == ["token-id", "token-secret"]
+    record = tokensecret.new_record(TOKEN, NOW, ttl=timedelta(0), usages=(), groups=())
+    assert sorted(tokensecret.to_secret(record)["data"]) == ["token-id", "token-secret"]
 
 
 def test_a_given_expiration_is_taken_as_it_is() -> None:
-    assert records.new_record(TOKEN, NOW, ttl=None, expires=NOW).expires == NOW
+    assert tokensecret.new_record(TOKEN, NOW, ttl=None, expires=NOW).expires == NOW
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_given_expiration_is_taken_as_it_is() -> None:
 )
 def test_no_record_is_made_with(given_fields: dict[str, Any], message: str) -> None:
     with pytest.raises(TokenError, match=message):
-        records.new_record(TOKEN, NOW, **given_fields)
+        tokensecret.new_record(TOKEN, NOW, **given_fields)
 
 
 @given(
@@ -342,12 +342,12 @@ def test_no_record_is_made_with(given_fields: dict[str, Any], message: str) -> N
 def test_reading_what_was_written_gives_the_same_record(
     description: str, expires: datetime | None, usages: tuple[str, ...], groups: tuple[str, ...]
 ) -> None:
-    record = records.TokenRecord(TOKEN, description, expires, usages, groups)
-    assert records.from_secret(records.to_secret(record)) == record
+    record = tokensecret.TokenRecord(TOKEN, description, expires, usages, groups)
+    assert tokensecret.from_secret(tokensecret.to_secret(record)) == record
 
 
 def test_listing_reads_unknown_usages_too_sorted_and_groups_as_they_are_stored() -> None:
-    record = records.from_secret(
+    record = tokensecret.from_secret(
         secret(
             {
                 "usage-bootstrap-zoo": "true",
@@ -358,7 +358,7 @@ def test_listing_reads_unknown_usages_too_sorted_and_groups_as_they_are_stored()
             }
         )
     )
-    assert record == records.TokenRecord(TOKEN, "x", None, ("authentication", "zoo"), ("b", " a"))
+    assert record == tokensecret.TokenRecord(TOKEN, "x", None, ("authentication", "zoo"), ("b", " a"))
 
 
 @pytest.mark.parametrize(
@@ -374,6 +374,6 @@ def test_listing_reads_unknown_usages_too_sorted_and_groups_as_they_are_stored()
 )
 def test_listing_reports_a_secret_with(obj: Obj, message: str) -> None:
     with pytest.raises(TokenError, match=message) as caught:
-        records.from_secret(obj)
+        tokensecret.from_secret(obj)
     assert '"bootstrap-token-07401b"' in str(caught.value)
     assert "short" not in str(caught.value)

@@ -8,10 +8,10 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import clusterinfo, errors
+from mooring.trust.discovery.refresh import BASE, Base, Refreshed, base_of, digest, refreshed
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import Trust
 from mooring.trust.kubeconfig.model import Cluster
-from mooring.trust.membership import BASE, Base, Refreshed, base_of, digest, refreshed
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 A, B, C = "a.test:6443", "b.test:6443", "c.test:6443"

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
-from mooring.trust.login import record as loginrecord
-from mooring.trust.login.record import Login
+from mooring.trust.login import loginrecord
+from mooring.trust.login.loginrecord import Login
 
 MAX_RECORD = 256 << 10
 """A record has 5 kB; one with a bundle of CAs, and a token of many groups, 40."""

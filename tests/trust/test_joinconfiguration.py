@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.joininput.
+"""Rules of mooring.trust.joinconfiguration.
 
 Source: docs/protocol/discovery-and-join.md#inputs; docs/differences.md#super-simple-discovery-api.
 """
@@ -13,7 +13,15 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery.pins import parse_pin
-from mooring.trust.joininput import ByFile, ByToken, ByUrl, JoinInput, JoinPlan, parse_endpoint, validate_join_input
+from mooring.trust.joinconfiguration import (
+    ByFile,
+    ByToken,
+    ByUrl,
+    JoinInput,
+    JoinPlan,
+    parse_endpoint,
+    validate_join_input,
+)
 
 T1 = "aaaaaa.1111111111111111"
 T2 = "bbbbbb.2222222222222222"

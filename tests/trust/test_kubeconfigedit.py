@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig import text as kubeconfigtext
-from mooring.trust.kubeconfig.merge import merged, without
-from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, KubeconfigError, User, for_user
+from mooring.trust.kubeconfig.edit import merged, without
+from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, KubeconfigError, User, user_kubeconfig
+from mooring.trust.kubeconfig.text import load, parse_kubeconfig
 
 NEW = Kubeconfig(
     (Cluster("new", "https://new.example"),),
@@ -29,7 +29,7 @@ users: [{name: a, user: {token: kept, unknown: {x: 1}}}]
 
 
 def loaded(text: str | bytes) -> Any:
-    return kubeconfigtext.load(text)
+    return load(text)
 
 
 def named(top: Any) -> dict[str, list[str]]:
@@ -51,7 +51,7 @@ def test_its_context_becomes_the_current_one_when_that_is_wanted() -> None:
 
 def test_entries_of_the_same_name_are_replaced_in_their_place() -> None:
     once = merged(OLD, NEW, use=True)
-    other = for_user("https://other.example", b"", User("a", token=Secret("other")), "a")
+    other = user_kubeconfig("https://other.example", b"", User("a", token=Secret("other")), "a")
     after = loaded(merged(once.encode(), other, use=False))
     assert named(after)["clusters"] == ["a", "b", "new"]
     assert after["users"][0] == {"name": "a", "user": {"token": "other"}}
@@ -62,7 +62,7 @@ def test_entries_of_the_same_name_are_replaced_in_their_place() -> None:
     "text", [b"", b"{}", b"kind: Config\nusers: null\n"], ids=["nothing", "an object", "empty lists"]
 )
 def test_an_empty_kubeconfig_becomes_what_is_put_in(text: bytes) -> None:
-    assert kubeconfigtext.parse(merged(text, NEW, use=False)) == NEW
+    assert parse_kubeconfig(merged(text, NEW, use=False)) == NEW
 
 
 @pytest.mark.parametrize("text", [b"kind: Pod", b"[1]", b"users: {}", b"a: &x 1", b"{"])

@@ -28,7 +28,7 @@ from mooring.agent.steps import REFUSALS, Patience, before, beside
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
-from mooring.client.follow import follow
+from mooring.client.listwatch import follow
 from mooring.duration import format_duration
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
 from mooring.identity import NODE_PREFIX, NODES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import request
+from mooring.agent import certificaterequest
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
@@ -21,14 +21,14 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joininput import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.liveserver import LiveServer
 
 
 def test_the_name_is_the_digest_that_kubelet_computes() -> None:
     key = generate_key()
-    made = request.node_request(key, "m1")
+    made = certificaterequest.node_request(key, "m1")
 
     def part(data: bytes) -> bytes:
         return base64.urlsafe_b64encode(data).rstrip(b"=") + b"|"
@@ -36,12 +36,12 @@ def test_the_name_is_the_digest_that_kubelet_computes() -> None:
     words = (b"system:node:m1", b"system:nodes", b"digital signature", b"client auth")
     digest = hashlib.new("sha512_256", part(public_key_der(key)) + b"".join(map(part, words))).digest()
     assert made.name == "node-csr-" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-    assert made.name == request.node_request(key, "m1").name
-    assert made.name != request.node_request(key, "m2").name
+    assert made.name == certificaterequest.node_request(key, "m1").name
+    assert made.name != certificaterequest.node_request(key, "m2").name
 
 
 def test_rsa_keys_ask_for_key_encipherment_too() -> None:
-    assert request.node_request(generate_key("RSA-2048"), "m1").usages == (
+    assert certificaterequest.node_request(generate_key("RSA-2048"), "m1").usages == (
         "digital signature",
         "key encipherment",
         "client auth",
@@ -62,10 +62,10 @@ def options(root: Path, timeout: float = 30.0) -> JoinOptions:
 
 def decided(server: LiveServer, name: str, kind: str, message: str = "") -> None:
     async def decide(client: ClusterClient) -> Obj:
-        obj = await client.get(request.PLURAL, name)
+        obj = await client.get(certificaterequest.PLURAL, name)
         condition = {"type": kind, "status": "True", "reason": "Tested", "message": message}
         status = {**obj.get("status", {}), "conditions": [condition]}
-        return await client.update(request.PLURAL, {**obj, "status": status}, subresource="approval")
+        return await client.update(certificaterequest.PLURAL, {**obj, "status": status}, subresource="approval")
 
     server.run(decide)
 
@@ -76,10 +76,10 @@ def failure(wanted: JoinPlan, given: JoinOptions) -> str:
     return str(caught.value)
 
 
-def pending(root: Path, node: str) -> request.NodeRequest:
+def pending(root: Path, node: str) -> certificaterequest.NodeRequest:
     key = NodeState(root).read_pending_key()
     assert key is not None
-    return request.node_request(key, node)
+    return certificaterequest.node_request(key, node)
 
 
 def test_an_unapproved_request_says_how_to_approve_it_and_a_second_run_goes_on_with_it(
@@ -126,11 +126,13 @@ def test_a_deleted_request_is_told(asking: LiveServer) -> None:
     async def run() -> str:
         async with asking.client() as admin, as_joiner(asking, token) as client:
             key = generate_key()
-            obj, _ = await request.ask(client, request.node_request(key, "gone"), key, SystemClock().now())
-            waiting = asyncio.create_task(request.wait(client, obj, 30.0))
+            obj, _ = await certificaterequest.ask(
+                client, certificaterequest.node_request(key, "gone"), key, SystemClock().now()
+            )
+            waiting = asyncio.create_task(certificaterequest.wait(client, obj, 30.0))
             await asyncio.sleep(0)
-            await admin.delete(request.PLURAL, obj["metadata"]["name"])
-            with pytest.raises(request.RequestEndedError) as caught:
+            await admin.delete(certificaterequest.PLURAL, obj["metadata"]["name"])
+            with pytest.raises(certificaterequest.RequestEndedError) as caught:
                 await waiting
             return str(caught.value)
 
@@ -141,11 +143,13 @@ def test_a_request_of_our_name_that_is_not_ours_is_not_taken_up(asking: LiveServ
     async def run() -> str:
         async with asking.client() as client:
             key, other = generate_key(), generate_key()
-            made = request.node_request(key, "stolen")
+            made = certificaterequest.node_request(key, "stolen")
             theirs = build_request(other, "system:node:stolen", ("system:nodes",))
-            await client.create(request.PLURAL, request.NodeRequest(made.name, theirs, made.usages).obj())
-            with pytest.raises(request.ForeignRequestError) as caught:
-                await request.ask(client, made, key, SystemClock().now())
+            await client.create(
+                certificaterequest.PLURAL, certificaterequest.NodeRequest(made.name, theirs, made.usages).obj()
+            )
+            with pytest.raises(certificaterequest.ForeignRequestError) as caught:
+                await certificaterequest.ask(client, made, key, SystemClock().now())
             return str(caught.value)
 
     assert asyncio.run(run()).endswith("exists and cannot be taken up: it was made with another key")
