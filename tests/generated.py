@@ -96,14 +96,14 @@ def _setting_row(one: Setting) -> str:
 
 def refusals_page() -> str:
     lines = [
-        "# Why somebody is refused",
+        "# Refusals",
         "",
         NOTE.replace("the command table", "the table of reason codes"),
         "",
-        "What [`mooring auth explain`](../authentication/explain.md) and the audit log call it, what it means, and what to do. The",
-        "caller is told none of this.",
+        "Reason codes of [`mooring auth explain`](../authentication/explain.md) and of the audit log. Responses to clients have no",
+        "reason.",
         "",
-        "| Code | What it means | What to do |",
+        "| Code | Meaning | Remedy |",
         "|---|---|---|",
         *(f"| `{code}` | {_cell(row.meaning)} | {_cell(row.remedy)} |" for code, row in REASONS.items()),
     ]
