@@ -77,7 +77,7 @@ users:
     password: secret-3
     token: secret-4
     tokenFile: /t
-    username: n
+    username: 'n'
 - name: plain
   user: {}
 """
@@ -142,40 +142,45 @@ def test_unknown_fields_are_ignored_and_base64_may_be_folded() -> None:
     assert parse_kubeconfig(text).clusters == (Cluster("c", "s", b"CA"),)
 
 
+def test_scalars_are_read_as_kubectl_reads_them() -> None:
+    config = parse_kubeconfig("preferences: {1: 1e3, date: 2026-01-02, sign: =, on: off}")
+    assert config.preferences == {"1": 1000.0, "date": "2026-01-02", "sign": "=", "true": False}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         pytest.param("x" * (1 << 20) + "x", "the kubeconfig is longer than 1048576 bytes", id="too long"),
-        pytest.param("[" * 65 + "]" * 65, "the kubeconfig is nested deeper than 64", id="too deep"),
-        pytest.param("[" * 100_000, "the kubeconfig is nested deeper than 64", id="endlessly deep"),
-        pytest.param("[" + "1," * 100_000 + "]", "the kubeconfig has more than 100000 values", id="too many values"),
-        pytest.param("a: 1\n---\nb: 2\n", "the kubeconfig has more than one YAML document", id="two documents"),
+        pytest.param("[" * 65 + "]" * 65, "the kubeconfig cannot be read: nested deeper than 64 levels", id="too deep"),
+        pytest.param("[" * 100_000, "the kubeconfig cannot be read: nested deeper than 64 levels", id="endlessly deep"),
         pytest.param(
-            "a: &x 1\n", "the kubeconfig uses YAML anchors, aliases or tags, which are not allowed", id="an anchor"
+            "[" + "1," * 100_000 + "]", "the kubeconfig cannot be read: more than 100000 values", id="too many values"
         ),
         pytest.param(
-            "a: *x\n", "the kubeconfig uses YAML anchors, aliases or tags, which are not allowed", id="an alias"
+            "a: 1\n---\nb: 2\n", "the kubeconfig cannot be read: one document is expected", id="two documents"
+        ),
+        pytest.param(
+            "a: &x 1\n", "the kubeconfig cannot be read: anchors, aliases and tags are not supported", id="an anchor"
+        ),
+        pytest.param(
+            "a: *x\n", "the kubeconfig cannot be read: anchors, aliases and tags are not supported", id="an alias"
         ),
         pytest.param(
             "!!python/object/apply:os.system [ls]",
-            "the kubeconfig uses YAML anchors, aliases or tags, which are not allowed",
+            "the kubeconfig cannot be read: anchors, aliases and tags are not supported",
             id="a tag",
         ),
         pytest.param(
             "kind: Config\nkind: Config\n",
-            "the kubeconfig has a key twice in one place, or a key that is no text",
+            "the kubeconfig has a key twice in one object",
             id="a key twice",
         ),
-        pytest.param(
-            "{[a]: b}", "the kubeconfig has a key twice in one place, or a key that is no text", id="a list as key"
-        ),
+        pytest.param("{[a]: b}", "the kubeconfig cannot be read: a key must be a scalar", id="a list as key"),
         pytest.param(
             "a: b: c", "the kubeconfig is neither YAML nor JSON: it cannot be read at line 1, column 5", id="no YAML"
         ),
-        pytest.param("a: =", "the kubeconfig is neither YAML nor JSON: it cannot be read at line 1", id="a value sign"),
         pytest.param("\x00", "the kubeconfig is neither YAML nor JSON", id="a NUL"),
         pytest.param("\ud800", "the kubeconfig is neither YAML nor JSON", id="a lone surrogate"),
-        pytest.param("a: 0x_", "the kubeconfig is neither YAML nor JSON", id="a number that is none"),
         pytest.param(b"\xff\xfe", "the kubeconfig is neither YAML nor JSON", id="bytes that are not UTF-8"),
         pytest.param("[]", "the kubeconfig must be an object", id="a list"),
         pytest.param("token", "the kubeconfig must be an object", id="a text"),
@@ -221,14 +226,6 @@ def test_unknown_fields_are_ignored_and_base64_may_be_folded() -> None:
             "users: [{user: {as-user-extra: []}}]",
             "users[0].user.as-user-extra must be an object",
             id="a list as extra",
-        ),
-        pytest.param(
-            "users: [{user: {auth-provider: {config: {1: v}}}}]",
-            "users[0].user.auth-provider.config must be text",
-            id="a number as name",
-        ),
-        pytest.param(
-            "preferences: {a: .nan}", "preferences holds a value that JSON cannot express", id="a number JSON lacks"
         ),
         pytest.param("extensions: [1]", "extensions[0] must be an object", id="a number as extension"),
         pytest.param(

@@ -1,27 +1,29 @@
-"""YAML bodies, read as Kubernetes reads them: as another spelling of JSON.
+"""YAML read as Kubernetes reads it, as another spelling of JSON, and written as kube-apiserver writes it.
 
 Rules kept here:
-* One document; only JSON's types come out. Tags other than YAML's own core are refused: nothing is constructed.
+* One document, and only the types of JSON. No tag but those of YAML's own core is accepted: nothing is constructed.
 * A timestamp stays text, and keys become text (`1:` is "1"), as in sigs.k8s.io/yaml.
 * Aliases are expanded as copies within a budget of values and characters, so that a "billion laughs" document is refused and not
-  expanded; nesting is capped; the parser's events are read in a loop, so that no input can exhaust the stack.
-* Duplicate keys keep the last value. The first ones are reported with their line.
+  expanded. Nesting is limited. The parser's events are read in a loop, so that no input exhausts the stack.
+* The last of duplicate keys counts. The first ones are reported with their line.
+* Files that no program writes with anchors, aliases or tags, such as kubeconfigs, are read without them.
 """
 
 from __future__ import annotations
 
 import copy
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from mooring.apimachinery.codec.fieldpath import MAX_PATH, MAX_REPORTED
-from mooring.apimachinery.codec.limits import MAX_DEPTH, MAX_VALUES
+from mooring.apimachinery.codec.limits import MAX_BODY, MAX_DEPTH, MAX_VALUES
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, quoted
 
-MAX_CHARACTERS = 3 * 1024 * 1024
+MAX_CHARACTERS = MAX_BODY
 """Characters of all texts of one document, aliases expanded: as many as the largest body has without aliases."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -34,18 +36,73 @@ _HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _NUMBER_LIKE = re.compile(r"[-+]?[0-9.][0-9a-fA-FoxX_.:+-]*", re.ASCII)
 MAX_DIGITS = 40
-"""Digits of a number; longer ones fit no Kubernetes field, and stay text."""
+"""Digits of a number. A longer one fits no Kubernetes field and stays text."""
 _TAGS = {
     f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
 }
 
 
-def _bad(why: str) -> BadRequestError:
-    return BadRequestError(f"yaml: {why}")
+class YamlError(ValueError):
+    """A document that cannot be read. `line` and `column` count from one; 0 when the place is not known.
+
+    The message of a syntax error is the parser's own; the others quote at most the name of an anchor.
+    """
+
+    def __init__(self, message: str, line: int = 0, column: int = 0, *, syntax: bool = False) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+        self.syntax = syntax
 
 
-def _plain(text: str) -> Any:
-    """What an untagged plain scalar means."""
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """The JSON value of a document, and the places of its keys."""
+
+    value: Any
+    duplicates: tuple[str, ...]
+    """Warnings about the first duplicate keys."""
+    top_level_keys: tuple[tuple[str, int], ...]
+    """Keys of the outermost object with their lines, in order, duplicates included."""
+
+
+def read_yaml(
+    text: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, anchors_and_tags: bool = True
+) -> YamlDocument:
+    """Return the one document of a YAML or JSON text. Raises YamlError."""
+    reader = _Reader(max_depth, max_values, anchors_and_tags)
+    try:
+        reader.read(text)
+    except yaml.YAMLError as error:
+        raise _syntax_error(error) from None
+    except UnicodeEncodeError:
+        raise YamlError("invalid Unicode", syntax=True) from None
+    return YamlDocument(reader.result, tuple(reader.duplicates), tuple(reader.top_level_keys))
+
+
+def decode_yaml(text: str) -> tuple[Any, list[str]]:
+    """Return the value of a request body and warnings about its first duplicate keys. Raises BadRequestError."""
+    try:
+        document = read_yaml(text)
+    except YamlError as error:
+        raise BadRequestError(f"yaml: {error}") from None
+    return document.value, list(document.duplicates)
+
+
+def _syntax_error(error: yaml.YAMLError) -> YamlError:
+    """Return place and problem as Go's library words them: only its scanner counts lines from one."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return YamlError("control characters are not allowed", syntax=True)
+    mark = error.problem_mark or error.context_mark
+    line = error.problem_mark.line if error.problem_mark else 0
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    message = f"line {line}: {error.problem}" if line else str(error.problem)
+    return YamlError(message, *((mark.line + 1, mark.column + 1) if mark else ()), syntax=True)
+
+
+def resolve_scalar(text: str) -> Any:
+    """Return the value of an untagged plain scalar."""
     if text in _NULL:
         return None
     if text in _TRUE:
@@ -66,7 +123,7 @@ def _plain(text: str) -> Any:
     return text
 
 
-def _key(value: Any) -> str:
+def _key_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -75,15 +132,15 @@ def _key(value: Any) -> str:
         return "null"
     if isinstance(value, int | float):
         return str(value)
-    raise _bad("a key must be a scalar")
+    raise YamlError("a key must be a scalar")
 
 
 def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 0
 
 
-class _Frame:
-    """A list or object being read, with the values and characters read before it."""
+class _Collection:
+    """A list or object that is being read, with the counts of values and characters before it."""
 
     def __init__(self, value: Any, anchor: str | None, before: tuple[int, int]) -> None:
         self.value = value
@@ -95,11 +152,15 @@ class _Frame:
 class _Reader:
     """Builds JSON values from parser events, with an explicit stack."""
 
-    def __init__(self) -> None:
-        self.stack: list[_Frame] = []
+    def __init__(self, max_depth: int, max_values: int, anchors_and_tags: bool) -> None:
+        self.max_depth = max_depth
+        self.max_values = max_values
+        self.anchors_and_tags = anchors_and_tags
+        self.stack: list[_Collection] = []
         self.anchors: dict[str, tuple[Any, int, int]] = {}
         """Values by anchor, each with the number of values and characters in it."""
         self.duplicates: list[str] = []
+        self.top_level_keys: list[tuple[str, int]] = []
         self.values = 0
         self.characters = 0
         self.result: Any = None
@@ -107,15 +168,17 @@ class _Reader:
     def read(self, text: str) -> None:
         documents = 0
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.NodeEvent) and not self.anchors_and_tags:
+                _refuse_anchors_and_tags(event)
             match event:
                 case yaml.DocumentStartEvent():
                     documents += 1
                     if documents > 1:
-                        raise _bad("one document is expected")
+                        raise YamlError("one document is expected")
                 case yaml.ScalarEvent():
                     size = len(event.value)
-                    self._grow(1, size)
-                    value = _scalar(event)
+                    self._count(1, size)
+                    value = _scalar_value(event)
                     if event.anchor:
                         self.anchors[event.anchor] = (value, 1, size)
                     self._add(value, _line(event))
@@ -124,94 +187,81 @@ class _Reader:
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     self._close(_line(event))
                 case yaml.AliasEvent():
-                    self._alias(event.anchor, _line(event))
+                    self._expand_alias(event.anchor, _line(event))
 
-    def _grow(self, values: int, characters: int) -> None:
+    def _count(self, values: int, characters: int) -> None:
         self.values += values
         self.characters += characters
-        if self.values > MAX_VALUES:
-            raise _bad(f"more than {MAX_VALUES} values, aliases expanded")
+        if self.values > self.max_values:
+            raise YamlError(f"more than {self.max_values} values, aliases expanded")
         if self.characters > MAX_CHARACTERS:
-            raise _bad(f"more than {MAX_CHARACTERS} characters, aliases expanded")
+            raise YamlError(f"more than {MAX_CHARACTERS} characters, aliases expanded")
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         if event.tag is not None and event.tag not in _TAGS:
-            raise _bad("tags are not supported")
-        if len(self.stack) >= MAX_DEPTH:
-            raise _bad(f"nested deeper than {MAX_DEPTH} levels")
+            raise YamlError("tags are not supported")
+        if len(self.stack) >= self.max_depth:
+            raise YamlError(f"nested deeper than {self.max_depth} levels")
         before = (self.values, self.characters)
-        self._grow(1, 0)
+        self._count(1, 0)
         value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self.stack.append(_Frame(value, event.anchor, before))
+        self.stack.append(_Collection(value, event.anchor, before))
 
     def _close(self, line: int) -> None:
-        frame = self.stack.pop()
-        if frame.anchor:
-            values, characters = frame.before
-            self.anchors[frame.anchor] = (frame.value, self.values - values, self.characters - characters)
-        self._add(frame.value, line)
+        collection = self.stack.pop()
+        if collection.anchor:
+            values, characters = collection.before
+            self.anchors[collection.anchor] = (collection.value, self.values - values, self.characters - characters)
+        self._add(collection.value, line)
 
-    def _alias(self, anchor: str | None, line: int) -> None:
+    def _expand_alias(self, anchor: str | None, line: int) -> None:
         if anchor is None or anchor not in self.anchors:
-            raise _bad(f"unknown anchor '{(anchor or '')[:MAX_PATH]}' referenced")
+            raise YamlError(f"unknown anchor '{(anchor or '')[:MAX_PATH]}' referenced")
         value, values, characters = self.anchors[anchor]
-        self._grow(values, characters)
+        self._count(values, characters)
         self._add(copy.deepcopy(value), line)
 
     def _add(self, value: Any, line: int) -> None:
         if not self.stack:
             self.result = value
             return
-        frame = self.stack[-1]
-        if isinstance(frame.value, list):
-            frame.value.append(value)
-        elif frame.key is None:
-            frame.key = _key(value)
-            if frame.key in frame.value and len(self.duplicates) < MAX_REPORTED:
-                shown = quoted(frame.key[:MAX_PATH]) if isinstance(value, str) else frame.key
-                self.duplicates.append(f"line {line}: key {shown} already set in map")
+        collection = self.stack[-1]
+        if isinstance(collection.value, list):
+            collection.value.append(value)
+        elif collection.key is None:
+            key = collection.key = _key_text(value)
+            if len(self.stack) == 1:
+                self.top_level_keys.append((key, line))
+            if key in collection.value and len(self.duplicates) < MAX_REPORTED:
+                printed = quoted(key[:MAX_PATH]) if isinstance(value, str) else key
+                self.duplicates.append(f"line {line}: key {printed} already set in map")
         else:
-            if frame.key == "<<":
-                raise _bad("merge keys are not supported")
-            frame.value[frame.key] = value
-            frame.key = None
+            if collection.key == "<<":
+                raise YamlError("merge keys are not supported")
+            collection.value[collection.key] = value
+            collection.key = None
 
 
-def _scalar(event: yaml.ScalarEvent) -> Any:
+def _refuse_anchors_and_tags(event: yaml.NodeEvent) -> None:
+    if event.anchor is not None or getattr(event, "tag", None) is not None:
+        raise YamlError("anchors, aliases and tags are not supported")
+
+
+def _scalar_value(event: yaml.ScalarEvent) -> Any:
     text: str = event.value
     if event.tag == "!":
         return text
     if event.tag is None:
-        return _plain(text) if event.implicit[0] else text
+        return resolve_scalar(text) if event.implicit[0] else text
     kind = _TAGS.get(event.tag)
     if kind is None:
-        raise _bad("tags are not supported")
+        raise YamlError("tags are not supported")
     if kind in ("str", "timestamp"):
         return text
-    value = _plain(text)
+    value = resolve_scalar(text)
     if isinstance(value, str):
-        raise _bad(f"a value is not what its tag says ({kind})")
+        raise YamlError(f"a value is not what its tag says ({kind})")
     return value
-
-
-def _syntax_error(error: yaml.YAMLError) -> str:
-    """Return place and problem as Go's library words them: only its scanner counts lines from one."""
-    if not isinstance(error, yaml.MarkedYAMLError):
-        return "control characters are not allowed"
-    line = error.problem_mark.line if error.problem_mark else 0
-    if line and isinstance(error, yaml.scanner.ScannerError):
-        line += 1
-    return f"line {line}: {error.problem}" if line else str(error.problem)
-
-
-def decode_yaml(text: str) -> tuple[Any, list[str]]:
-    """The document as a JSON value, and sentences about the first duplicate keys. Raises BadRequestError."""
-    reader = _Reader()
-    try:
-        reader.read(text)
-    except yaml.YAMLError as error:
-        raise _bad(_syntax_error(error)) from None
-    return reader.result, reader.duplicates
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -221,24 +271,24 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def _write_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """Quote text that Go reads as something else and PyYAML does not: `1e5` is a number there and `y` a boolean."""
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Quote text that Go reads as another type and PyYAML does not: `1e5` is a number to Go and `y` a boolean."""
     ambiguous = text in _SHORT_BOOLS or _NUMBER_LIKE.fullmatch(text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, "'" if ambiguous else None)
 
 
-_Dumper.add_representer(str, _write_text)
+_Dumper.add_representer(str, _represent_text)
 
 
 class _Pieces(list[bytes]):
-    """Output of libyaml, about 16 kB at a time. It calls back into Python for each piece, so that other threads get a turn."""
+    """Output of libyaml, about 16 kB at a time. Each piece is a call into Python, so that other threads can run between them."""
 
     def write(self, piece: bytes) -> None:
         self.append(piece)
 
 
 def encode_yaml(obj: Obj, *, ascii_only: bool = False) -> bytes:
-    """Return the object as block-style YAML with sorted keys, as kube-apiserver writes it; `ascii_only` escapes everything else."""
+    """Return the object as block-style YAML with sorted keys. `ascii_only` escapes all other characters."""
     pieces = _Pieces()
     yaml.dump(
         obj,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,7 +23,7 @@ import click
 
 from mooring.cli.options.declared import environment_variable
 from mooring.client.files import read_limited
-from mooring.errors import ConfigError, MooringError
+from mooring.errors import ConfigError
 from mooring.settings.declaration import Setting
 
 P = ParamSpec("P")
@@ -102,22 +102,21 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
 
     Raises ConfigError when it cannot be read at all; mistakes in single keys are in `problems`.
     """
-    from mooring.apimachinery.codec.yaml import decode_yaml  # PyYAML is not needed without a file
+    from mooring.apimachinery.codec.yaml import YamlError, read_yaml  # PyYAML is not needed without a file
 
     _refuse_strangers(Path(path), named=named)
     data = read_limited(Path(path), MAX_BYTES)
     try:
-        text = data.decode()
-        document, _ = decode_yaml(text)
+        document = read_yaml(data.decode())
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: the file is not UTF-8 text") from None
-    except MooringError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    if document is None:
+    except YamlError as error:
+        raise ConfigError(f"{path}: yaml: {error}") from None
+    if document.value is None:
         return ConfigFile(path, {})
-    if not isinstance(document, dict):
+    if not isinstance(document.value, dict):
         raise ConfigError(f"{path}: a configuration is keys with values; write for example data-dir: /var/lib/mooring")
-    return _checked(path, document, {one.name: one for one in settings}, list(_keys(text)))
+    return _checked(path, document.value, {one.name: one for one in settings}, document.top_level_keys)
 
 
 def _refuse_strangers(path: Path, *, named: bool) -> None:
@@ -131,26 +130,8 @@ def _refuse_strangers(path: Path, *, named: bool) -> None:
         raise ConfigError(f"{path} belongs to another user; give it to root with chown, or name it with --config")
 
 
-def _keys(text: str) -> Iterator[tuple[str, int]]:
-    """Every key at the top with its line, repetitions too. `text` was read before: it is well-formed."""
-    import yaml
-
-    depth, is_key = 0, False
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            is_key = depth == 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-            is_key = depth == 1
-        elif isinstance(event, yaml.NodeEvent) and depth == 1:
-            if is_key and isinstance(event, yaml.ScalarEvent):
-                yield str(event.value), event.start_mark.line + 1 if event.start_mark else 0
-            is_key = not is_key
-
-
 def _checked(
-    path: str, document: Mapping[str, Any], settings: Mapping[str, Setting], keys: list[tuple[str, int]]
+    path: str, document: Mapping[str, Any], settings: Mapping[str, Setting], keys: Sequence[tuple[str, int]]
 ) -> ConfigFile:
     problems: list[Problem] = []
     lines: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Kubeconfig text: YAML or JSON in, the YAML of Go's tools out.
 
 Rules kept here:
-* Reading is capped in size, nesting and node count, and refuses what a kubeconfig has no use for: anchors and aliases
-  (exponential expansion), tags, a second document, a key given twice (two readers could see two clusters).
+* Values are read as kubectl reads them (`mooring.apimachinery.codec.yaml`), limited in size, nesting and number. Anchors, aliases,
+  tags, a second document and a duplicate key are refused: two readers could see two clusters.
 * A wrong type is an error that names the field by its path; values are never repeated, since they may be credentials.
   Unknown fields are ignored as client-go ignores them; extensions are kept.
 * Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import yaml
 
+from mooring.apimachinery.codec.yaml import YamlError, read_yaml, resolve_scalar
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
@@ -29,59 +29,26 @@ MAX_BYTES = 1 << 20
 """An admin's kubeconfig of a hundred clusters is a tenth of this; a ConfigMap can hold no more."""
 MAX_DEPTH = 64
 """The format itself nests 6 deep; the rest is for extensions."""
-MAX_EVENTS = 100_000
-"""YAML events (about one a value): keeps hostile text of many tiny values below a second."""
-
 T = TypeVar("T")
 
 
-class _Loader(yaml.CSafeLoader):
-    """Safe loader without timestamps (a date stays text) and without double keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if len(keys) != len(node.value) or len(set(keys)) != len(keys):
-            raise KubeconfigError("the kubeconfig has a key twice in one place, or a key that is no text")
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def load(data: str | bytes) -> Any:
-    """The value of one YAML or JSON document, within the limits above. Raises KubeconfigError."""
+    """Return the value of one YAML or JSON document, within the limits above. Raises KubeconfigError."""
     if len(data) > MAX_BYTES:
         raise KubeconfigError(f"the kubeconfig is longer than {MAX_BYTES} bytes")
     try:
         text = data if isinstance(data, str) else data.decode("utf-8-sig")
-        _survey(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with less in it
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise KubeconfigError(f"the kubeconfig is neither YAML nor JSON: it cannot be read{where}") from None
-    except (yaml.YAMLError, ValueError):
+        document = read_yaml(text, max_depth=MAX_DEPTH, anchors_and_tags=False)
+    except UnicodeDecodeError:
         raise KubeconfigError("the kubeconfig is neither YAML nor JSON") from None
-
-
-def _survey(text: str) -> None:
-    """Refuse what must not reach the constructor, without building anything."""
-    depth = documents = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if depth > MAX_DEPTH:
-            raise KubeconfigError(f"the kubeconfig is nested deeper than {MAX_DEPTH}")
-        if count >= MAX_EVENTS:
-            raise KubeconfigError(f"the kubeconfig has more than {MAX_EVENTS} values")
-        if documents > 1:
-            raise KubeconfigError("the kubeconfig has more than one YAML document")
-        if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
-            raise KubeconfigError("the kubeconfig uses YAML anchors, aliases or tags, which are not allowed")
+    except YamlError as error:
+        if not error.syntax:
+            raise KubeconfigError(f"the kubeconfig cannot be read: {error}") from None
+        place = f": it cannot be read at line {error.line}, column {error.column}" if error.line else ""
+        raise KubeconfigError(f"the kubeconfig is neither YAML nor JSON{place}") from None
+    if document.duplicates:
+        raise KubeconfigError("the kubeconfig has a key twice in one object")
+    return document.value
 
 
 class _Fields:
@@ -143,12 +110,7 @@ def _secret(value: Any, path: str) -> Secret:
 
 
 def _extension(value: Any, path: str) -> Obj:
-    extension = _typed(value, dict, path, "an object") or {}
-    try:
-        json.dumps(extension, allow_nan=False)
-    except (TypeError, ValueError):
-        raise KubeconfigError(f"{path} holds a value that JSON cannot express") from None
-    return extension
+    return _typed(value, dict, path, "an object") or {}
 
 
 def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
@@ -344,8 +306,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _style(text: str) -> str | None:
+    """Quote text that Go reads as another type and PyYAML does not, such as `1e5` and `y`."""
+    return '"' if text == "" else None if isinstance(resolve_scalar(text), str) else "'"
+
+
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if text == "" else None)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, _style(text))
 
 
 _Dumper.add_representer(str, _represent_text)
