@@ -13,7 +13,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.cli import kubeconfig
 from mooring.cli.server import firsttoken
-from mooring.cli.server.firsttoken import FirstToken
+from mooring.cli.server.firsttoken import FirstTokenFlags
 from mooring.errors import ConflictError, PeerError
 from mooring.trust.bootstraptoken.token import TokenError, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
@@ -140,8 +140,8 @@ def test_signing_is_left_to_the_signer_that_is_always_faster() -> None:
     assert registry.writes == firsttoken.MAX_ATTEMPTS
 
 
-def wish(text: str | None, hours: int = 24) -> FirstToken:
-    return FirstToken(text=text, ttl=timedelta(hours=hours), withheld=False)
+def flags(text: str | None, hours: int = 24) -> FirstTokenFlags:
+    return FirstTokenFlags(text=text, ttl=timedelta(hours=hours), withheld=False)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def wish(text: str | None, hours: int = 24) -> FirstToken:
     ids=["first start", "later start", "none wanted", "none wanted later", "one wanted later"],
 )
 def test_when_a_token_is_made(text: str | None, first: bool, made: bool) -> None:
-    chosen = wish(text).chosen(first)
+    chosen = flags(text).token(first)
     assert (chosen is not None) is made
     if text:
         assert chosen == TOKEN
@@ -159,4 +159,4 @@ def test_when_a_token_is_made(text: str | None, first: bool, made: bool) -> None
 @pytest.mark.parametrize(("text", "hours"), [("bad", 1), (None, -1), ("", -1)])
 def test_a_wish_that_cannot_be_met_is_refused_before_anything_is_made(text: str | None, hours: int) -> None:
     with pytest.raises(TokenError):
-        wish(text, hours).check(QuickClock())
+        flags(text, hours).check(QuickClock())

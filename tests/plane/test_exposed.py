@@ -12,7 +12,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
-from mooring.plane.material import prepare
+from mooring.plane.keystore import prepare
 from mooring.settings.serviceaccounts import service_account_options
 from tests.support.manualclock import EPOCH
 

@@ -22,7 +22,7 @@ from mooring.plane import supervise
 from mooring.plane.assemble import Plane
 from mooring.plane.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import server_config
-from mooring.plane.material import prepare
+from mooring.plane.keystore import prepare
 from mooring.plane.supervise import holder_is_gone, process_identity
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
@@ -85,8 +85,8 @@ def test_identities_differ_between_processes() -> None:
 def plane(tmp_path: Path, **flags: Any) -> Plane:
     given = {"data_dir": str(tmp_path), "bind_address": "127.0.0.1", "secure_port": 0, "storage": "memory:", **flags}
     config = server_config(**given)
-    material = prepare(config, SystemClock().now(), secrets.token_bytes).material
-    return Plane(config, material, SystemClock(), secrets.token_bytes, process_identity(), holder_is_gone)
+    key_store = prepare(config, SystemClock().now(), secrets.token_bytes).key_store
+    return Plane(config, key_store, SystemClock(), secrets.token_bytes, process_identity(), holder_is_gone)
 
 
 def test_a_plane_starts_serves_and_stops_and_leaves_no_task_behind(tmp_path: Path) -> None:

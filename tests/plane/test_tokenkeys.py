@@ -26,7 +26,7 @@ from mooring.identity import UserInfo
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_pem
 from mooring.plane.configuration import server_config
-from mooring.plane.material import Material, prepare
+from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.reloading import Reloading
 from mooring.plane.tokenkeys import FollowedTokenKeys
 from mooring.secret import Secret
@@ -53,8 +53,8 @@ class Server:
         self.root = root
         self.reloading = Reloading()
         config = server_config(data_dir=str(root), service_accounts=service_account_options(**flags))
-        self.material: Material = prepare(config, NOW, secrets.token_bytes).material
-        self.followed = FollowedTokenKeys(self.material, ISSUER, self.reloading)
+        self.key_store: KeyStore = prepare(config, NOW, secrets.token_bytes).key_store
+        self.followed = FollowedTokenKeys(self.key_store, ISSUER, self.reloading)
         self.keys = self.followed.keys
         self.bound = ServiceAccountAuthenticator((ISSUER,), self.keys.verifying)
         legacy = LegacyServiceAccountAuthenticator(self.keys.verifying, (), LastUses())

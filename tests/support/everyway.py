@@ -118,7 +118,7 @@ async def every_way(directory: Path, **flags: Any) -> AsyncIterator[EveryWay]:
 async def _tokens(server: Server) -> dict[str, str]:
     now = server.clock.now()
     account = (await server.create("serviceaccounts", {"metadata": {"name": "robot"}})).obj["metadata"]["uid"]
-    key = server.plane._material.token_key
+    key = server.plane._key_store.token_key
     bound = bound_claims(
         issuer=DEFAULT_ISSUER,
         namespace="default",

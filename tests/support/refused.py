@@ -164,7 +164,7 @@ def service_token(
         seconds = int(server.clock.now().timestamp())
         said = {key: value + seconds if key in ("nbf", "iat") else value for key, value in claims.items()}
         whole = {key: value for key, value in (made | said).items() if value is not None}
-        key = generate_key() if stranger else server.plane._material.token_key
+        key = generate_key() if stranger else server.plane._key_store.token_key
         text = TokenSigner(key, DEFAULT_ISSUER).sign(whole)
         if header is not None:
             real = json.loads(base64.urlsafe_b64decode(text.split(".")[0] + "=="))
@@ -352,7 +352,7 @@ async def long_unused(server: Server) -> Reply:
     """The token of a Secret that was marked invalid."""
     account = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
     uid = account.obj["metadata"]["uid"]
-    text = TokenSigner(server.plane._material.token_key, LEGACY_ISSUER).sign(
+    text = TokenSigner(server.plane._key_store.token_key, LEGACY_ISSUER).sign(
         LegacyToken("default", "old", "robot", uid).claims()
     )
     metadata = {

@@ -23,7 +23,7 @@ from mooring.pki.keys import generate_key
 from mooring.plane.assemble import Plane
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.firstboot import FirstBoot
-from mooring.plane.material import Material
+from mooring.plane.keystore import KeyStore
 from mooring.registry.store import Registry
 from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Request, Response
@@ -210,10 +210,10 @@ def reply(response: Response) -> Reply:
     return Reply(response.status, dict(pairs), body, pairs)
 
 
-def material(ca: ThrowawayCA) -> Material:
+def key_store(ca: ThrowawayCA) -> KeyStore:
     serving = ca.server()
     key = generate_key()
-    return Material(ca.authority, (serving.certificate,), serving.key, ca.certificate_pem, key, (key.public_key(),))
+    return KeyStore(ca.authority, (serving.certificate,), serving.key, ca.certificate_pem, key, (key.public_key(),))
 
 
 @asynccontextmanager
@@ -228,7 +228,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
         "audit_log_path": "",
     }
     config = server_config(**{**defaults, **flags})
-    plane = Plane(config, material(ca), clock, counting_entropy(), "here_boot_1_1", lambda identity: False)
+    plane = Plane(config, key_store(ca), clock, counting_entropy(), "here_boot_1_1", lambda identity: False)
     storage = MemoryStorage()
     await storage.open()
     plane._assemble(storage)

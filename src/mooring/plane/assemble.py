@@ -1,4 +1,4 @@
-"""The composition root: configuration and key material become one running server process.
+"""The composition root: configuration and key store become one running server process.
 
 Rules kept here: parts are built in order and know only what they are given; nothing is global. Starting fails whole: what was
 started is stopped again. Stopping goes backwards: not ready → no new connections → controllers and watches end → requests
@@ -34,8 +34,8 @@ from mooring.plane.clientbundles import NAME
 from mooring.plane.compaction import compact_forever
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
+from mooring.plane.keystore import KeyStore
 from mooring.plane.lastuses import record_forever
-from mooring.plane.material import Material
 from mooring.plane.servicerange import keep as keep_service_range
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.serving.publishing import publish
@@ -63,6 +63,7 @@ from mooring.server.transport.http1.connection import Protocol as Http1
 from mooring.server.transport.http2.connection import Http2
 from mooring.server.transport.listener import Listener, affordable_connections
 from mooring.server.transport.tls import server_context
+from mooring.settings.admission import AdmissionSettings
 from mooring.settings.audit import AuditSettings
 from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.flowcontrol import FlowControlSettings
@@ -87,14 +88,14 @@ class Plane:
     def __init__(
         self,
         config: ServerConfig,
-        material: Material,
+        key_store: KeyStore,
         clock: Clock,
         entropy: Callable[[int], bytes],
         identity: str,
         holder_is_gone: Callable[[str], bool],
     ) -> None:
         self._config = config
-        self._material = material
+        self._key_store = key_store
         self._clock = clock
         self._entropy = entropy
         self._identity = identity
@@ -156,26 +157,29 @@ class Plane:
         gc.freeze()  # what a server begins with stays for its life: no collection of garbage need look at it again
 
     def _assemble(self, storage: Storage) -> None:
-        config, material, clock = self._config, self._material, self._clock
+        config, key_store, clock = self._config, self._key_store, self._clock
         authorizers = authz.build(config[AuthorizationSettings].authorization_mode)
         rbac = next((one for one in authorizers if isinstance(one, Rbac)), None) or Rbac()
 
         def decide(attributes: Attributes) -> Decision:
             return authorize(attributes, authorizers, self.registry.views)
 
-        plugins = admission.build(services=config[NetworkSettings].service_cluster_ip_range)
+        plugins = admission.build(
+            config[AdmissionSettings].disable_admission_plugins,
+            services=config[NetworkSettings].service_cluster_ip_range,
+        )
         self.registry = Registry(storage, tuple(BY_PLURAL.values()), clock, self._entropy, plugins, decide)
-        authentication = Authentication(config, material, clock, self._entropy)
+        authentication = Authentication(config, key_store, clock, self._entropy)
         self._authentication = authentication
         self._serving = ServingPair(
             config[ServingSettings],
-            (material.serving_chain, material.serving_key),
-            material.authority.certificate,
+            (key_store.serving_chain, key_store.serving_key),
+            key_store.authority.certificate,
             authentication.reloading,
             clock.now,
         )
         self._root_ca = RootCa(self._serving.ca_pem)
-        self.first_boot = FirstBoot(self.registry, clock, config, self._serving.ca_pem, material.client_ca_pem)
+        self.first_boot = FirstBoot(self.registry, clock, config, self._serving.ca_pem, key_store.client_ca_pem)
         refusals = Refusals()
         self._metrics = Metrics()
         if authentication.webhook:
@@ -211,8 +215,8 @@ class Plane:
             extend_tokens=config.service_accounts.extend,
             login_ttl=config.authentication.login_ttl,
             login_from_request_header=config.authentication.login_from_request_header,
-            authority=material.authority,
-            own_ca_believed=lambda: material.authority.certificate in authentication.bundles.clients,
+            authority=key_store.authority,
+            own_ca_believed=lambda: key_store.authority.certificate in authentication.bundles.clients,
             health=self.health,
             metrics=self._metrics,
             resources=RESOURCES,
@@ -245,7 +249,7 @@ class Plane:
         api = RegistryApi(self.registry, decide, clock)
         controllers = build(
             ControllerSettings(
-                authority=material.authority,
+                authority=key_store.authority,
                 root_ca=self._root_ca,
                 token_keys=authentication.tokens.keys,
                 addresses=(config.advertise_address,) if config.advertise_address else (),

@@ -20,7 +20,7 @@ from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystone import KeystoneService
-from mooring.plane.material import Material
+from mooring.plane.keystore import KeyStore
 from mooring.plane.openid import OpenIdIssuers, configure
 from mooring.plane.ownauthenticators import OwnAuthenticators
 from mooring.plane.reloading import Reloading
@@ -35,18 +35,20 @@ from mooring.settings.authorization import AuthorizationSettings
 class Authentication:
     """The authenticators of one server, and what they need to live. `start` once, then `stop`."""
 
-    def __init__(self, config: ServerConfig, material: Material, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
+    ) -> None:
         """Raises ConfigError for whatever the options name that cannot be used."""
         self._clock = clock
         self._entropy = entropy
         self.reloading = Reloading()
         self._targets: dict[str, Target] = {}
-        self.tokens = FollowedTokenKeys(material, config.service_accounts.issuer, self.reloading)
+        self.tokens = FollowedTokenKeys(key_store, config.service_accounts.issuer, self.reloading)
         self.verification_keys = self.tokens.keys.verifying
         self.last_uses = LastUses()
         self.second_stage = SecondStage(clock, entropy, self._targets)
         options = config.authentication
-        self.bundles = ClientBundles(options, material.authority.certificate, self.reloading)
+        self.bundles = ClientBundles(options, key_store.authority.certificate, self.reloading)
         oidc = OidcAuthenticator() if options.oidc or options.config_file else None
         self.openid = OpenIdIssuers(oidc or OidcAuthenticator(), self.second_stage, self._targets, clock)
         said = configure(options, self.openid, self.reloading, config.service_accounts.issuers)

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.settings.addresses import Endpoint
+from mooring.settings.admission import AdmissionSettings
 from mooring.settings.audit import AuditSettings
 from mooring.settings.authentication import AuthenticationOptions, AuthenticationSettings
 from mooring.settings.authorization import AuthorizationSettings
@@ -30,6 +31,7 @@ SUBJECTS: tuple[type[Settings], ...] = (
     NetworkSettings,
     ServingSettings,
     AuthorizationSettings,
+    AdmissionSettings,
     AnonymousSettings,
     FlowControlSettings,
     AuditSettings,

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from mooring.authz import table as authz
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
@@ -24,55 +23,53 @@ from mooring.pki.x509.authority import Authority
 from mooring.plane.authentication import Authentication
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed
-from mooring.plane.material import Material, prepare
+from mooring.plane.keystore import KeyStore, prepare
+from mooring.plane.registry import check_names
 from mooring.plane.serving.pair import ServingPair
 from mooring.server.audit.log import read_policy
 from mooring.settings.audit import AuditSettings
-from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
-from mooring.storage.table import open_storage
 
 
 def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:
     """The names of the authenticators that would judge, in order. Raises ConfigError and others that name what is wrong."""
-    authz.build(config[AuthorizationSettings].authorization_mode)
-    open_storage(config[StorageSettings].storage_url, clock)
+    check_names(config, clock)
     read_policy(config[AuditSettings].audit_policy_file)
     with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
         without_ca = config.with_settings(
             replace(config[StorageSettings], data_dir=directory), replace(config[ServingSettings], root_ca_file="")
         )
         # what verifies the serving certificate is looked at below, where the real CA is known
-        material = prepare(without_ca, clock.now(), entropy).material
-        material = _with_the_real_authority(material, Path(config.data_dir))
-        return asyncio.run(_composed(config, material, clock, entropy))
+        key_store = prepare(without_ca, clock.now(), entropy).key_store
+        key_store = _with_the_real_authority(key_store, Path(config.data_dir))
+        return asyncio.run(_composed(config, key_store, clock, entropy))
 
 
-def _with_the_real_authority(material: Material, data_dir: Path) -> Material:
-    """Return `material` with the CA that is there, if this user may read it. Raises ConfigError for one that others may read."""
+def _with_the_real_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
+    """Return `key_store` with the CA that is there, if this user may read it. Raises ConfigError for one that others may read."""
     if (data_dir / "pki").is_dir():
         with suppress(OSError):  # another user's data directory
             refuse_exposed(data_dir / "pki")
     try:
         chain, key = (read_limited(data_dir / "pki" / name) for name in ("ca.crt", "ca.key"))
     except ConfigError:
-        return material
+        return key_store
     try:
-        return replace(material, authority=Authority(certificates(chain)[0], load_private_key(key)))
+        return replace(key_store, authority=Authority(certificates(chain)[0], load_private_key(key)))
     except MooringError as error:
         raise ConfigError(f"data-dir: the CA in {data_dir}/pki cannot be used: {error}") from None
 
 
 async def _composed(
-    config: ServerConfig, material: Material, clock: Clock, entropy: Callable[[int], bytes]
+    config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
 ) -> tuple[str, ...]:
-    authentication = Authentication(config, material, clock, entropy)
+    authentication = Authentication(config, key_store, clock, entropy)
     try:
-        authority = material.authority.certificate
-        chain = material.serving_chain if config[ServingSettings].tls_cert_file else (authority,)
+        authority = key_store.authority.certificate
+        chain = key_store.serving_chain if config[ServingSettings].tls_cert_file else (authority,)
         ServingPair(
-            config[ServingSettings], (chain, material.serving_key), authority, authentication.reloading, clock.now
+            config[ServingSettings], (chain, key_store.serving_key), authority, authentication.reloading, clock.now
         )
         return tuple(one.name for one in authentication.authenticators)
     finally:

@@ -1,4 +1,4 @@
-"""One server process from start to stop: key material, plane, signals, logs.
+"""One server process from start to stop: key store, plane, signals, logs.
 
 Rules kept here: SIGTERM and SIGINT drain, a second one ends at once; what is said when ready is one line, on stderr with the
 rest of the log; the process title and the log never hold a secret.
@@ -21,7 +21,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.assemble import Plane
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.material import prepare
+from mooring.plane.keystore import prepare
 from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
@@ -66,7 +66,7 @@ def serve(config: ServerConfig, on_ready: Callable[[Plane], None] | None = None)
     """Run until SIGTERM or SIGINT. Raises MooringError when the server cannot start."""
     clock = SystemClock()
     prepared = prepare(config, clock.now(), secrets.token_bytes)
-    plane = Plane(config, prepared.material, clock, os.urandom, process_identity(), holder_is_gone)
+    plane = Plane(config, prepared.key_store, clock, os.urandom, process_identity(), holder_is_gone)
     uvloop.run(_run(plane, config, on_ready))
 
 

@@ -21,7 +21,7 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.jwt.token import TokenKeys, TokenSigner
 from mooring.pki.keys import PublicKey, load_private_key, load_public_keys
-from mooring.plane.material import Material
+from mooring.plane.keystore import KeyStore
 from mooring.plane.reloading import Apply, Reloading
 
 log = logging.getLogger("mooring.authentication")
@@ -32,24 +32,24 @@ _JUDGES = (LegacyServiceAccountAuthenticator, ServiceAccountAuthenticator, UserT
 class FollowedTokenKeys:
     """The keys of one server: `keys` is what they are now."""
 
-    def __init__(self, material: Material, issuer: str, reloading: Reloading) -> None:
+    def __init__(self, key_store: KeyStore, issuer: str, reloading: Reloading) -> None:
         """Raises ConfigError for files that cannot be used."""
         flag = "service-account-signing-key-file"
         try:
-            signer = TokenSigner(material.token_key, issuer)
+            signer = TokenSigner(key_store.token_key, issuer)
             flag = "service-account-key-file"
-            self.keys = TokenKeys(signer, material.token_keys)
+            self.keys = TokenKeys(signer, key_store.token_keys)
         except PkiError as error:
             raise ConfigError(f"{flag}: {error}") from None
         self._issuer = issuer
         self._by_file: dict[str, tuple[PublicKey, ...]] = {}
         self._authenticators: tuple[Authenticator, ...] = ()
-        for path in material.token_key_files:
-            self._by_file[path] = material.token_keys  # until all were read
-        for path in material.token_key_files:
+        for path in key_store.token_key_files:
+            self._by_file[path] = key_store.token_keys  # until all were read
+        for path in key_store.token_key_files:
             reloading.add(path, self._verifying(path))
-        if material.token_signing_file:
-            reloading.add(material.token_signing_file, self._signing(material.token_signing_file))
+        if key_store.token_signing_file:
+            reloading.add(key_store.token_signing_file, self._signing(key_store.token_signing_file))
 
     def follow_with(self, authenticators: Iterable[Authenticator]) -> None:
         """These verify with what changes from now on."""

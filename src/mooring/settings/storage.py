@@ -39,3 +39,8 @@ class StorageSettings(Settings):
     def storage_url(self) -> str:
         """URL of the store of objects."""
         return self.storage or f"sqlite:{self.data_dir}/mooring.db"
+
+    @property
+    def in_memory(self) -> bool:
+        """Objects are lost when the process ends."""
+        return self.storage_url.startswith("memory:")

@@ -1,9 +1,9 @@
-"""The token of a first start: made, stored, and cluster-info signed with it, so that the join line works when it is printed.
+"""Token of a first start: create and store it, and sign cluster-info with it, so that the join line works when it is printed.
 
 Rules kept here (docs/protocol/cluster-info.md, docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
-* A given token is checked before anything is made. The empty string means none. Without one the first start makes a fresh token,
-  and later starts make none: the join line of yesterday must not renew itself.
-* The signature is what the bootstrapsigner's plan would write; a conflict means that a running signer was faster.
+* A given token is checked before any file is created. The empty string means no token. Without the flag the first start creates a
+  fresh token, and later starts create none, so that a join line which was printed once expires.
+* The signature is the one that the bootstrapsigner controller would write. A conflict means that a running controller was faster.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from mooring.trust.discovery.pins import pins_of
 
 DESCRIPTION = "The default bootstrap token, made at the first start."
 MAX_ATTEMPTS = 10
-"""Conflicts in a row before the running signer is trusted to do it."""
+"""Conflicts in a row after which signing is left to the running bootstrapsigner controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstToken:
-    """What the flags ask for. `text` None: a fresh token on the first start; empty: none."""
+class FirstTokenFlags:
+    """Values of the flags about the token. `text` None: a fresh token on the first start; empty: none."""
 
     text: str | None
     ttl: timedelta
     withheld: bool
 
-    def chosen(self, first_start: bool) -> BootstrapToken | None:
-        """The token to create, or None. Raises TokenError."""
+    def token(self, first_start: bool) -> BootstrapToken | None:
+        """Return the token to create, or None. Raises TokenError."""
         if self.text is None:
             return generate_token(secrets.token_bytes) if first_start else None
         return parse_token(self.text) if self.text else None
 
     def check(self, clock: Clock) -> None:
-        """Raise TokenError for a token or ttl that cannot be, before anything is made."""
-        new_record(self.chosen(True) or generate_token(secrets.token_bytes), clock.now(), ttl=self.ttl)
+        """Raise TokenError for a token or a ttl that is not valid."""
+        new_record(self.token(True) or generate_token(secrets.token_bytes), clock.now(), ttl=self.ttl)
 
 
-async def establish(
+async def create_and_publish(
     registry: Registry, clock: Clock, first_boot: FirstBoot, token: BootstrapToken, ttl: timedelta
 ) -> None:
     """Store the token and sign cluster-info with it. Raises ApiError or StorageError."""
@@ -86,10 +86,10 @@ async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
         return
 
 
-def print_how_to_go_on(
-    config: ServerConfig, serving_ca_pem: bytes, token: BootstrapToken | None, wish: FirstToken
+def print_next_steps(
+    config: ServerConfig, serving_ca_pem: bytes, token: BootstrapToken | None, flags: FirstTokenFlags
 ) -> None:
-    """The join line, with the pins of the CAs that verify the server, and how to administrate."""
+    """Print the join line, with the pins of the CAs that verify the server, and how to administrate."""
     admin = Path(config.data_dir) / "admin.conf"
     if token is None:
         echo("No token was made. To let a machine join, make one:")
@@ -97,8 +97,8 @@ def print_how_to_go_on(
     else:
         endpoints = [str(endpoint) for endpoint in config.endpoints]
         pins = [str(pin) for pin in pins_of(serving_ca_pem)]
-        shown = WITHHELD if wish.withheld else token.reveal()
-        life = f"for {format_duration(wish.ttl)}" if wish.ttl else "until it is deleted"
+        shown = WITHHELD if flags.withheld else token.reveal()
+        life = f"for {format_duration(flags.ttl)}" if flags.ttl else "until it is deleted"
         echo(f"To let a machine join (the token works {life}), run on it as root:")
         echo("  " + join_line("mooring", endpoints, shown, pins))
         echo("or, where kubeadm is to do it:")

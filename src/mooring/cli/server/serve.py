@@ -1,7 +1,7 @@
-"""`mooring server` and `mooring up`: a control plane that stays until it is told to stop.
+"""`mooring server` and `mooring up`: a control plane that serves until a signal stops it.
 
-Rules kept here: `up` is `init` if needed and then `server`, in one start: the token is made through the running plane, and the
-join line is printed when it works. The log goes to stderr, the join line to stdout.
+Rules kept here: `up` is `init` if needed and then `server`, in one start. The token is created through the running server, so that
+the join line works when it is printed. The log goes to stderr, the join line to stdout.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from typing import Any
 
 import click
 
-from mooring.authz import table as authz
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import first_token_options, server_configuration, server_options, server_usage
 from mooring.cli.printing import logs
-from mooring.cli.server.firsttoken import FirstToken, establish, print_how_to_go_on
+from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, print_next_steps
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Plane
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.registry import check_names
 from mooring.plane.supervise import serve
 from mooring.server.audit.log import read_policy
 from mooring.settings.audit import AuditSettings
-from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.storage import StorageSettings
-from mooring.storage.table import open_storage
 
 log = logging.getLogger("mooring")
 
@@ -42,7 +40,7 @@ def server(verbose: int, **flags: Any) -> None:
 
     Keys and first objects are made when they are missing, but no token: see `mooring init` and `mooring up`.
     """
-    config = _checked(flags)
+    config = _checked_configuration(flags)
     logs.configure(verbose)
     serve(config)
 
@@ -56,47 +54,46 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
 
     Prints the line that lets a machine join, and how to administrate. Later starts make no token unless --token is given.
     """
-    wish = FirstToken(text=token, ttl=token_ttl, withheld=skip_token_print)
+    token_flags = FirstTokenFlags(text=token, ttl=token_ttl, withheld=skip_token_print)
     with usage():
-        wish.check(SystemClock())
-    config = _checked(flags)
+        token_flags.check(SystemClock())
+    config = _checked_configuration(flags)
     logs.configure(verbose)
-    # the kubeconfig is written last of all keys; what memory held is gone, so every start is its first
-    first = not (Path(config.data_dir) / "admin.conf").exists() or config[StorageSettings].storage_url.startswith(
-        "memory:"
-    )
-    serve(config, _greeting(config, wish, first))
+    # admin.conf is the last file that the key store creates; a store in memory makes every start a first one
+    is_first = not (Path(config.data_dir) / "admin.conf").exists() or config[StorageSettings].in_memory
+    serve(config, _create_token_when_ready(config, token_flags, is_first))
 
 
-def _checked(flags: dict[str, Any]) -> ServerConfig:
+def _checked_configuration(flags: dict[str, Any]) -> ServerConfig:
+    """Return the configuration, checked as far as it can be before any file is created. Raises UsageError, ConfigError."""
     with server_usage():
         config = server_configuration(**flags)
-        authz.build(
-            config[AuthorizationSettings].authorization_mode
-        )  # what is wrong with these is told here, before anything is made
-        open_storage(config[StorageSettings].storage_url, SystemClock())
+        check_names(config, SystemClock())
     read_policy(config[AuditSettings].audit_policy_file)
     return config
 
 
-def _greeting(config: ServerConfig, wish: FirstToken, first: bool) -> Callable[[Plane], None]:
+def _create_token_when_ready(
+    config: ServerConfig, token_flags: FirstTokenFlags, is_first: bool
+) -> Callable[[Plane], None]:
+    """Return a callback for a server that is ready, which creates the token and prints the join line."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def greet(plane: Plane) -> None:
-        token = wish.chosen(first)
+    async def create_token(plane: Plane) -> None:
+        token = token_flags.token(is_first)
         if token is not None:
-            await establish(plane.registry, SystemClock(), plane.first_boot, token, wish.ttl)
-        print_how_to_go_on(config, plane.serving_ca_pem, token, wish)
+            await create_and_publish(plane.registry, SystemClock(), plane.first_boot, token, token_flags.ttl)
+        print_next_steps(config, plane.serving_ca_pem, token, token_flags)
         sys.stdout.flush()
 
-    def done(task: asyncio.Task[None]) -> None:
+    def log_failure(task: asyncio.Task[None]) -> None:
         tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("no token was made: %s", task.exception())
 
     def on_ready(plane: Plane) -> None:
-        task = asyncio.get_running_loop().create_task(greet(plane), name="first token")
-        tasks.add(task)  # the loop itself keeps no reference
-        task.add_done_callback(done)
+        task = asyncio.get_running_loop().create_task(create_token(plane), name="first token")
+        tasks.add(task)  # the event loop itself keeps no reference
+        task.add_done_callback(log_failure)
 
     return on_ready

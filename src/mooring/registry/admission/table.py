@@ -37,14 +37,19 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
 )
 
 
+ALWAYS_ENABLED = frozenset({"ServiceClusterIP", "ServiceNodePort", "RBACEscalation"})
+"""No plugins in kube-apiserver, whose storage of Services and of RBAC does the same."""
+
+
 def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
-    """All plugins but the disabled ones (`--disable-admission-plugins`), in order. Raises ConfigError for unknown names.
+    """Return all plugins but the disabled ones, in order. Raises ConfigError for names that cannot be disabled.
 
     `services` is the range of the addresses of Services.
     """
     for name in disabled:
-        if name not in ADMISSION:
-            raise ConfigError(f'disable-admission-plugins: "{name}" is not one of {", ".join(ADMISSION)}')
+        if name not in ADMISSION or name in ALWAYS_ENABLED:
+            known = ", ".join(one for one in ADMISSION if one not in ALWAYS_ENABLED)
+            raise ConfigError(f'disable-admission-plugins: "{name}" is not one of {known}')
     return tuple(
         ServiceClusterIP(services) if make is ServiceClusterIP else make()
         for name, make in ADMISSION.items()

@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from mooring.plane.material import Prepared, prepare
 
 from mooring.client import files
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.keys import private_key_pem
 from mooring.pki.pem import certificates
-from mooring.plane import material
+from mooring.plane import keystore
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.material import Prepared, prepare
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
@@ -53,7 +53,7 @@ def prepared(root: Path, now: datetime = NOW, **flags: Any) -> Prepared:
 
 
 def made(result: Prepared, root: Path) -> Sequence[str]:
-    return sorted(str(Path(path).relative_to(root)) for path in result.made)
+    return sorted(str(Path(path).relative_to(root)) for path in result.created)
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -69,10 +69,10 @@ def test_the_second_boot_changes_nothing(tmp_path: Path) -> None:
     first = prepared(tmp_path)
     before = contents(tmp_path)
     second = prepared(tmp_path, NOW + timedelta(days=100))
-    assert second.made == ()
+    assert second.created == ()
     assert contents(tmp_path) == before
-    assert second.material.authority.certificate == first.material.authority.certificate
-    assert second.material.token_keys == first.material.token_keys
+    assert second.key_store.authority.certificate == first.key_store.authority.certificate
+    assert second.key_store.token_keys == first.key_store.token_keys
 
 
 def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> No
 def test_a_directory_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
     """Somebody could have put a CA of theirs there, or a link where we write."""
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by everybody"), material.exclusive(tmp_path):
+    with pytest.raises(ConfigError, match="can be written by everybody"), keystore.exclusive(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = tmp_path.stat().st_uid
-    monkeypatch.setattr(material, "ROOT", -1)
+    monkeypatch.setattr(keystore, "ROOT", -1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(ConfigError, match="belongs to another user"), material.exclusive(tmp_path):
+    with pytest.raises(ConfigError, match="belongs to another user"), keystore.exclusive(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -181,14 +181,14 @@ def test_whenever_the_power_fails_the_next_start_finishes_the_work(
         write(path, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(material, "write_atomic", failing)
+        patched.setattr(keystore, "write_atomic", failing)
         with pytest.raises(PowerFailureError):
             prepared(tmp_path)
     kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     finished = prepared(tmp_path)
     assert {path: path.read_bytes() for path in kept} == kept, "nothing durable is made anew"
-    assert len(finished.made) == len(EVERYTHING) - writes
-    assert prepared(tmp_path).made == ()
+    assert len(finished.created) == len(EVERYTHING) - writes
+    assert prepared(tmp_path).created == ()
 
 
 def names_of(root: Path) -> tuple[set[str], set[str]]:
@@ -243,7 +243,7 @@ def test_another_authority_of_the_same_name_makes_what_hangs_on_it_anew(tmp_path
     result = prepared(tmp_path)
     assert set(made(result, tmp_path)) == {"pki/apiserver.crt", "admin.conf", "super-admin.conf"}
     assert (tmp_path / "pki/ca.crt").read_bytes() == other.certificate_pem
-    result.material.serving_chain[0].verify_directly_issued_by(other.certificate)
+    result.key_store.serving_chain[0].verify_directly_issued_by(other.certificate)
 
 
 def test_the_administrators_power_can_be_taken_away_and_the_super_administrators_cannot(tmp_path: Path) -> None:
@@ -264,9 +264,9 @@ def test_a_kubeconfig_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_token_key_that_was_replaced_still_lets_the_old_tokens_be_read(tmp_path: Path) -> None:
-    old = prepared(tmp_path).material
+    old = prepared(tmp_path).key_store
     (tmp_path / "pki/sa.key").unlink()
-    new = prepared(tmp_path).material
+    new = prepared(tmp_path).key_store
     assert new.token_key.public_key() != old.token_key.public_key()
     assert new.token_key.public_key() in new.token_keys
     assert old.token_key.public_key() in new.token_keys
@@ -276,7 +276,7 @@ PROGRAM = """
 import secrets, sys
 from mooring.clock import SystemClock
 from mooring.plane.configuration import server_config
-from mooring.plane.material import prepare
+from mooring.plane.keystore import prepare
 sys.stdin.read()
 prepare(server_config(data_dir=sys.argv[1], detected_addresses=("192.0.2.1",)), SystemClock().now(), secrets.token_bytes)
 """
@@ -292,7 +292,7 @@ def test_several_processes_that_start_at_once_agree(tmp_path: Path) -> None:
     ends = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, ends
     made = (tmp_path / "pki/ca.crt").read_bytes()
-    assert prepared(tmp_path, SystemClock().now()).made == ()
+    assert prepared(tmp_path, SystemClock().now()).created == ()
     assert (tmp_path / "pki/ca.crt").read_bytes() == made
 
 
@@ -305,7 +305,7 @@ def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> Non
 def test_a_bundle_that_verifies_the_server_is_in_the_kubeconfigs(tmp_path: Path) -> None:
     """So the next CA is made known while the server still shows a certificate of its own CA."""
     root = tmp_path / "data"
-    own = prepared(root).material.client_ca_pem
+    own = prepared(root).key_store.client_ca_pem
     both = tmp_path / "both.crt"
     both.write_bytes(own + ThrowawayCA("next").certificate_pem)
     changed = prepared(root, root_ca_file=str(both))

@@ -1,20 +1,20 @@
-"""The keys and certificates of a control plane on disk: made at first boot, loaded ever after.
+"""Key store: the keys, certificates and kubeconfigs of a control plane in its data directory, created once and then loaded.
 
 Layout (kubeadm's names) under `<data-dir>`:
-    pki/ca.crt, ca.key                  the cluster CA (10 years); signs clients and nodes, and the server itself unless flags
-                                        name a certificate of another CA
-    pki/apiserver.crt, apiserver.key    the serving pair; remade when a name is missing or a third of its life is left; not made
-                                        when flags name another one
-    pki/sa.key, sa.pub                  signs and verifies service-account tokens, unless flags name other files
-    admin.conf                          O=kubeadm:cluster-admins: its power is a binding that can be taken away
-    super-admin.conf                    O=system:masters: passes every authorizer; keep it in a safe
+    pki/ca.crt, ca.key                  cluster CA (10 years); signs clients and nodes, and the serving certificate unless flags
+                                        name one of another CA
+    pki/apiserver.crt, apiserver.key    serving certificate; renewed when a name is missing or less than a third of its life is
+                                        left; not created when flags name another one
+    pki/sa.key, sa.pub                  sign and verify service account tokens, unless flags name other files
+    admin.conf                          O=kubeadm:cluster-admins: its rights come from a ClusterRoleBinding, which can be deleted
+    super-admin.conf                    O=system:masters: every request is allowed; keep it in a safe
 
 Rules kept here:
-* A CA is never overwritten. A key is durable before the certificate that needs it; whatever moment the power fails, the next
-  start either finds both or finishes the work. A certificate whose key is lost is an error that says so, never a new CA.
-* Everything is 0600 and written atomically (`mooring.client.files`).
-* One process at a time does this: a lock file in the data directory.
-* The data directory belongs to this user or to root, and not everybody may write there.
+* A CA is never overwritten. A key is durable before the certificate that needs it, so that a start after a power failure finds both
+  or finishes the work. A certificate whose key is lost is an error, never a reason for a new CA.
+* Every file is 0600 and written atomically (`mooring.client.files`).
+* A lock file in the data directory admits one process at a time.
+* The data directory belongs to this user or to root, and other users may not write there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from mooring.trust.kubeconfig.model import Cluster, User, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
-"""The serving certificate and the admin's are remade when less than this is left: a third of their year."""
+"""Life left at which the certificates of the server and of the administrators are renewed: a third of their year."""
 ROOT = 0
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
@@ -67,8 +67,8 @@ Loaded = TypeVar("Loaded")
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """What a server needs in memory."""
+class KeyStore:
+    """Keys and certificates of one server, in memory."""
 
     authority: Authority
     serving_chain: tuple[x509.Certificate, ...]
@@ -79,7 +79,7 @@ class Material:
     token_keys: tuple[PublicKey, ...]
     token_signing_file: str = ""
     token_key_files: tuple[str, ...] = ()
-    """Where the keys of tokens were read, so that the files can be followed; empty: they are in memory only."""
+    """Files that hold the public keys of tokens, to be followed; empty when the keys are in memory only."""
 
     @property
     def client_ca_pem(self) -> bytes:
@@ -89,17 +89,17 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The material, and which files were new."""
+    """The key store, and the files that were created or replaced."""
 
-    material: Material
-    made: tuple[str, ...]
+    key_store: KeyStore
+    created: tuple[str, ...]
 
 
 @contextmanager
 def exclusive(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory's lock; wait for whoever has it."""
+    """Hold the lock of the data directory, after waiting for another process that holds it."""
     make_directory(data_dir)
-    _refuse_strangers(data_dir)
+    _refuse_other_writers(data_dir)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(data_dir / ".lock", flags, 0o600)
     try:
@@ -109,8 +109,8 @@ def exclusive(data_dir: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _refuse_strangers(data_dir: Path) -> None:
-    """A directory in which somebody else may put files could hold a CA of theirs. Raises ConfigError."""
+def _refuse_other_writers(data_dir: Path) -> None:
+    """Raise ConfigError for a directory in which another user may put files: the CA in it could be that user's."""
     found = data_dir.stat()
     if found.st_uid not in (os.geteuid(), ROOT):
         raise ConfigError(f"{data_dir} belongs to another user; give it to this one with chown, or choose another")
@@ -119,38 +119,42 @@ def _refuse_strangers(data_dir: Path) -> None:
 
 
 def prepare(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]) -> Prepared:
-    """Load what is there, make what is missing. Raises ConfigError with what to do."""
+    """Load the files that exist and create the missing ones. Raises ConfigError that says what to do."""
     root = Path(config.data_dir)
     with exclusive(root):
         return _Preparation(config, root, now, entropy).run()
 
 
 class _Preparation:
+    """One run of `prepare`."""
+
     def __init__(self, config: ServerConfig, root: Path, now: datetime, entropy: Callable[[int], bytes]) -> None:
         self.config = config
         self.root = root
         self.pki = root / "pki"
         self.now = now
         self.entropy = entropy
-        self.made: list[str] = []
+        self.created: list[str] = []
 
     def run(self) -> Prepared:
         make_directory(self.pki)
         refuse_exposed(self.pki)
         for kubeconfig in sorted(self.root.glob("*.conf")):
             warn_if_exposed(kubeconfig)
-        authority = self._authority()
-        serving_chain, serving_key = self._serving(authority)
+        authority = self._load_or_create_authority()
+        serving_chain, serving_key = self._serving_pair(authority)
         serving_ca_pem = (
             serving_cas(self.config[ServingSettings], serving_chain, authority.certificate, self.now)
             or authority.certificate_pem
         )
-        signing_file, token_key = self._token_signing()
+        signing_file, token_key = self._token_signing_key()
         key_files = self._token_key_files(token_key)
-        token_keys = (token_key.public_key(), *(key for path in key_files for key in self._verifying(path)))
-        self._kubeconfig("admin.conf", authority, serving_ca_pem, profiles.admin, profiles.ADMIN_NAME)
-        self._kubeconfig("super-admin.conf", authority, serving_ca_pem, profiles.super_admin, profiles.SUPER_ADMIN_NAME)
-        material = Material(
+        token_keys = (token_key.public_key(), *(key for path in key_files for key in self._token_public_keys(path)))
+        self._write_kubeconfig("admin.conf", authority, serving_ca_pem, profiles.admin, profiles.ADMIN_NAME)
+        self._write_kubeconfig(
+            "super-admin.conf", authority, serving_ca_pem, profiles.super_admin, profiles.SUPER_ADMIN_NAME
+        )
+        key_store = KeyStore(
             authority,
             serving_chain,
             serving_key,
@@ -160,33 +164,33 @@ class _Preparation:
             str(signing_file),
             tuple(map(str, key_files)),
         )
-        return Prepared(material, tuple(self.made))
+        return Prepared(key_store, tuple(self.created))
 
-    def _token_signing(self) -> tuple[Path, PrivateKey]:
-        named = self.config.service_accounts.signing_key_file
-        if named:
-            return Path(named), self._named("service-account-signing-key-file", Path(named), load_private_key)
+    def _token_signing_key(self) -> tuple[Path, PrivateKey]:
+        path = self.config.service_accounts.signing_key_file
+        if path:
+            return Path(path), self._load_named("service-account-signing-key-file", Path(path), load_private_key)
         return self.pki / "sa.key", self._key("sa.key")
 
-    def _verifying(self, path: Path) -> tuple[PublicKey, ...]:
+    def _token_public_keys(self, path: Path) -> tuple[PublicKey, ...]:
         if self.config.service_accounts.key_files:
-            return self._named("service-account-key-file", path, load_public_keys)
+            return self._load_named("service-account-key-file", path, load_public_keys)
         return self._load(path, load_public_keys)
 
     def _token_key_files(self, token_key: PrivateKey) -> tuple[Path, ...]:
-        """What verifies tokens beside the signing key: the files that were named, else our own."""
-        options, own = self.config.service_accounts, self.pki / "sa.pub"
+        """Return the files of keys that verify tokens beside the signing key: those that were named, else `pki/sa.pub`."""
+        options, default = self.config.service_accounts, self.pki / "sa.pub"
         if options.key_files:
             return tuple(map(Path, options.key_files))
-        if not own.exists() and options.signing_key_file:
+        if not default.exists() and options.signing_key_file:
             return ()
-        if not own.exists():
-            self._write(own, public_key_pem(token_key.public_key()))
-        return (own,)
+        if not default.exists():
+            self._write(default, public_key_pem(token_key.public_key()))
+        return (default,)
 
     def _write(self, path: Path, data: bytes) -> None:
         write_atomic(path, data)
-        self.made.append(str(path))
+        self.created.append(str(path))
 
     def _key(self, name: str) -> PrivateKey:
         path = self.pki / name
@@ -201,12 +205,12 @@ class _Preparation:
         except ConfigError:
             raise
         except MooringError as error:
-            derived = path.name.startswith("apiserver.")  # nobody keeps it but this server
-            remedy = "remove it, and it is made anew" if derived else "restore it from a backup"
+            replaceable = path.name.startswith("apiserver.")  # no client keeps a copy of it
+            remedy = "remove it, and it is made anew" if replaceable else "restore it from a backup"
             raise ConfigError(f"{path}: {error}; {remedy}") from error
 
-    def _named(self, flag: str, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
-        """What a file holds that a flag names."""
+    def _load_named(self, flag: str, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
+        """Load a file that a flag names."""
         data = read_limited(path)
         if load is load_private_key:
             warn_if_exposed(path)
@@ -218,7 +222,7 @@ class _Preparation:
     def _certificates(self, path: Path) -> tuple[x509.Certificate, ...]:
         return self._load(path, certificates)
 
-    def _authority(self) -> Authority:
+    def _load_or_create_authority(self) -> Authority:
         certificate_path, key_path = self.pki / "ca.crt", self.pki / "ca.key"
         if certificate_path.exists():
             if not key_path.exists():
@@ -235,7 +239,7 @@ class _Preparation:
         self._write(certificate_path, authority.certificate_pem)
         return authority
 
-    def _serving(self, authority: Authority) -> tuple[tuple[x509.Certificate, ...], PrivateKey]:
+    def _serving_pair(self, authority: Authority) -> tuple[tuple[x509.Certificate, ...], PrivateKey]:
         if self.config[ServingSettings].tls_cert_file:
             return read_pair(self.config[ServingSettings])
         path = self.pki / "apiserver.crt"
@@ -253,19 +257,15 @@ class _Preparation:
         return (certificate,), key
 
     def _serving_names(self) -> tuple[list[str], list[str]]:
-        names, addresses = (
-            list(LOCAL_NAMES),
-            [*LOCAL_ADDRESSES, api_address(self.config[NetworkSettings].service_cluster_ip_range)],
-        )
-        for host in (
-            *(endpoint.host for endpoint in self.config.endpoints),
-            *self.config[ServingSettings].apiserver_cert_extra_sans,
-        ):
+        config, network = self.config, self.config[NetworkSettings]
+        names, addresses = list(LOCAL_NAMES), [*LOCAL_ADDRESSES, api_address(network.service_cluster_ip_range)]
+        hosts = (endpoint.host for endpoint in config.endpoints)
+        for host in (*hosts, *config[ServingSettings].apiserver_cert_extra_sans):
             (addresses if _is_address(host) else names).append(host)
-        if self.config.advertise_address:
-            addresses.append(self.config.advertise_address)
-        if not ipaddress.ip_address(self.config[NetworkSettings].bind_address).is_unspecified:
-            addresses.append(self.config[NetworkSettings].bind_address)
+        if config.advertise_address:
+            addresses.append(config.advertise_address)
+        if not ipaddress.ip_address(network.bind_address).is_unspecified:
+            addresses.append(network.bind_address)
         return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))
 
     def _is_current(self, certificate: x509.Certificate, key: PrivateKey, authority: Authority) -> bool:
@@ -275,7 +275,7 @@ class _Preparation:
             and certificate.not_valid_after_utc - self.now > RENEW_LEFT
         )
 
-    def _kubeconfig(
+    def _write_kubeconfig(
         self,
         name: str,
         authority: Authority,
@@ -294,7 +294,7 @@ class _Preparation:
         self._write(path, format_kubeconfig(replace(reached, users=(user,))).encode())
 
     def _kubeconfig_is_current(self, path: Path, authority: Authority, clusters: tuple[Cluster, ...]) -> bool:
-        """Whether the file still works: same servers, same CAs, certificate with enough life. What cannot be read is remade."""
+        """Return whether the file has these servers and CAs and a certificate with enough life; False when it cannot be read."""
         try:
             config = parse_kubeconfig(read_limited(path))
             certificate = certificates(config.users[0].certificate_pem)[0]
@@ -308,7 +308,7 @@ class _Preparation:
 
 
 def _issued_by(certificate: x509.Certificate, authority: Authority) -> bool:
-    """Whether this very CA signed it: another one of the same name did not."""
+    """Return whether this CA signed the certificate; another CA may have the same name."""
     try:
         certificate.verify_directly_issued_by(authority.certificate)
     except (ValueError, TypeError, InvalidSignature):
@@ -329,9 +329,9 @@ def _covers(certificate: x509.Certificate, names: list[str], addresses: list[str
         listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return False
-    have = set(listed.get_values_for_type(x509.DNSName))
-    have |= {str(address) for address in listed.get_values_for_type(x509.IPAddress)}
-    return have >= {*names, *addresses}
+    present = set(listed.get_values_for_type(x509.DNSName))
+    present |= {str(address) for address in listed.get_values_for_type(x509.IPAddress)}
+    return present >= {*names, *addresses}
 
 
 def _distinct(keys: tuple[PublicKey, ...]) -> Iterator[PublicKey]:

@@ -1,0 +1,54 @@
+"""One registry for every command: its store, authorizers and admission plugins follow the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.apimachinery.options import WriteOptions
+from mooring.errors import ConfigError, NotFoundError
+from mooring.plane.configuration import server_config
+from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.registry import check_names, open_registry
+from tests.support.manualclock import ManualClock
+
+LOST = {"metadata": {"name": "lost", "namespace": "missing"}}
+
+
+def create_in_a_missing_namespace(**flags: Any) -> None:
+    async def body() -> None:
+        clock = ManualClock()
+        async with open_registry(server_config(storage="memory:", **flags), clock, os.urandom) as parts:
+            change = Change(SYSTEM_USER, clock.now())
+            await parts.registry.create(BY_PLURAL["configmaps"], "missing", LOST, change, WriteOptions())
+
+    asyncio.run(body())
+
+
+def test_an_admission_plugin_checks_writes_unless_it_is_disabled() -> None:
+    with pytest.raises(NotFoundError, match='namespaces "missing" not found'):
+        create_in_a_missing_namespace()
+    create_in_a_missing_namespace(disable_admission_plugins=("NodeRestriction, NamespaceLifecycle",))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            {"disable_admission_plugins": ("Nope",)},
+            'disable-admission-plugins: "Nope" is not one of NamespaceLifecycle, ',
+        ),
+        ({"authorization_mode": "Nope"}, 'authorization-mode: "Nope" is not one of '),
+        ({"storage": "nope:"}, "storage: "),
+    ],
+    ids=str,
+)
+def test_names_that_no_table_has_are_refused_before_anything_is_opened(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_names(server_config(**{"storage": "memory:", **flags}), ManualClock())
+    assert str(caught.value).startswith(message)
