@@ -90,8 +90,8 @@ def test_a_first_boot_signs_and_verifies_with_keys_of_its_own(tmp_path: Path) ->
     server = Server(tmp_path)
     assert server.judge(server.keys.signer.sign(CLAIMS)) == "accepted"
     assert server.keys.key_ids == (server.keys.signer.key_id,)
-    assert server.material.token_signing_file == str(tmp_path / "pki/sa.key")
-    assert server.material.token_key_files == (str(tmp_path / "pki/sa.pub"),)
+    assert server.key_store.token_signing_file == str(tmp_path / "pki/sa.key")
+    assert server.key_store.token_key_files == (str(tmp_path / "pki/sa.pub"),)
 
 
 def test_a_rotation_refuses_no_live_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -150,7 +150,7 @@ def test_files_that_flags_name_take_the_place_of_our_own(tmp_path: Path) -> None
 def test_a_signing_file_alone_verifies_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "signing.key").write_bytes(private_key_pem(NEW))
     server = Server(tmp_path / "data", service_account_signing_key_file=str(tmp_path / "signing.key"))
-    assert server.material.token_key_files == ()
+    assert server.key_store.token_key_files == ()
     assert server.keys.key_ids == ids(NEW)
     server.root = tmp_path
     server.write("signing.key", private_key_pem(OLD))
