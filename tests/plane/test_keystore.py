@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from mooring.plane.material import Prepared, prepare
 
 from mooring.client import files
 from mooring.clock import SystemClock
@@ -28,6 +27,7 @@ from mooring.pki.keys import private_key_pem
 from mooring.pki.pem import certificates
 from mooring.plane import keystore
 from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.keystore import Prepared, prepare
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
@@ -310,7 +310,7 @@ def test_a_bundle_that_verifies_the_server_is_in_the_kubeconfigs(tmp_path: Path)
     both.write_bytes(own + ThrowawayCA("next").certificate_pem)
     changed = prepared(root, root_ca_file=str(both))
     assert made(changed, root) == ["admin.conf", "super-admin.conf"]
-    assert (changed.material.serving_ca_pem, changed.material.client_ca_pem) == (both.read_bytes(), own)
+    assert (changed.key_store.serving_ca_pem, changed.key_store.client_ca_pem) == (both.read_bytes(), own)
     assert parse_kubeconfig(root.joinpath("admin.conf").read_bytes()).clusters[0].ca_pem == both.read_bytes()
     assert prepared(root, root_ca_file=str(both)).made == ()
 
