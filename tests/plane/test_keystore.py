@@ -312,7 +312,7 @@ def test_a_bundle_that_verifies_the_server_is_in_the_kubeconfigs(tmp_path: Path)
     assert made(changed, root) == ["admin.conf", "super-admin.conf"]
     assert (changed.key_store.serving_ca_pem, changed.key_store.client_ca_pem) == (both.read_bytes(), own)
     assert parse_kubeconfig(root.joinpath("admin.conf").read_bytes()).clusters[0].ca_pem == both.read_bytes()
-    assert prepared(root, root_ca_file=str(both)).made == ()
+    assert prepared(root, root_ca_file=str(both)).created == ()
 
 
 def test_a_bundle_that_does_not_verify_the_server_stops_the_start(tmp_path: Path) -> None:
