@@ -99,7 +99,7 @@ def test_an_alias_shares_nothing() -> None:
         ),
     ],
 )
-def test_refusals(text: str, message: str) -> None:
+def test_refusedrequests(text: str, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         decode_yaml(text)
     assert str(caught.value) == "yaml: " + message

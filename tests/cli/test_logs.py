@@ -16,9 +16,10 @@ import pytest
 from mooring.cli.printing import logs
 from mooring.client.http import tls
 from mooring.client.http.connection import Connection
-from mooring.server.transport.frames import Frames
+from mooring.server.resources.websockethandshake import accept_headers, is_websocket
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.websocket import Messages, acceptance, is_websocket
+from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.websocket import WebSocketWriter
 from mooring.trust.httpexchange import HttpRequest
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
@@ -46,10 +47,10 @@ async def handler(asked: Request) -> Response:
     body = await asked.body()
     if is_websocket(asked):
 
-        async def stream(frames: Frames) -> None:
+        async def stream(frames: ResponseWriter) -> None:
             frames.write(SENT.encode())
 
-        return Response(101, headers=acceptance(asked), stream=stream, switch=Messages)
+        return Response(101, headers=accept_headers(asked), stream=stream, upgrade=WebSocketWriter)
     return Response(200, body + SENT.encode(), ((b"x-secret", ANSWERED.encode()),))
 
 

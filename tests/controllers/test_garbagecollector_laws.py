@@ -1,7 +1,7 @@
 """Laws of the garbage collector over random owners: a small cluster without I/O applies its plans until it is at rest.
 
-Rules kept here: deleting and updating follow mooring.registry.lifecycle, as the registry does; keys are planned in an order that
-hypothesis chooses, because a real loop works on many side by side.
+Rules kept here: deleting and updating follow mooring.registry.write.deletion, as the registry does; keys are planned in an order
+that hypothesis chooses, because a real loop works on many side by side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
 from mooring.controllers.garbagecollector.collector import GarbageCollector
 from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, references
-from mooring.registry import lifecycle
+from mooring.registry.write import deletion
 from tests.support.plans import NOW, entropy, thing, with_metadata
 
 PLURAL = "configmaps"
@@ -70,7 +70,7 @@ class Cluster:
     def store(self, obj: Obj) -> None:
         self.view.revision += 1
         name = obj["metadata"]["name"]
-        if lifecycle.finished(KIND, obj):
+        if deletion.is_finished(KIND, obj):
             self.remove(name)
             return
         stored = with_metadata(obj, resourceVersion=str(self.view.revision))
@@ -83,8 +83,8 @@ class Cluster:
 
     def delete(self, name: str, propagation: str) -> None:
         obj = self.view.objects[name]
-        marked = lifecycle.marked(KIND, obj, propagation, NOW)
-        if not lifecycle.held(KIND, marked):
+        marked = deletion.mark_deleted(KIND, obj, propagation, NOW)
+        if not deletion.is_held(KIND, marked):
             self.remove(name)
         elif marked != obj:
             self.store(marked)

@@ -1,4 +1,5 @@
-"""What a killed writer leaves in files, and what the next one makes of it (`mooring.client.files`, `mooring.server.audit.log`)."""
+"""What a killed writer leaves in files, and what the next one makes of it (`mooring.client.files`,
+`mooring.server.audit.logfile`)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 from mooring.client import files
 from mooring.client.files import TEMPORARY, make_directory, write_atomic
-from mooring.server.audit.log import AuditLog
+from mooring.server.audit.logfile import AuditLog
 
 WRITER = """
 import os, signal, sys

@@ -28,7 +28,7 @@ from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, 
 from mooring.identity import MASTERS, NODE_PREFIX, NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.registry.admission.noderestriction import forbidden_labels
+from mooring.registry.admission.noderestriction.plugin import forbidden_labels
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, AdmissionRequest, build
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
@@ -58,7 +58,7 @@ def csr(request: str, signer: str = CLIENT, name: str = "c") -> Obj:
 def test_every_plugin_is_a_row_under_its_own_name() -> None:
     assert [plugin.name for plugin in build()] == list(ADMISSION)
     found = set()
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         loaded = __import__(module.name, fromlist=["*"])
         found |= {
             item

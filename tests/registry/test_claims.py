@@ -18,7 +18,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, InvalidError, StorageError
 from mooring.registry.admission.table import Admission
-from mooring.registry.claims import GRACE
+from mooring.registry.write.claims import GRACE
 from mooring.storage.contract import Entry, KeyExistsError, Storage
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
@@ -337,4 +337,4 @@ def test_endpoints_that_cannot_be_deleted_do_not_make_the_delete_fail(caplog: py
             assert await room.names("endpoints") == ["s"]
 
     asyncio.run(body())
-    assert "endpoints default/s stays behind: the disk is full" in caplog.text
+    assert "endpoints default/s could not be deleted with its owner: the disk is full" in caplog.text

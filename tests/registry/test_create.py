@@ -19,8 +19,8 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.registry.refusals import MAX_OBJECT
-from mooring.registry.writing import GENERATE_TRIES
+from mooring.registry.write.errors import MAX_OBJECT
+from mooring.registry.write.writer import GENERATE_TRIES
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 
@@ -128,7 +128,9 @@ async def test_a_create_over_an_object_being_deleted_says_so(room: Room) -> None
     ],
 )
 @in_room
-async def test_refusals(room: Room, plural: str, namespace: str, obj: Obj, error: type[ApiError], message: str) -> None:
+async def test_refusedrequests(
+    room: Room, plural: str, namespace: str, obj: Obj, error: type[ApiError], message: str
+) -> None:
     revision = room.registry.revision
     with pytest.raises(error) as caught:
         await room.create(plural, obj, namespace)

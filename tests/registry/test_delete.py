@@ -13,7 +13,7 @@ import pytest
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.controllers.garbagecollector.collector import GarbageCollector
 from mooring.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from mooring.registry.lifecycle import finalizers_after, marked
+from mooring.registry.write.deletion import finalizers_after, mark_deleted
 from mooring.storage.contract import RevisionMismatchError
 from tests.support.registryroom import Room, in_room, kind, options, secret
 
@@ -285,9 +285,9 @@ async def test_a_marked_object_that_lost_its_holders_elsewhere_goes_with_the_nex
 def test_marking_an_object_that_counts_generations_makes_a_new_one() -> None:
     obj = {"metadata": {"name": "a", "generation": 3}}
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    new = marked(kind("secrets"), obj, "", now)
+    new = mark_deleted(kind("secrets"), obj, "", now)
     assert new["metadata"]["generation"] == 4
-    assert marked(kind("secrets"), new, "", now + timedelta(days=1)) == new
+    assert mark_deleted(kind("secrets"), new, "", now + timedelta(days=1)) == new
     assert obj == {"metadata": {"name": "a", "generation": 3}}
 
 

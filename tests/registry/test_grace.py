@@ -12,7 +12,7 @@ from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import NotFoundError
-from mooring.registry.lifecycle import MAX_GRACE, marked
+from mooring.registry.write.deletion import MAX_GRACE, mark_deleted
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import Room, in_room
 
@@ -50,7 +50,7 @@ def asked(seconds: int | None) -> DeleteOptions:
 )
 def test_how_long_a_pod_gets(spec: Obj, status: Obj, seconds: int | None, granted: int) -> None:
     pod = {"metadata": {"name": "p", "generation": 1}, "spec": {"terminationGracePeriodSeconds": 30, **spec}}
-    metadata = marked(POD, {**pod, "status": status}, "", EPOCH, seconds)["metadata"]
+    metadata = mark_deleted(POD, {**pod, "status": status}, "", EPOCH, seconds)["metadata"]
     assert metadata["deletionGracePeriodSeconds"] == granted
     assert metadata["deletionTimestamp"] == rfc3339(EPOCH + timedelta(seconds=granted))
     assert metadata["generation"] == 2

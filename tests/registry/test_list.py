@@ -12,8 +12,8 @@ import pytest
 
 from mooring.apimachinery.options import decode_continue, encode_continue
 from mooring.errors import AlreadyExistsError, BadRequestError, ExpiredError, NotFoundError, RequestTimeoutError
-from mooring.registry import reading
-from mooring.registry.reading import ContinueExpiredError
+from mooring.registry import reader as reading
+from mooring.registry.reader import ContinueExpiredError
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 ALL = ["a", "b", "c", "d", "e"]

@@ -27,8 +27,8 @@ from mooring.errors import (
     RequestEntityTooLargeError,
 )
 from mooring.registry.cache import stored
-from mooring.registry.refusals import MAX_OBJECT
-from mooring.registry.writing import PATCH_TRIES
+from mooring.registry.write.errors import MAX_OBJECT
+from mooring.registry.write.writer import PATCH_TRIES
 from mooring.storage.contract import RevisionMismatchError
 from tests.support.registryroom import Room, in_room, open_room, secret
 

@@ -526,7 +526,7 @@ async def test_a_rule_for_one_name_is_no_rule_for_the_collection(server: Server)
 async def test_an_http2_connection_ends_after_a_reply_to_nobody_in_particular(
     server: Server, how: dict[str, Any], farewell: bool
 ) -> None:
-    assert (await server.response("GET", "/version", **how)).farewell == farewell
+    assert (await server.response("GET", "/version", **how)).closes_http2 == farewell
 
 
 @pytest.mark.parametrize(("flags", "agreed"), [({}, b"h2"), ({"disable_http2_serving": True}, b"http/1.1")], ids=str)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Application, Request, Response
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.listener import Connection
@@ -158,7 +157,7 @@ def test_a_reply_leaves(at_once: bool) -> None:
 
     async def story() -> None:
         application = Application(handler)
-        protocol = http1.Protocol(application)
+        protocol = http1.Http1Connection(application)
         protocol.connection_made(cast(Any, Transport()))
         protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.gather(*application.tasks)
@@ -396,8 +395,8 @@ def test_no_history_loses_a_seat_or_makes_one(history: list[tuple[str, str]]) ->
 
 @in_server
 async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_to(server: Server) -> None:
-    handler = server.plane._application._handler
-    flow = cast(Pipeline, handler)._flow
+    handler = server.pipeline
+    flow = handler._flow
     free = flow._free
     arrived = asyncio.Event()
     asked = 0
@@ -406,7 +405,7 @@ async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_
         nonlocal asked
         asked += 1
         await arrived.wait()
-        return {"type": "http.request", "body": b'{"metadata":{"name":"late"}}', "more_body": False}
+        return b'{"metadata":{"name":"late"}}', False
 
     def post(via: Connection) -> Request:
         sent = [(b"content-type", b"application/json")]
@@ -423,7 +422,7 @@ async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_
 
 @in_server
 async def test_with_every_seat_taken_users_wait_and_masters_leases_and_health_do_not(server: Server) -> None:
-    flow = cast(Pipeline, server.plane._application._handler)._flow
+    flow = server.pipeline._flow
     flow._free = 0
     waiting = asyncio.ensure_future(server.get("/api/v1/namespaces", via=server.user("bob", "kubeadm:cluster-admins")))
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"

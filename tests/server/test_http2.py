@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server.transport import frames, holdings, listener
-from mooring.server.transport.frames import Frames
-from mooring.server.transport.http import SHARED, Handler, Pieces, Request, Response
+from mooring.server.transport import listener, progress, responsewriter
+from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response
 from mooring.server.transport.http2 import connection as http2
-from mooring.server.transport.http2 import guard as http2guard
+from mooring.server.transport.http2 import floodguard as http2guard
 from mooring.server.transport.http2 import stream as http2stream
+from mooring.server.transport.responsewriter import ResponseWriter
 from tests.support.http2peer import Peer, Reply, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, serving
@@ -44,7 +44,7 @@ class House:
     def __init__(self) -> None:
         self.ended = threading.Semaphore(0)
         self.began = threading.Semaphore(0)
-        self.open: list[Frames] = []
+        self.open: list[ResponseWriter] = []
         self.gate: asyncio.Event | None = None
 
     async def __call__(self, request: Request) -> Response:
@@ -92,12 +92,12 @@ class House:
     async def pieces(self, request: Request) -> Response:
         return Response(200, Pieces([b"x" * 100_000] * 40 + [b""]))
 
-    async def farewell(self, request: Request) -> Response:
-        return Response(200, b"bye", farewell=True)
+    async def closes_http2(self, request: Request) -> Response:
+        return Response(200, b"bye", closes_http2=True)
 
     async def farewatch(self, request: Request) -> Response:
         response = await self.watch(request)
-        response.farewell = True
+        response.closes_http2 = True
         return response
 
     async def broken(self, request: Request) -> Response:
@@ -112,7 +112,7 @@ class House:
         return Response(200, b"late", at_once=True)
 
     async def watch(self, request: Request) -> Response:
-        async def stream(frames: Frames) -> None:
+        async def stream(frames: ResponseWriter) -> None:
             self.open.append(frames)
             frames.write(b"first\n")
             self.began.release()
@@ -284,7 +284,7 @@ def test_a_ping_is_answered(client: Peer) -> None:
 
 
 def test_many_frames_at_once_are_taken_in_turns(client: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "FRAMES_A_TURN", 3)
+    monkeypatch.setattr(http2, "FRAMES_PER_TURN", 3)
     streams = []
     for _ in range(100):
         stream = client.h2.get_next_available_stream_id()
@@ -384,13 +384,13 @@ def test_a_reply_waits_for_the_windows_and_others_do_not_wait_for_it(served: Ser
         slow = client.ask("/large")
         client.until(lambda: len(client.replies[slow].body) == 65_535)
         assert client.get("/unread").body == b"no"
-        assert served.ask(lambda: served.listener.holdings.octets) == LARGE_REPLY - 65_535
+        assert served.ask(lambda: served.listener.held_bytes.size) == LARGE_REPLY - 65_535
         client.windows = True
         client.h2.increment_flow_control_window(LARGE)
         client.h2.increment_flow_control_window(LARGE, slow)
         client.flush()
         assert len(client.reply(slow).body) == LARGE_REPLY
-        assert served.ask(lambda: served.listener.holdings.octets) == 0
+        assert served.ask(lambda: served.listener.held_bytes.size) == 0
 
 
 LARGE_REPLY = 4_000_000
@@ -403,13 +403,13 @@ def test_of_a_reply_in_pieces_one_piece_waits_for_a_slow_reader(served: Served, 
         slow = client.ask("/pieces")
         client.until(lambda: len(client.replies[slow].body) == 65_535)
         assert client.get("/unread").status == 401
-        assert served.ask(lambda: served.listener.holdings.octets) == 100_000 - 65_535 + LARGE_REPLY // SHARED
+        assert served.ask(lambda: served.listener.held_bytes.size) == 100_000 - 65_535 + LARGE_REPLY // KEPT_SHARE
         client.windows = True
         client.h2.increment_flow_control_window(LARGE)
         client.h2.increment_flow_control_window(LARGE, slow)
         client.flush()
         assert len(client.reply(slow).body) == LARGE_REPLY
-        assert served.ask(lambda: served.listener.holdings.octets) == 0
+        assert served.ask(lambda: served.listener.held_bytes.size) == 0
 
 
 def test_a_reply_in_pieces_ends_with_its_reader(served: Served, tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_a_reply_in_pieces_ends_with_its_reader(served: Served, tmp_path: Path) 
         client.h2.reset_stream(slow)
         client.flush()
         assert client.get("/unread").status == 401
-        assert served.ask(lambda: (served.listener.holdings.octets, served.application.in_flight)) == (0, 0)
+        assert served.ask(lambda: (served.listener.held_bytes.size, len(served.application.tasks))) == (0, 0)
 
 
 def test_a_window_that_opens_by_settings_is_used(served: Served, tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def test_large_replies_take_turns(served: Served, tmp_path: Path) -> None:
 def test_a_watch_too_far_behind_is_reset_alone(
     served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "MAX_FRAME_BACKLOG", 100_000)
+    monkeypatch.setattr(responsewriter, "MAX_BACKLOG", 100_000)
     with peer(served, tmp_path, windows=False) as client:
         client.h2.increment_flow_control_window(1 << 20)
         client.flush()
@@ -470,7 +470,7 @@ def test_a_watch_too_far_behind_is_reset_alone(
         assert house.ended.acquire(timeout=PATIENCE)
         write(served, house, b"still", 1)
         client.until(lambda: client.replies[streams[1]].pieces[-1] == b"still")
-        assert served.ask(lambda: served.listener.holdings.octets) == 0
+        assert served.ask(lambda: served.listener.held_bytes.size) == 0
 
 
 def test_a_client_for_which_too_much_waits_is_cut_off(
@@ -481,12 +481,12 @@ def test_a_client_for_which_too_much_waits_is_cut_off(
         for _ in range(2):
             client.ask("/large")
         client.end()
-    assert (served.listener.holdings.cut_off, served.ask(lambda: served.listener.holdings.octets)) == (1, 0)
+    assert (served.listener.held_bytes.cut_off, served.ask(lambda: served.listener.held_bytes.size)) == (1, 0)
 
 
 def test_a_reader_that_takes_nothing_is_gone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(holdings, "STALLED_SECONDS", 0.05)
+    monkeypatch.setattr(listener, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "STALLED_SECONDS", 0.05)
     with peer(served, tmp_path, windows=False) as client:
         client.ask("/large")
         client.end()
@@ -526,13 +526,13 @@ def test_resetting_a_stream_does_not_give_its_place_to_another_while_the_handler
 def test_all_clients_together_and_each_source_have_a_limit(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2, "MAX_STREAMS_IN_ALL", 4)
+    monkeypatch.setattr(http2, "MAX_TOTAL_STREAMS", 4)
     with peer(served, tmp_path) as client, peer(served, tmp_path) as second:
         for each in (client, second):
             stream = each.ask("/watch")
             each.until(lambda: bool(each.replies[stream].pieces))  # noqa: B023 - now
         assert second.get().reset == ErrorCodes.REFUSED_STREAM
-    shared = http2.Http2(served.application)
+    shared = http2.Http2Server(served.application)
     assert [shared.admit(source) for source in "aaabbbc"] == [True, True, False, True, True, False, False]
     shared.dismiss("a")
     assert shared.admit("c")
@@ -544,7 +544,7 @@ def test_all_clients_together_and_each_source_have_a_limit(
 def test_after_a_reply_to_nobody_in_particular_the_connection_ends(client: Peer, house: House, served: Served) -> None:
     kept = client.ask("/late")
     assert house.began.acquire(timeout=PATIENCE)
-    stream = client.ask("/farewell")
+    stream = client.ask("/closes_http2")
     client.until(lambda: client.goaway is not None)
     assert client.goaway is not None
     assert client.replies[stream].body == b"bye"
@@ -581,7 +581,7 @@ def test_when_the_server_stops_requests_are_finished_and_no_new_ones_taken(
 
 
 def test_an_idle_connection_is_told_and_closed(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(http2, "IDLE_SECONDS", 0.05)
     with peer(served, tmp_path) as client:
         assert client.get().status == 200
@@ -589,7 +589,7 @@ def test_an_idle_connection_is_told_and_closed(served: Served, tmp_path: Path, m
 
 
 def test_a_watch_is_not_idle(served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(http2, "CHECK_SECONDS", 0.001)
     monkeypatch.setattr(http2, "IDLE_SECONDS", 0)
     monkeypatch.setattr(http2, "HEADER_SECONDS", 20)
     with peer(served, tmp_path) as client:
@@ -604,7 +604,7 @@ def test_a_watch_is_not_idle(served: Served, house: House, tmp_path: Path, monke
 def test_who_says_nothing_at_all_is_closed_sooner(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(http2, "HEADER_SECONDS", 0.02)
     with peer(served, tmp_path) as client:
         assert client.end() == ErrorCodes.NO_ERROR
@@ -613,7 +613,7 @@ def test_who_says_nothing_at_all_is_closed_sooner(
 def test_headers_that_do_not_end_end_the_connection(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(http2, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(http2, "HEADER_SECONDS", 0.02)
     monkeypatch.setattr(http2, "IDLE_SECONDS", 1000)
     with peer(served, tmp_path) as client:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pytest
 from OpenSSL import SSL
 
-from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Application, Pieces, Request, Response
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.http1.exchange import Exchange
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.http2 import stream as http2stream
 from mooring.server.transport.listener import PIECE, TlsProtocol, TlsTransport
+from mooring.server.transport.responsewriter import ResponseWriter
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import reply, request, serving
@@ -79,7 +79,7 @@ def test_a_reply_in_pieces_waits_for_a_client_that_is_behind_and_arrives_whole(c
 
 def test_pausing_twice_is_pausing_once() -> None:
     async def story() -> None:
-        protocol = http1.Protocol(Application(sized))
+        protocol = http1.Http1Connection(Application(sized))
         protocol.loop = asyncio.get_running_loop()
         protocol.resume_writing()
         protocol.pause_writing()
@@ -105,15 +105,15 @@ def test_a_client_that_left_leaves_nothing_to_the_garbage_collector(ca: Throwawa
         SSL.Connection,
         TlsProtocol,
         TlsTransport,
-        http1.Protocol,
-        http2.Protocol,
+        http1.Http1Connection,
+        http2.Http2Connection,
         http2stream.Stream,
         Exchange,
-        Frames,
+        ResponseWriter,
     )
 
     async def watched(req: Request) -> Response:
-        async def stream(frames: Frames) -> None:
+        async def stream(frames: ResponseWriter) -> None:
             frames.write(b"first")
             await frames.ended
 

@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.pki import pem
 from mooring.server.transport import http, listener
-from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Application, Request, Response
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.listener import Connection, Listener, TlsProtocol
+from mooring.server.transport.responsewriter import ResponseWriter
 from tests.support.testca import Pair, ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 
@@ -46,7 +46,7 @@ async def tell(req: Request) -> Response:
         return Response(200, b"x" * int(req.path.removeprefix("/large/")))
     if req.path == "/stream":
 
-        async def stream(frames: Frames) -> None:
+        async def stream(frames: ResponseWriter) -> None:
             frames.write(b"first\n")
             await frames.ended
 
@@ -442,7 +442,7 @@ def test_a_peer_that_closes_its_half_ends_its_stream(ca: ThrowawayCA, tmp_path: 
         peer.close()
 
         async def gone() -> None:
-            while served.listener.connections or served.application.in_flight:
+            while served.listener.connections or served.application.tasks:
                 await asyncio.sleep(0)
 
         served.run(gone)
@@ -454,7 +454,7 @@ def test_a_request_whose_reply_goes_on_keeps_no_credentials(ca: ThrowawayCA, tmp
     async def handler(req: Request) -> Response:
         assert req.header(b"authorization") == "Bearer swordfish"
 
-        async def stream(frames: Frames) -> None:
+        async def stream(frames: ResponseWriter) -> None:
             kept.extend(req.headers)
 
         return Response(200, stream=stream)
@@ -477,7 +477,7 @@ def test_a_client_that_leaves_before_its_stream_begins_leaves_nothing_behind(ca:
         arrived.set()
         await go_on.wait()
 
-        async def stream(frames: Frames) -> None:
+        async def stream(frames: ResponseWriter) -> None:
             await frames.ended
             ended.set()
 
@@ -571,7 +571,7 @@ def test_before_the_connection_is_cut_the_client_has_time_to_see_the_answer_and_
         done.extend((seconds, what))
         return timer
 
-    protocol = http1.Protocol(Application(tell))
+    protocol = http1.Http1Connection(Application(tell))
     protocol._timer = None
     protocol.transport = cast(Any, SimpleNamespace(abort="cut"))
     protocol.loop = cast(Any, SimpleNamespace(call_later=call_later))

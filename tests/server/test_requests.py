@@ -191,10 +191,10 @@ async def test_a_client_that_goes_away_in_the_middle_of_its_body_writes_nothing(
     from mooring.server.transport.http import Request
 
     async def receive() -> Any:
-        return {"type": "http.disconnect"}
+        return None
 
     request = Request("POST", SECRETS, b"", [], server.admin, receive)
-    response = await server.plane._application._handler(request)
+    response = await server.handle(request)
     assert response.status == 400
 
 
@@ -293,7 +293,7 @@ async def test_a_bug_of_ours_tells_the_caller_an_id_and_nothing_else(
     async def broken(_: Any) -> Any:
         raise RuntimeError("the secret sauce")
 
-    server.plane._application._handler._dispatch = broken  # type: ignore[attr-defined] # the pipeline's own dispatch
+    server.pipeline._dispatch = broken
     answer = await server.get("/version")
     assert answer.status == 500
     assert answer.obj["reason"] == "InternalError"
@@ -306,7 +306,7 @@ async def test_a_request_that_takes_too_long_is_504(server: Server) -> None:
     async def slow(_: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 
-    server.plane._application._handler._dispatch = slow  # type: ignore[attr-defined] # the pipeline's own dispatch
+    server.pipeline._dispatch = slow
     answer = await server.get(f"{SECRETS}?timeout=1ms")
     assert (answer.status, answer.obj["reason"]) == (504, "Timeout")
 

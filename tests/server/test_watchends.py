@@ -20,8 +20,8 @@ from mooring.apimachinery.options import ListOptions
 from mooring.identity import MASTERS
 from mooring.registry.cache.kindcache import WINDOW_BYTES, Watch
 from mooring.server import pipeline
-from mooring.server.transport.frames import Frames
 from mooring.server.transport.http import Request, Response
+from mooring.server.transport.responsewriter import ResponseWriter
 from tests.server.test_websockets import HANDSHAKE, WATCH
 from tests.support.http2peer import Peer, peer
 from tests.support.manualclock import settle
@@ -45,7 +45,7 @@ class House:
         self.spoil: Callable[[Response], None] = lambda response: None
 
     async def handle(self, asked: Request) -> Response:
-        response = await self.server.plane._application._handler(asked)
+        response = await self.server.handle(asked)
         if self.gate is not None:
             await self.gate.wait()
         self.spoil(response)
@@ -118,11 +118,11 @@ def no_switch(response: Response) -> None:
     def refuse(transport: object) -> Any:
         raise RuntimeError("the connection switches to nothing")
 
-    response.switch = refuse
+    response.upgrade = refuse
 
 
 def broken_stream(response: Response) -> None:
-    async def fail(frames: Frames) -> None:
+    async def fail(frames: ResponseWriter) -> None:
         raise RuntimeError("the stream never begins")
 
     response.stream = fail
@@ -203,7 +203,7 @@ def test_an_event_that_cannot_be_encoded(house: House, way: str, monkeypatch: py
         def fail(*_: object) -> bytes:
             raise RuntimeError("this event has no bytes")
 
-        monkeypatch.setattr(Frames, "_send", fail)
+        monkeypatch.setattr(ResponseWriter, "_send", fail)
         house.do(lambda server: server.create("secrets", secret("a")))
         monkeypatch.undo()
         house.until_watches(0)

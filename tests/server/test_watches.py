@@ -23,7 +23,7 @@ from mooring.registry.cache import kindcache, stored
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.cache.stored import Event
 from mooring.server.resources import watches
-from mooring.server.transport.frames import MAX_FRAME_BACKLOG
+from mooring.server.transport.responsewriter import MAX_BACKLOG
 from tests.support.manualclock import settle
 from tests.support.protobufwatch import decode_watch_frame
 from tests.support.registryroom import secret
@@ -146,7 +146,7 @@ async def test_a_client_that_leaves_is_forgotten(server: Server) -> None:
 @in_server
 async def test_a_client_too_far_behind_is_cut_off(server: Server) -> None:
     watch = await server.follow(WATCH)
-    watch.transport.waiting = MAX_FRAME_BACKLOG + 1
+    watch.transport.waiting = MAX_BACKLOG + 1
     await server.create("secrets", secret("a"))
     await settle()
     assert watch.transport.aborted

@@ -19,18 +19,18 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from wsproto.frame_protocol import CloseReason
 
 from mooring.server.transport import websocket
-from mooring.server.transport.frames import MAX_FRAME_BACKLOG
 from mooring.server.transport.listener import TlsTransport
-from mooring.server.transport.websocket import BinaryMessages, Messages
+from mooring.server.transport.responsewriter import MAX_BACKLOG
+from mooring.server.transport.websocket import BinaryWebSocketWriter, WebSocketWriter
 from tests.support.serverroom import PlainTransport
 
 MASK = b"\x01\x02\x03\x04"
 
 
 class Wire:
-    """A `Messages` with a client on the other side."""
+    """A `WebSocketWriter` with a client on the other side."""
 
-    def __init__(self, made: type[Messages] = Messages) -> None:
+    def __init__(self, made: type[WebSocketWriter] = WebSocketWriter) -> None:
         self.transport = PlainTransport()
         self.messages = made(cast(TlsTransport, self.transport))
         self.client = Connection(ConnectionType.CLIENT)
@@ -92,7 +92,7 @@ async def test_an_event_is_one_text_message() -> None:
 
 @on_the_wire
 async def test_for_protobuf_it_is_one_binary_message_without_the_length_before_it() -> None:
-    wire = Wire(BinaryMessages)
+    wire = Wire(BinaryWebSocketWriter)
     wire.messages.write(b"\0\0\0\3\xff\0\1")
     assert [bytes(event.data) for event in wire.hear() if isinstance(event, BytesMessage)] == [b"\xff\0\1"]
 
@@ -256,7 +256,7 @@ async def test_a_connection_that_is_lost_is_not_waited_for() -> None:
 async def test_a_connection_that_was_lost_before_is_not_waited_for() -> None:
     transport = PlainTransport()
     transport.abort()
-    messages = Messages(cast(TlsTransport, transport))
+    messages = WebSocketWriter(cast(TlsTransport, transport))
     assert messages.ended.done()
     await messages.leave()
 
@@ -272,7 +272,7 @@ async def test_a_connection_that_was_lost_before_is_not_waited_for() -> None:
 @on_the_wire
 async def test_a_client_too_far_behind_is_cut_off_whatever_waits(act: Callable[[Wire], None]) -> None:
     wire = Wire()
-    wire.transport.waiting = MAX_FRAME_BACKLOG + 1
+    wire.transport.waiting = MAX_BACKLOG + 1
     act(wire)
     assert wire.transport.aborted
     assert wire.messages.ended.done()

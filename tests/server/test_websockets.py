@@ -199,7 +199,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     with serving(ThrowawayCA(), handle) as served:
         opened = open_server(audit_log_path=str(tmp_path / "audit.log"))
         server = served.run(opened.__aenter__)
-        place.handler = server.plane._application._handler
+        place.handler = server.handle
         try:
             yield House(served, server, tmp_path)
         finally:
@@ -590,7 +590,7 @@ def test_the_server_that_stops_says_goodbye_to_everybody(house: House) -> None:
         house.served.ask(lambda: house.server.plane._watches.drain())
         assert [client.goodbye() for client in clients] == [1000] * 3
         house.served.run(lambda: house.served.application.drain(PATIENCE))
-        assert house.served.application.in_flight == 0
+        assert house.served.application.tasks == set()
 
 
 def test_a_client_that_does_not_answer_the_goodbye_is_cut_off(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

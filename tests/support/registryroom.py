@@ -25,9 +25,9 @@ from mooring.identity import AUTHENTICATED, MASTERS, UserInfo
 from mooring.registry.admission.table import Admission, build
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.cache.stored import Event, Stored
-from mooring.registry.reading import Listed
+from mooring.registry.reader import Listed
 from mooring.registry.store import Registry
-from mooring.registry.writing import Deleted
+from mooring.registry.write.writer import Deleted
 from mooring.storage.contract import Storage
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import ManualClock, settle

@@ -25,9 +25,10 @@ from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore
 from mooring.registry.store import Registry
-from mooring.server.transport.frames import Frames
+from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.listener import Connection, TlsTransport
+from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
@@ -94,7 +95,7 @@ class Stream:
         self.headers = {name.decode(): value.decode() for name, value in response.headers}
         self.transport = PlainTransport()
         assert response.stream is not None
-        self.frames = Frames(cast(TlsTransport, self.transport))
+        self.frames = ResponseWriter(cast(TlsTransport, self.transport))
         self._task = asyncio.ensure_future(response.stream(self.frames))
 
     @property
@@ -157,20 +158,24 @@ class Server(Room):
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         if data and content_type:
             sent.append((b"content-type", content_type.encode()))
-        messages = [
-            {"type": "http.request", "body": piece, "more_body": True}
-            for piece in (pieces if pieces is not None else [data])
-        ]
-        messages[-1]["more_body"] = False
-        arriving = iter(messages)
+        parts = pieces if pieces is not None else [data]
+        arriving = iter([(piece, number < len(parts)) for number, piece in enumerate(parts, 1)])
 
-        async def receive() -> Any:
-            return next(arriving, {"type": "http.disconnect"})
+        async def receive() -> tuple[bytes, bool] | None:
+            return next(arriving, None)
 
         if via is None:
             via = connection() if token else self.admin
         request = Request(method, path, query.encode(), sent, via, receive)
-        return await self.plane._application._handler(request)
+        return await self.handle(request)
+
+    async def handle(self, request: Request) -> Response:
+        """Answer a request that was made by hand."""
+        return await self.pipeline(request)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return cast(Pipeline, self.plane._application.handler)
 
     async def call(self, method: str, target: str, **how: Any) -> Reply:
         return reply(await self.response(method, target, **how))

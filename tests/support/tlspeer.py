@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mooring.server.transport.http import Application, Finish, Handler, as_it_is
-from mooring.server.transport.http1.connection import Protocol as Http1
-from mooring.server.transport.http2.connection import Http2
+from mooring.server.transport.http import Application, Handler, Transform, unchanged
+from mooring.server.transport.http1.connection import Http1Connection
+from mooring.server.transport.http2.connection import Http2Server
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.tls import server_context
 from tests.support.testca import Pair, ThrowawayCA
@@ -30,13 +30,15 @@ PATIENCE = 20.0
 class Served:
     """A listener with an application behind it."""
 
-    def __init__(self, ca: ThrowawayCA, handler: Handler, finish: Finish = as_it_is, **limits: Any) -> None:
+    def __init__(self, ca: ThrowawayCA, handler: Handler, transform: Transform = unchanged, **limits: Any) -> None:
         self.ca = ca
         serving = ca.server()
-        self.application = Application(handler, finish)
+        self.application = Application(handler, transform)
         context = server_context([serving.certificate], serving.key, [ca.certificate], http2=True)
-        self.http2 = Http2(self.application)
-        self.listener = Listener(context, partial(Http1, self.application), make_http2=self.http2.protocol, **limits)
+        self.http2 = Http2Server(self.application)
+        self.listener = Listener(
+            context, partial(Http1Connection, self.application), make_http2=self.http2.protocol, **limits
+        )
         self.loop = asyncio.new_event_loop()
         self.port = 0
 

@@ -3,7 +3,8 @@
 Rules kept here (kube-apiserver has no such limit):
 1. Only failures count, and only of who offered something. A request that proves who sends it is never slowed, whatever its
    neighbours behind the same address do: ask `failed` after the chain has refused, never before.
-2. A source is a name that the caller gives; the server names one IPv4 address or one IPv6 /64 (`mooring.server.transport.sources`).
+2. A source is a name that the caller gives; the server names one IPv4 address or one IPv6 /64
+  (`mooring.server.transport.sourcenetwork`).
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the
    seconds until one more would be heard; a refused failure takes nothing from the bucket, so waiting always helps.
 4. The table is bounded: the source that failed longest ago goes first, and a forgotten source starts afresh.

@@ -45,22 +45,23 @@ from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
-from mooring.server.audit.log import AuditLog, read_policy
-from mooring.server.audit.stages import Auditor
+from mooring.server.audit.auditor import Auditor
+from mooring.server.audit.logfile import AuditLog
+from mooring.server.audit.policyfile import read_policy
+from mooring.server.eventlooplag import EventLoopLag
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.health import DONE_BEFORE_SERVING, HealthChecks
-from mooring.server.lateness import Lateness
+from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
-from mooring.server.refusals import Refusals
+from mooring.server.refusedrequests import Refusals
 from mooring.server.resources.handlers import Resources
 from mooring.server.resources.watches import Watches
-from mooring.server.response.compress import Compression
+from mooring.server.response.compression import Compression
 from mooring.server.router import Router
 from mooring.server.services import Services
 from mooring.server.transport.http import Application
-from mooring.server.transport.http1.connection import Protocol as Http1
-from mooring.server.transport.http2.connection import Http2
+from mooring.server.transport.http1.connection import Http1Connection
+from mooring.server.transport.http2.connection import Http2Server
 from mooring.server.transport.listener import Listener, affordable_connections
 from mooring.server.transport.tls import server_context
 from mooring.settings.admission import AdmissionSettings
@@ -185,7 +186,7 @@ class Plane:
         if authentication.webhook:
             authentication.webhook.count = self._metrics.token_review
         self.health = HealthChecks()
-        self._lateness = Lateness()
+        self._lateness = EventLoopLag()
         self._watches = Watches(self.registry, clock, self._entropy)
         flow = FlowControl(clock, anonymous_per_second=config[FlowControlSettings].anonymous_requests_per_second)
         guesses = GuessLimiter()
@@ -242,8 +243,8 @@ class Plane:
         self._application = Application(pipeline, Compression().applied)
         self._listener = Listener(
             self._context(),
-            partial(Http1, self._application),
-            make_http2=Http2(self._application).protocol,
+            partial(Http1Connection, self._application),
+            make_http2=Http2Server(self._application).protocol,
             max_connections=affordable_connections(),
         )
         api = RegistryApi(self.registry, decide, clock)
@@ -308,8 +309,8 @@ class Plane:
         gauge("apiserver_longrunning_requests", "Open watches.", lambda: self._watches.count)
         gauge("mooring_connections", "Open client connections.", lambda: len(self._listener.connections))
         gauge("mooring_connections_refused_total", "Beyond the limits.", lambda: self._listener.refused)
-        gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: self._listener.holdings.cut_off)
-        gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: self._listener.holdings.octets)
+        gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: self._listener.held_bytes.cut_off)
+        gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: self._listener.held_bytes.size)
         gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: self._lateness.seconds)
         gauge("mooring_failed_handshakes_total", "TLS handshakes.", lambda: self._listener.failed_handshakes)
         gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
@@ -323,7 +324,7 @@ class Plane:
 
     async def _drain(self) -> None:
         await self._application.drain(DRAIN_SECONDS)
-        await self._listener.flushed(FLUSH_SECONDS)
+        await self._listener.wait_until_sent(FLUSH_SECONDS)
         self._listener.abort_all()
 
     async def stop(self) -> None:

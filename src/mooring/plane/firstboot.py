@@ -28,7 +28,7 @@ from mooring.identity import MASTERS, UserInfo
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.serving.publishing import publish
 from mooring.registry.store import Registry
-from mooring.server.endpoints.documents import KUBERNETES_VERSION
+from mooring.server.endpoints.version import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret

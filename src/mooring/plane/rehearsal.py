@@ -26,7 +26,7 @@ from mooring.plane.exposed import refuse_exposed
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.registry import check_names
 from mooring.plane.serving.pair import ServingPair
-from mooring.server.audit.log import read_policy
+from mooring.server.audit.policyfile import read_policy
 from mooring.settings.audit import AuditSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings

@@ -8,13 +8,13 @@ Rules kept here (networking.k8s.io/v1 ServiceCIDR, KEP-1880):
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
 from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.uid import uuid4
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.settings.addresses import Network
@@ -32,7 +32,7 @@ async def keep(storage: Storage, services: Network, now: datetime, entropy: Call
             "apiVersion": "networking.k8s.io/v1",
             "metadata": {
                 "name": "kubernetes",
-                "uid": str(uuid.UUID(bytes=entropy(16), version=4)),
+                "uid": uuid4(entropy),
                 "creationTimestamp": rfc3339(now),
             },
             "spec": {"cidrs": [str(services)]},

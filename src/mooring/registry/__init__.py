@@ -1,1 +1,5 @@
-"""The registry: the one way objects are read and changed (law 6). Begin with `mooring.registry.store`."""
+"""Read and change objects of every kind: the one way for HTTP, controllers and commands (law 6).
+
+* `store`: `Registry`, the door. Rooms above import it, `cache.stored.Stored`, the `admission` types, and `longwork`.
+* `write`: create, update, patch, apply, delete. `reader`: get, list, watch. `cache`: the watch cache. `admission`: plugins.
+"""

@@ -1,7 +1,7 @@
 """The registry: the one way objects are read and changed (law 6), for every kind alike.
 
-Rules kept here: this file only puts the parts together. Reading is `mooring.registry.reading`, writing
-`mooring.registry.writing`, memory `mooring.registry.cache.watchcache`. HTTP, controllers and commands all come through here.
+Rules kept here: this file only puts the parts together. Reading is `mooring.registry.reader`, writing
+`mooring.registry.write.writer`, memory `mooring.registry.cache.watchcache`. HTTP, controllers and commands all come through here.
 Inside, objects have the form in which they are stored; a kind with an alias is turned into it, and back, here and nowhere else.
 """
 
@@ -22,8 +22,8 @@ from mooring.registry.cache.stored import Stored, slices
 from mooring.registry.cache.views import cache_views
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
-from mooring.registry.reading import Listed, Reader
-from mooring.registry.writing import Deleted, Entropy, Writer
+from mooring.registry.reader import Listed, Reader
+from mooring.registry.write.writer import Deleted, Entropy, Writer
 from mooring.storage.contract import Storage
 
 

@@ -2,8 +2,8 @@
 
 Source: docs/protocol/rbac.md#default-roles.
 
-Rules kept here: labels come from closed sets (verbs, resources, codes, reason codes), never from what a caller typed; so
-the number of series is bounded and no secret can become a label.
+Rules kept here: labels come from closed sets (verbs, resources, codes, reason codes), never from text that a client sent. So the
+number of series is bounded, and no secret can become a label.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Metrics:
         )
         self._token_reviews = Counter(
             "mooring_token_webhook_reviews",
-            "What the token webhook was asked, by result.",
+            "Token webhook reviews by result.",
             ["result"],
             registry=self.registry,
         )
@@ -50,18 +50,19 @@ class Metrics:
             registry=self.registry,
         )
         self.login = Counter("mooring_logins", "Logins by what was issued.", ["result"], registry=self.registry).labels
-        # a child look-up hashes and checks every label; the hot path asks for the same few children
+        # `labels` hashes and checks every label; requests use the same few children
         self.request = lru_cache(maxsize=8192)(requests.labels)
         self.duration = lru_cache(maxsize=2048)(durations.labels)
         self.attempt = lru_cache(maxsize=64)(self.authentication_attempts.labels)
 
     def token_review(self, result: str) -> None:
-        """The token webhook was asked. `result`: `accepted`, `not-mine`, or the reason code of a refusal."""
+        """Count a review by the token webhook. `result`: `accepted`, `not-mine`, or the reason code of a refusal."""
         self._token_reviews.labels(result).inc()
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge whose value is read when somebody scrapes."""
+        """Add a gauge whose value is read at each scrape."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
     def text(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -23,15 +23,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from types import MappingProxyType
 
-from mooring.apimachinery.auditpolicy import Decision as AuditDecision
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.apimachinery.options import parse_timeout
 from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
+from mooring.apimachinery.uid import uuid4
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import Outcome, judge
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
@@ -52,15 +51,16 @@ from mooring.errors import (
 )
 from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, UserInfo
 from mooring.registry.store import Registry
-from mooring.server.audit.stages import Auditor
+from mooring.server.audit.auditor import Auditor
 from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
-from mooring.server.refusals import Refusal, Refusals
+from mooring.server.refusedrequests import Refusal, Refusals
+from mooring.server.requestcontext import Context
 from mooring.server.response.headers import challenges, reply_headers
 from mooring.server.response.render import error_response
-from mooring.server.transport.frames import Frames, Streamer
 from mooring.server.transport.http import Request, Response, header_text
+from mooring.server.transport.responsewriter import ResponseWriter, Streamer
 
 log = logging.getLogger("mooring.server")
 
@@ -76,37 +76,8 @@ MAX_JOIN_BODY = 64 << 10
 """Bytes of a request body of a join token or of an anonymous caller. A CertificateSigningRequest takes 10 kB at most, and many
 hold a join token."""
 
-_NOT_JUDGED = Outcome(None)
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class Context:
-    """One request on its way."""
-
-    request: Request
-    info: RequestInfo
-    audit_id: str
-    received: datetime
-    user: UserInfo
-    impersonator: UserInfo | None = None
-    constraint: str = ""
-    """The constrained way in which the impersonator was allowed to act as `user`, for the audit record."""
-    warnings: list[str] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)
-    outcome: Outcome = _NOT_JUDGED
-    """What the authenticators said."""
-    why: str = ""
-    """What decided that the request is refused, for the operator."""
-    created: str = ""
-    """Name of the object that a create was about: it is not in the path."""
-    body: bytes = b""
-    """What was sent, when an audit policy may want it."""
-    audit: AuditDecision | None = None
-    """What the audit policy said of this request; None until it is asked."""
-    routed: bool = False
-    """Somebody serves what was asked for, so that verb and resource are names of ours and may become metric labels."""
 
 
 _NOBODY = UserInfo("")
@@ -181,7 +152,7 @@ class Pipeline:
         is_challenged = response.status == 401 and not request.header(b"sec-fetch-site")
         offered = self._challenges if is_challenged else ()
         response.headers = reply_headers(response.headers, context.audit_id, context.warnings, offered)
-        response.farewell = context.impersonator is None and context.user.username in ("", ANONYMOUS)
+        response.closes_http2 = context.impersonator is None and context.user.username in ("", ANONYMOUS)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
             self._audit.finished(context, response.status, reason, response, panic)
@@ -372,7 +343,7 @@ class Pipeline:
         return uuid4(self._entropy)
 
     def _recorded(self, context: Context, stream: Streamer, status: int, started: float) -> Streamer:
-        async def run(frames: Frames) -> None:
+        async def run(frames: ResponseWriter) -> None:
             if self._audit.on_arrival:
                 self._audit.started(context, status)
             try:
@@ -402,13 +373,6 @@ def _info_before_authentication(request: Request) -> RequestInfo:
     So the audit record of a request that fails authentication may say `list` where a long query asks for a watch.
     """
     return parse_request(request.method, request.path, request.query if request.is_query_cheap else {})
-
-
-def uuid4(entropy: Callable[[int], bytes]) -> str:
-    """RFC 9562 version 4 from given entropy. By hand: `uuid.UUID` takes ten times as long, and every request has one."""
-    raw = entropy(16)
-    digits = raw.hex()
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[raw[8] & 3]}{digits[17:20]}-{digits[20:]}"
 
 
 def _refused(context: Context, code: int, reason: str) -> Refusal:

@@ -14,10 +14,11 @@ from mooring.api.kinds import by_resource
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError
-from mooring.server.endpoints.documents import missing, not_found
-from mooring.server.endpoints.reviews import review, service_account_token
+from mooring.server.endpoints.notfound import missing, not_found
+from mooring.server.endpoints.reviews import review
 from mooring.server.endpoints.table import find
-from mooring.server.pipeline import Context
+from mooring.server.endpoints.tokenrequest import service_account_token
+from mooring.server.requestcontext import Context
 from mooring.server.resources.handlers import Resources
 from mooring.server.services import Services
 from mooring.server.transport.http import Response

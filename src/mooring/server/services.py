@@ -17,9 +17,9 @@ from mooring.pki.keys import PublicKey
 from mooring.pki.x509.authority import Authority
 from mooring.registry.store import Registry
 from mooring.server.authentication.secondstage import SecondStage
-from mooring.server.health import HealthChecks
+from mooring.server.healthchecks import HealthChecks
 from mooring.server.metrics import Metrics
-from mooring.server.refusals import Refusals
+from mooring.server.refusedrequests import Refusals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ Rules kept here (docs/protocol/objects.md; field paths and wording as kube-apise
   selfLink or managedFields is dropped; a resourceVersion is refused. An empty name is made from generateName.
 * On update uid, creationTimestamp, the deletion fields and generation come from the stored object; generation grows by one
   when the kind tracks it and spec changed. A uid that contradicts the stored one is 409. managedFields are not kept here:
-  what becomes of them is decided behind all hooks (`mooring.registry.ownership`).
+  what becomes of them is decided behind all hooks (`mooring.registry.write.serversideapply`).
 * Names follow the kind's rule. Label keys, annotation keys and finalizers are qualified names; a finalizer without a
   domain must be a standard one; annotations weigh at most 256 KiB together.
 * Owner references are complete, at most one of them is the controller, and an Event owns nothing.

@@ -25,7 +25,7 @@ from mooring.plane.assemble import Plane
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.registry import check_names
 from mooring.plane.supervise import serve
-from mooring.server.audit.log import read_policy
+from mooring.server.audit.policyfile import read_policy
 from mooring.settings.audit import AuditSettings
 from mooring.settings.storage import StorageSettings
 

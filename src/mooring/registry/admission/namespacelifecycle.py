@@ -9,12 +9,17 @@ Rules kept here (docs/protocol/authorization.md#access-reviews, docs/protocol/er
 from __future__ import annotations
 
 from mooring.api.core.namespace import TERMINATING
+from mooring.api.kind import Kind
 from mooring.errors import Cause, Details, NotFoundError
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.registry.lifecycle import is_namespace
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 CAUSE = "NamespaceTerminating"
+
+
+def is_namespace(kind: Kind) -> bool:
+    """Return True for the kind Namespace of the core group."""
+    return kind.resource.plural == "namespaces" and not kind.resource.group
 
 
 class NamespaceLifecycle:

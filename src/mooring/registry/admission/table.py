@@ -11,9 +11,13 @@ from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE
 from mooring.errors import ConfigError
-from mooring.registry.admission.csr import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
+from mooring.registry.admission.certificates import (
+    CertificateApproval,
+    CertificateSigning,
+    CertificateSubjectRestriction,
+)
 from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
-from mooring.registry.admission.noderestriction import NodeRestriction
+from mooring.registry.admission.noderestriction.plugin import NodeRestriction
 from mooring.registry.admission.rbacescalation import RbacEscalation
 from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
 from mooring.registry.admission.serviceaccount import ServiceAccount

@@ -23,7 +23,7 @@ from sortedcontainers import SortedDict
 
 from mooring.api.kind import Kind
 from mooring.errors import ExpiredError
-from mooring.registry.cache.scope import Scope
+from mooring.registry.cache.selection import Selection
 from mooring.registry.cache.stored import SLICE_ITEMS, Event, Stored, Transition, slices
 
 WINDOW_EVENTS = 8192
@@ -98,13 +98,19 @@ class Watch:
     bounded alike.
     """
 
-    __slots__ = ("_cache", "_due", "_revision", "_scope", "_since", "_sink", "_waiting", "closed")
+    __slots__ = ("_cache", "_due", "_revision", "_selection", "_since", "_sink", "_waiting", "closed")
 
     def __init__(
-        self, cache: KindCache, scope: Scope, since: int, sink: Sink, revision: Callable[[], int], due: Due = Due()
+        self,
+        cache: KindCache,
+        selection: Selection,
+        since: int,
+        sink: Sink,
+        revision: Callable[[], int],
+        due: Due = Due(),
     ) -> None:
         self._cache = cache
-        self._scope = scope
+        self._selection = selection
         self._since = since
         self._sink = sink
         self._revision = revision
@@ -120,11 +126,11 @@ class Watch:
         try:
             for run in slices(due.state):
                 for stored in run:
-                    if not self.closed and self._scope.matches(stored):
+                    if not self.closed and self._selection.matches(stored):
                         self.send(Event("ADDED", stored.kind.resource, stored.revision, stored))
                 await pause()
             if due.bookmark and not self.closed:
-                self.send(Event("BOOKMARK", self._scope.kind.resource, self._since, None, True))
+                self.send(Event("BOOKMARK", self._selection.kind.resource, self._since, None, True))
             changes = due.changes
             while True:
                 for place, transition in enumerate(changes, 1):
@@ -156,11 +162,11 @@ class Watch:
 
     def bookmark(self, initial_end: bool = False) -> Event:
         """A BOOKMARK saying that everything up to now was delivered; the caller sends it when it likes."""
-        return Event("BOOKMARK", self._scope.kind.resource, self._revision(), None, initial_end)
+        return Event("BOOKMARK", self._selection.kind.resource, self._revision(), None, initial_end)
 
     @property
-    def scope(self) -> Scope:
-        return self._scope
+    def selection(self) -> Selection:
+        return self._selection
 
     def offer(self, transition: Transition) -> None:
         """Deliver what `transition` means to this watcher, or let it wait for the end of `replay`."""
@@ -173,13 +179,13 @@ class Watch:
 
     def _deliver(self, transition: Transition) -> None:
         """7.7: entering a selector is ADDED, leaving it DELETED."""
-        scope = self._scope
+        selection = self._selection
         previous, current = transition.previous, transition.current
-        if scope.everything:
+        if selection.everything:
             event = transition.event(previous is not None, current is not None)
         else:
             event = transition.event(
-                previous is not None and scope.matches(previous), current is not None and scope.matches(current)
+                previous is not None and selection.matches(previous), current is not None and selection.matches(current)
             )
         if event is not None and not self.closed:
             self.send(event)
@@ -264,11 +270,11 @@ class KindCache:
     # -- watching ------------------------------------------------------------------------------------------------
 
     def subscribe(self, watch: Watch) -> None:
-        name = watch.scope.name
+        name = watch.selection.name
         (self._named.setdefault(name, {}) if name else self._wide)[watch] = None
 
     def unsubscribe(self, watch: Watch) -> None:
-        name = watch.scope.name
+        name = watch.selection.name
         if not name:
             self._wide.pop(watch, None)
         elif (watches := self._named.get(name)) is not None:

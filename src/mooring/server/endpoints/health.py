@@ -1,11 +1,11 @@
-"""`/healthz`, `/livez`, `/readyz`, whole or one check, `?verbose` and `?exclude=`.
+"""Serve `/healthz`, `/livez` and `/readyz`, whole or one check, with `?verbose` and `?exclude=`.
 
 Source: docs/protocol/health.md#health-checks.
 """
 
 from __future__ import annotations
 
-from mooring.server.pipeline import Context
+from mooring.server.requestcontext import Context
 from mooring.server.response.render import NOSNIFF, content_type
 from mooring.server.services import Services
 from mooring.server.transport.http import Response
@@ -14,7 +14,7 @@ _TEXT = content_type("text/plain; charset=utf-8")
 
 
 async def health(context: Context, services: Services) -> Response:
-    """200 `ok`, or 500 with the names of the checks that failed."""
+    """Answer 200 `ok`, or 500 with the names of the failed checks."""
     _, endpoint, *rest = context.info.path.split("/", 2)
     if rest and rest[0]:
         result = services.health.single(endpoint, rest[0])

@@ -1,5 +1,7 @@
-"""Every path that is not a resource, as an explicit table (law 10). First match wins; `tests/test_tables.py` proves
-that each row is reachable."""
+"""Table of endpoints: every served path that is not a resource.
+
+The first matching row serves the request. `tests/test_tables.py` proves that each row is reachable.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,15 @@ from dataclasses import dataclass
 
 from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.apimachinery.discovery.documents import group_paths
-from mooring.server.endpoints.authentication import explain, refusals
-from mooring.server.endpoints.documents import api, openapi_v2, openapi_v3, version
+from mooring.server.endpoints.debugauthentication import explain, refusals
+from mooring.server.endpoints.discovery import api
 from mooring.server.endpoints.health import health
+from mooring.server.endpoints.issuerdiscovery import jwks, openid_configuration
 from mooring.server.endpoints.login import login
 from mooring.server.endpoints.metrics import metrics
-from mooring.server.endpoints.oidc import jwks, openid_configuration
-from mooring.server.pipeline import Context
+from mooring.server.endpoints.openapi import openapi_v2, openapi_v3
+from mooring.server.endpoints.version import version
+from mooring.server.requestcontext import Context
 from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
@@ -23,10 +27,10 @@ Serve = Callable[[Context, Services], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path, and with `below` everything under it.
+    """One path; with `below` also every path under it.
 
-    With `slashes` trailing slashes do not count, as for the paths that kube-apiserver serves through its API containers. Its other
-    paths are exact, and RBAC rules name them so.
+    With `slashes` trailing slashes are ignored, as for the paths that kube-apiserver serves through its API containers. Other paths
+    match exactly, and RBAC rules name them so.
     """
 
     path: str
@@ -37,7 +41,7 @@ class Endpoint:
 
 
 async def index(context: Context, services: Services) -> Response:
-    """`/`: every path that can be read, as kube-apiserver tells it to `kubectl get --raw /`."""
+    """Answer `/` with every readable path, the document that `kubectl get --raw /` shows."""
     paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.serve is not index and "GET" in endpoint.methods}
     return Response(200, indent_json(encode_json({"paths": sorted({*paths, *group_paths(services.resources)})})))
 
@@ -62,7 +66,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 
 
 def find(path: str) -> Endpoint | None:
-    """The endpoint that serves `path`."""
+    """Return the endpoint that serves `path`, or None."""
     for endpoint in ENDPOINTS:
         if path == endpoint.path or (endpoint.slashes and path.rstrip("/") == endpoint.path):
             return endpoint

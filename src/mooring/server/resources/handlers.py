@@ -47,11 +47,11 @@ from mooring.errors import (
     UnsupportedMediaTypeError,
     invalid,
 )
+from mooring.registry.admission.namespacelifecycle import is_namespace
 from mooring.registry.cache.stored import Stored
-from mooring.registry.lifecycle import is_namespace
 from mooring.registry.longwork import LONG_BYTES, LongWork
 from mooring.registry.store import Registry
-from mooring.server.pipeline import Context
+from mooring.server.requestcontext import Context
 from mooring.server.resources.watches import Watches
 from mooring.server.response.render import (
     accepted,

@@ -39,11 +39,12 @@ from mooring.errors import ApiError, ExpiredError
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.cache.stored import Event
 from mooring.registry.store import Registry
+from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
 from mooring.server.response.render import accepted, content_type, included
-from mooring.server.transport.frames import Frames, Streamer, Switched
 from mooring.server.transport.http import Header, Request, Response
 from mooring.server.transport.listener import TlsTransport
-from mooring.server.transport.websocket import BinaryMessages, Messages, acceptance, is_websocket, refusal
+from mooring.server.transport.responsewriter import ResponseWriter, Streamer, UpgradedWriter
+from mooring.server.transport.websocket import BinaryWebSocketWriter, WebSocketWriter
 
 log = logging.getLogger("mooring.server")
 
@@ -63,7 +64,7 @@ class Watches:
         self._registry = registry
         self._clock = clock
         self._entropy = entropy
-        self._running: set[Frames] = set()
+        self._running: set[ResponseWriter] = set()
         self._draining = False
 
     @property
@@ -80,12 +81,12 @@ class Watches:
         """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
         answer = accepted(request, _TRANSFORMS, STREAMED)
         encode = _encoder(answer, kind, request, self._clock.now)
-        if is_websocket(request) and (refused := refusal(request)) is not None:
+        if is_websocket(request) and (refused := handshake_error(request)) is not None:
             return refused
         reply = partial(_streaming, *_head(request, answer))
         initial: list[bytes] = []
         sink: Callable[[bytes], None] = initial.append
-        frames: Frames | None = None
+        frames: ResponseWriter | None = None
         broken = False
 
         def deliver(event: Event) -> None:
@@ -104,7 +105,7 @@ class Watches:
             return reply(_only(_error_frame(error, answer)))
         request.closing = watch.close
 
-        async def stream(out: Frames) -> None:
+        async def stream(out: ResponseWriter) -> None:
             nonlocal frames, sink
             frames = out
             self._running.add(out)
@@ -133,22 +134,22 @@ class Watches:
         return reply(stream)
 
 
-Switch = Callable[[TlsTransport], Switched]
+Upgrade = Callable[[TlsTransport], UpgradedWriter]
 
 
-def _head(request: Request, answer: Accepted) -> tuple[int, tuple[Header, ...], Switch | None]:
+def _head(request: Request, answer: Accepted) -> tuple[int, tuple[Header, ...], Upgrade | None]:
     """Status and headers of a watch's reply, and the protocol that its connection switches to."""
     if is_websocket(request):
-        return 101, acceptance(request), BinaryMessages if answer.media == "protobuf" else Messages
+        return 101, accept_headers(request), BinaryWebSocketWriter if answer.media == "protobuf" else WebSocketWriter
     return 200, (content_type(answer.stream_content_type),), None
 
 
-def _streaming(status: int, headers: tuple[Header, ...], switch: Switch | None, stream: Streamer) -> Response:
-    return Response(status, headers=headers, stream=stream, switch=switch)
+def _streaming(status: int, headers: tuple[Header, ...], upgrade: Upgrade | None, stream: Streamer) -> Response:
+    return Response(status, headers=headers, stream=stream, upgrade=upgrade)
 
 
 def _only(frame: bytes) -> Streamer:
-    async def stream(out: Frames) -> None:
+    async def stream(out: ResponseWriter) -> None:
         out.write(frame)
 
     return stream
@@ -161,7 +162,7 @@ def _error_frame(error: ApiError, answer: Accepted) -> bytes:
     return event_frame(ERROR, encode_json(obj))
 
 
-async def _replay(out: Frames, watch: Watch, initial: list[bytes]) -> None:
+async def _replay(out: ResponseWriter, watch: Watch, initial: list[bytes]) -> None:
     """Send the events that are due before live ones, as fast as the client takes them. Raises ExpiredError."""
 
     def send() -> None:
@@ -186,7 +187,7 @@ class _Timer:
 
     __slots__ = ("_bookmark", "_handle", "_left", "_out")
 
-    def __init__(self, out: Frames, lifetime: float, bookmark: Callable[[], None] | None) -> None:
+    def __init__(self, out: ResponseWriter, lifetime: float, bookmark: Callable[[], None] | None) -> None:
         self._out = out
         self._left = lifetime
         self._bookmark = bookmark

@@ -1,9 +1,9 @@
-"""`Request` and `Response`: what handlers see of HTTP, whichever version carries it (`http1`, `http2`).
+"""HTTP requests, responses and the application that answers them, for HTTP/1.1 and HTTP/2 alike (`http1`, `http2`).
 
 Rules kept here:
-* Bounded: header bytes, body bytes, the time headers and bodies may take, idle time. Each limit is named with its reason.
-* A handler gets a `Request` and returns a `Response`; it never sees a connection.
-* Every request is closed by its transport, so that what a handler acquired for a reply is given back even if that reply was
+* Header bytes, body bytes, the time that headers and bodies may take, and idle time are bounded.
+* A handler receives a `Request` and returns a `Response`; it never sees a connection.
+* The transport closes every request, so that resources which a handler acquired for a reply are released even when the reply was
   never sent.
 """
 
@@ -13,32 +13,32 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import parse_qsl, unquote
 
 from httptools import HttpParserInvalidURLError, parse_url
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
-from mooring.server.transport.frames import Streamer, Switched
 from mooring.server.transport.listener import Connection, TlsTransport
+from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
 
 MAX_HEADER_BYTES = 64 << 10
-"""Go's default is 1 MiB; the largest real Kubernetes request (a fat OIDC token and impersonation) stays below 32 kB."""
+"""Go's default is 1 MiB. The largest real Kubernetes request (a large OIDC token and impersonation) stays below 32 kB."""
 MAX_HEADERS = 1000
-"""Each is looked at several times; a user impersonated with hundreds of groups still passes."""
+"""Each header is examined several times. A request that impersonates a user with hundreds of groups still passes."""
 HEADER_SECONDS = 32.0
-"""kube-apiserver's ReadHeaderTimeout; for the first request it runs from the handshake, so that silence holds no place."""
+"""kube-apiserver's ReadHeaderTimeout. For the first request it runs from the TLS handshake, so that silent connections end."""
 BODY_SECONDS = 60.0
 """kube-apiserver's default request timeout."""
 IDLE_SECONDS = 120
-"""Go clients drop idle connections after 90 s; being later than them avoids the race on a reused connection."""
+"""Go clients drop idle connections after 90 s. A server that closes later avoids a race with a reused connection."""
 LINGER_SECONDS = 0.5
-"""Then the connection is cut: as long as Go's server waits, so that a client that is still sending comes to see the answer."""
+"""Time from the last reply until the connection is cut, as in Go's server: a client that is still sending can read the reply."""
 
 
 MAX_REMEMBERED_QUERY = 512
-"""Longer query strings are parsed each time: strangers must not fill memory through a cache."""
+"""Bytes. Longer query strings are parsed each time, so that unauthenticated clients cannot fill memory through a cache."""
 
 
 _NO_QUERY: dict[str, list[str]] = {}
@@ -50,7 +50,7 @@ def _remembered_query(raw: bytes) -> dict[str, list[str]]:
 
 
 def parse_query(raw: bytes) -> dict[str, list[str]]:
-    """Values by name, in order of appearance. Raises BadRequestError for an absurd number."""
+    """Return values by name, in order of appearance. Raises BadRequestError for more than 1000 parameters."""
     try:
         pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=1000)
     except ValueError as error:
@@ -62,11 +62,13 @@ def parse_query(raw: bytes) -> dict[str, list[str]]:
 
 
 def header_text(value: bytes) -> str:
-    """A header's value: UTF-8, as Go clients write the names of users; what is not becomes U+FFFD, as in Go's JSON."""
+    """Decode a header value as UTF-8, which Go clients use for user names. Invalid bytes become U+FFFD, as in Go's JSON."""
     return value.decode("utf-8", "replace")
 
 
 Header = tuple[bytes, bytes]
+Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]
+"""Function that returns the next piece of a request body and whether more follows, or None when the client is gone."""
 
 
 class Request:
@@ -92,7 +94,7 @@ class Request:
         query_string: bytes,
         headers: Sequence[Header],
         connection: Connection,
-        receive: Callable[[], Awaitable[Any]],
+        receive: Receive,
     ) -> None:
         self.method = method
         self.path = path
@@ -103,12 +105,12 @@ class Request:
         self._body: bytes | None = None
         self._query: dict[str, list[str]] | None = None
         self.closing: Callable[[], None] | None = None
-        """Gives back what the reply holds, such as the subscription of a watch. The transport calls it once the exchange has
-        ended, whether or not a reply was sent."""
+        """Function that releases what the reply holds, such as the subscription of a watch. The transport calls it once the
+        exchange has ended, whether or not a reply was sent."""
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for an absurd number."""
+        """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for more than 1000."""
         if self._query is None:
             raw = self.query_string
             if not raw:
@@ -119,7 +121,7 @@ class Request:
 
     @property
     def is_query_cheap(self) -> bool:
-        """Whether `query` costs little: it is short or was parsed before. A long one takes up to 10 ms."""
+        """True when `query` is cheap: it is short or was parsed before. A long one takes up to 10 ms."""
         return self._query is not None or len(self.query_string) <= MAX_REMEMBERED_QUERY
 
     @property
@@ -130,7 +132,7 @@ class Request:
 
     @property
     def headers(self) -> Sequence[Header]:
-        """In the order received. Treat as immutable."""
+        """Headers in the order received. Treat as immutable."""
         return self._headers
 
     @headers.setter
@@ -139,12 +141,12 @@ class Request:
         self._first = dict(reversed(headers))
 
     def header(self, name: bytes) -> str:
-        """First value of a header, or ""."""
+        """Return the first value of a header, or ""."""
         value = self._first.get(name)
         return header_text(value) if value else ""
 
     def header_values(self, name: bytes) -> list[str]:
-        """All values of a header, in the order received."""
+        """Return all values of a header, in the order received."""
         if name not in self._first:
             return []
         return [header_text(value) for key, value in self._headers if key == name]
@@ -156,39 +158,36 @@ class Request:
             closing()
 
     async def load(self, limit: int = MAX_BODY) -> bool:
-        """Receive the whole body now; False for a method that has none. Raises what `body` raises.
-
-        `limit`: the bytes that a body may have.
-        """
+        """Receive the whole body, of at most `limit` bytes. Return False for a method that has none. Raises as `body` does."""
         if self.method in ("GET", "HEAD"):
             return False
         if self._body is None:
-            self._body = await self._received(limit)
+            self._body = await self._read_body(limit)
         return True
 
     async def body(self) -> bytes:
-        """The whole body. Raises RequestEntityTooLargeError beyond the limit, BadRequestError when the client went away."""
+        """Return the whole body. Raises RequestEntityTooLargeError beyond the limit, BadRequestError when the client is gone."""
         await self.load()
         return self._body or b""
 
-    async def _received(self, limit: int) -> bytes:
+    async def _read_body(self, limit: int) -> bytes:
         declared = self.header(b"content-length")
-        if declared and int(declared) > limit:  # httptools has checked that it is a number
+        if declared and int(declared) > limit:  # the HTTP parser has checked that it is a number
             raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
         pieces: list[bytes] = []
         total = 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
+                    received = await self._receive()
+                    if received is None:
                         raise BadRequestError("the connection was closed before the whole body arrived")
-                    piece: bytes = message["body"]
+                    piece, more = received
                     total += len(piece)
                     if total > limit:
                         raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
                     pieces.append(piece)
-                    if not message["more_body"]:
+                    if not more:
                         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         except TimeoutError as error:
             raise BadRequestError(f"the request body did not arrive within {BODY_SECONDS:.0f} seconds") from error
@@ -198,8 +197,8 @@ JSON = (b"content-type", b"application/json")
 
 
 class Body(Protocol):
-    """A long body in pieces, which are made when the client has taken those before: a slow reader of a list of 130 MB holds one of
-    them, not all."""
+    """A long body in pieces, each made when the client has taken those before it: a slow reader of a list of 130 MB holds one piece
+    in memory, not all."""
 
     @property
     def size(self) -> int:
@@ -210,7 +209,7 @@ class Body(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A body whose pieces are there."""
+    """A body whose pieces are already made."""
 
     parts: Sequence[bytes]
 
@@ -223,26 +222,26 @@ class Pieces:
 
 
 def in_pieces(body: bytes | Body) -> tuple[Iterable[bytes], int]:
-    """The pieces of a body, and its size in bytes."""
+    """Return the pieces of a body, and its size in bytes."""
     return ((body,), len(body)) if isinstance(body, bytes) else (body, body.size)
 
 
-SHARED = 4
-"""One in so many octets of a long body counts for whoever reads it slowly. Its pieces are made of objects that the server keeps
-anyway; only those that are replaced meanwhile stay for this reader alone."""
+KEPT_SHARE = 4
+"""A long body counts as held memory with one byte in so many. Its pieces are made of objects that the watch cache keeps anyway;
+only objects that are replaced meanwhile are kept for this reader alone."""
 
 
 def weight(body: bytes | Body) -> int:
-    """Octets that count as held while a body waits for its client."""
-    return len(body) if isinstance(body, bytes) else body.size // SHARED
+    """Return the bytes that count as held while a body waits for its client."""
+    return len(body) if isinstance(body, bytes) else body.size // KEPT_SHARE
 
 
 @dataclass(slots=True)
 class Response:
-    """A reply: `body` whole, or in pieces, or `stream` for replies that go on.
+    """A reply: `body` whole or in pieces, or `stream` for a streaming reply.
 
-    `at_once`: it leaves before the loop does anything else. Otherwise it leaves in the next turn with all others of this one,
-    which wakes a client of many connections less often.
+    With `at_once` it is sent before the event loop does anything else. Otherwise all replies of one turn of the loop are sent in
+    the next, which wakes a client with many connections less often.
     """
 
     status: int
@@ -250,58 +249,54 @@ class Response:
     headers: tuple[Header, ...] = (JSON,)
     stream: Streamer | None = None
     at_once: bool = False
-    farewell: bool = False
-    """It went to nobody in particular: an HTTP/2 connection takes no more requests after it."""
-    switch: Callable[[TlsTransport], Switched] | None = None
-    """What the connection becomes when `status` is 101 and `stream` goes on in another protocol."""
+    closes_http2: bool = False
+    """True for a reply to an anonymous client: its HTTP/2 connection accepts no more requests."""
+    upgrade: Callable[[TlsTransport], UpgradedWriter] | None = None
+    """Writer of the protocol to which the connection is upgraded, when `status` is 101."""
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-Finish = Callable[[Request, Response], Awaitable[Response]]
+Transform = Callable[[Request, Response], Awaitable[Response]]
 
 
-async def as_it_is(request: Request, response: Response) -> Response:
-    """The reply that the handler made."""
+async def unchanged(request: Request, response: Response) -> Response:
+    """Return the reply of the handler."""
     return response
 
 
 Target = tuple[str, bytes]
-"""Path, decoded once, and query."""
+"""Percent-decoded path, and raw query."""
 
 
 def read_target(target: bytes) -> Target | None:
-    """What a request line or `:path` asks for; None when it is no path."""
+    """Parse the target of a request line or `:path`. Return None when it is not a path."""
     try:
         url = parse_url(target)
         path = url.path.decode("ascii")
-    except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # without a path it is None
+    except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # `url.path` is None without a path
         return None
     return unquote(path) if "%" in path else path, url.query or b""
 
 
-class Open(Protocol):
-    """A connection, of either version."""
+class HttpConnection(Protocol):
+    """An open connection of either HTTP version."""
 
     def shutdown(self) -> None:
-        """Take no more requests; close when those there are have been answered."""
+        """Accept no more requests; close once the accepted ones are answered."""
 
 
 class Application:
-    """A `Handler`, and what is going on with it; `finish` has the last word on a reply that is sent whole."""
+    """A handler with its open connections and running requests. `transform` may change replies that are sent whole."""
 
-    def __init__(self, handler: Handler, finish: Finish = as_it_is) -> None:
-        self._handler = handler
-        self._finish = finish
-        self.connections: set[Open] = set()
+    def __init__(self, handler: Handler, transform: Transform = unchanged) -> None:
+        self.handler = handler
+        self._transform = transform
+        self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        """One for each request that is being answered."""
-
-    @property
-    def in_flight(self) -> int:
-        return len(self.tasks)
+        """One task for each request that is being answered."""
 
     async def drain(self, seconds: float) -> None:
-        """Ask every connection to finish its request and close; return when all have, or after `seconds`."""
+        """Let every connection answer its requests and close. Return when all have, or after `seconds`."""
         for connection in tuple(self.connections):
             connection.shutdown()
         pending = {task for task in self.tasks if not task.done()}
@@ -309,6 +304,6 @@ class Application:
             await asyncio.wait(pending, timeout=seconds)
 
     async def answer(self, request: Request) -> Response:
-        """The reply to one request, as it is sent."""
-        response = await self._handler(request)
-        return response if response.stream is not None else await self._finish(request, response)
+        """Return the reply to one request as it is sent."""
+        response = await self.handler(request)
+        return response if response.stream is not None else await self._transform(request, response)

@@ -1,13 +1,14 @@
-"""TLS over asyncio: accepts connections, finishes handshakes, keeps the peer's chain, hands plain bytes to a protocol.
+"""Accept TLS connections on asyncio, keep the peer's certificate chain, and pass plain bytes to HTTP/1.1 or HTTP/2.
 
-Why our own layer instead of asyncio's: asyncio speaks TLS only through `ssl`, which ends the handshake of a client whose
-certificate does not verify (see `mooring.server.transport.tls`, docs/adr/0003).
+asyncio's own TLS uses `ssl`, which ends the handshake of a client whose certificate does not verify; so this file runs TLS over
+pyOpenSSL (see `mooring.server.transport.tls`, docs/adr/0003).
 
 Rules kept here:
-* Bounded: connections, the time a handshake may take, what a client and its source may make us hold (`holdings`).
-* A client that takes nothing of what waits for it is cut off within 30 s; what its kernel acknowledges counts.
-* All plain bytes written during one turn of the loop leave as one TLS record run and one system call.
-* Drain: stop accepting, let the inner protocols finish, let the clients take what was answered, then close what is left.
+* Connections, the time of a handshake, and the memory held for a client and its source (`mooring.server.transport.heldbytes`) are
+  bounded.
+* A client that takes none of the bytes that wait for it is cut off within 30 s. Bytes that its kernel acknowledges count as taken.
+* All plain bytes written during one turn of the event loop are encrypted together and sent by one system call.
+* A drain stops accepting, lets running requests finish, waits until clients have taken the replies, then cuts the rest.
 """
 
 from __future__ import annotations
@@ -25,56 +26,58 @@ from typing import Any, cast
 
 from OpenSSL import SSL
 
-from mooring.server.transport.holdings import LOOK_SECONDS, Holdings, Progress, Source
-from mooring.server.transport.sources import network_of
+from mooring.server.transport.heldbytes import HeldBytes, Source
+from mooring.server.transport.progress import CHECK_SECONDS, Progress
+from mooring.server.transport.sourcenetwork import network_of
 from mooring.server.transport.tls import presented_chain
 
 log = logging.getLogger("mooring.server")
 
 HANDSHAKE_SECONDS = 10.0
-"""Go's net/http and nginx's ssl_handshake_timeout are of this order; a stalled client must not hold a slot."""
+"""As long as Go's net/http and nginx's ssl_handshake_timeout wait. A stalled client must not occupy a connection."""
 SPEAK_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
-"""The answer of Go's net/http, which clients and people know."""
+"""Reply to plain HTTP on a TLS port, as Go's net/http writes it."""
 _HTTP_REQUEST = "http request"
-"""OpenSSL's reason for a handshake that begins with an HTTP method."""
+"""Part of OpenSSL's error for a handshake that begins with an HTTP method."""
 MAX_CONNECTIONS = 20_000
-"""Each costs 45 to 50 kB while a watch runs on it (docs/adr/0017): 1 GB at the most. Fewer where the process may not open as
-many files."""
+"""Each takes 45 to 50 kB while a watch runs on it (docs/adr/0017), together at most 1 GB. Fewer where the limit of open files is
+lower."""
 SPARE_FILES = 128
-"""Descriptors kept for the database, logs and files."""
+"""File descriptors reserved for the database, logs and files."""
 BACKLOG = 1024
+"""Connections that the kernel may queue before they are accepted."""
 RECORD = 16_384
-"""RFC 8446 5.1: no TLS record carries more plain text, so one read never needs a larger buffer."""
+"""Bytes of plain text that one TLS record carries at most (RFC 8446 5.1): a read needs no larger buffer."""
 RECORD_OVERHEAD = 4096
-"""Room for record headers and tags when asking the BIO for what was just encrypted."""
+"""Bytes for record headers and tags when encrypted data is read from the BIO."""
 PIECE = RECORD
-"""Octets that pass through a memory BIO at once, in either direction. A BIO never gives memory back, so this bounds what a large
-request or reply adds to its connection for as long as it lasts (docs/adr/0017)."""
+"""Bytes that pass through a memory BIO at once, in either direction. A BIO never frees memory, so this bounds the memory that a large
+request or reply leaves with its connection (docs/adr/0017)."""
 MAX_UNSENT = 64 << 20
-"""A client for which this much waits when there is more to send is cut off. One reply may be larger: it was asked for."""
-FLUSH_LOOK_SECONDS = 0.01
-"""How often to look whether clients have taken what was sent; only while the server stops."""
+"""Bytes. A client for which more than this waits is cut off at the next write. One reply may be larger."""
+FLUSH_CHECK_SECONDS = 0.01
+"""Time between checks whether clients have been sent all replies, while the server stops."""
 
 
 @dataclass(slots=True)
 class Connection:
-    """What is known of one client connection; requests on it share this."""
+    """Facts about one client connection, shared by all its requests."""
 
     source: str
     """The peer's IP address as text."""
     network: str = field(init=False)
-    """The source under which limits count it: its IPv4 address or IPv6 /64."""
+    """Source network under which limits count the client: its IPv4 address or IPv6 /64."""
     chain: tuple[bytes, ...] = ()
-    """The certificates the peer presented and proved possession of, DER, leaf first; not verified against any CA."""
+    """Certificates that the peer presented in the handshake, in DER, leaf first. No CA has verified them."""
     cache: dict[str, Any] = field(default_factory=dict)
-    """What authentication found out about `chain` and may keep for the life of the connection."""
+    """Results of authentication about `chain`, kept for the life of the connection."""
 
     def __post_init__(self) -> None:
         self.network = network_of(self.source)
 
 
 class TlsTransport(asyncio.Transport):
-    """The plain-bytes side of one TLS connection, as the inner protocol sees it."""
+    """Plain side of one TLS connection, to which an application protocol writes."""
 
     def __init__(self, outer: TlsProtocol) -> None:
         super().__init__()
@@ -84,26 +87,28 @@ class TlsTransport(asyncio.Transport):
 
     @property
     def connection(self) -> Connection:
+        """Facts about the client connection."""
         return self._outer.connection
 
     @property
     def is_cut(self) -> bool:
+        """True once the connection was cut off."""
         return self._outer.is_cut
 
     @property
     def waiting(self) -> int:
-        """Bytes accepted for this client that the kernel has not taken yet."""
+        """Bytes for this client that the kernel has not taken yet."""
         return self._outer.tcp.get_write_buffer_size()
 
-    def hold(self, octets: int) -> bool:
-        """Count bytes that are kept above this (negative: no more). False when that was too much, and the client is cut off."""
-        return self._outer.hold(octets)
+    def hold(self, size: int) -> bool:
+        """Count bytes that HTTP holds for the client (negative: releases). Return False when the client was cut off for it."""
+        return self._outer.hold(size)
 
     def is_closing(self) -> bool:
         return self._closing
 
     def lost(self) -> None:
-        """Take no more writes: the connection has ended."""
+        """Accept no more writes: the connection has ended."""
         self._closing = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -122,7 +127,7 @@ class TlsTransport(asyncio.Transport):
         self._outer.send(data)
 
     async def drained(self) -> None:
-        """Return when the client has taken enough to be sent more, or is gone. Others have their turn in any case."""
+        """Return when more may be sent, or when the client is gone. Always gives way to other tasks."""
         self.flush()
         await asyncio.sleep(0)
         await self._outer.inner.drained()
@@ -152,18 +157,18 @@ class TlsTransport(asyncio.Transport):
         return protocol
 
 
-class Inner(asyncio.Protocol):
-    """The protocol that reads and writes the plain bytes of one connection: HTTP/1.1 or HTTP/2."""
+class ApplicationProtocol(asyncio.Protocol):
+    """Protocol over the plain bytes of one connection: HTTP/1.1 or HTTP/2."""
 
     __slots__ = ()
 
     def has_stalled_readers(self, now: float) -> bool:
-        """Whether the client has shut its windows for too long, where the protocol has windows."""
+        """Return True when the client has shut its flow control windows for too long."""
         return False
 
 
 class TlsProtocol(asyncio.Protocol):
-    """The cipher-text side of one connection."""
+    """Encrypted side of one connection: TLS between the TCP transport and an application protocol."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -177,18 +182,18 @@ class TlsProtocol(asyncio.Protocol):
         self._paused = False
         self._deferred: list[bytes | memoryview] = []
         self._undecrypted = 0
-        """Octets of the client that OpenSSL may not have been asked for, at most."""
+        """Upper bound of the client's bytes that were not decrypted yet."""
         self._undecrypted_counted = 0
         self.held = 0
-        """Octets, as of the last write: encrypted ones that the kernel has not taken, and those kept above."""
-        self._above = 0
+        """Bytes held, as of the last write: encrypted ones that the kernel has not taken, and those that HTTP holds."""
+        self._held_by_http = 0
         self._encrypted = 0
-        """Octets handed to the kernel's side, ever."""
+        """Encrypted bytes passed to the TCP transport since the connection began."""
         self._progress: Progress | None = None
         self.is_cut = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.tcp = cast(asyncio.Transport, transport)  # uvloop's is one in all but inheritance
+        self.tcp = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
         peer = transport.get_extra_info("peername")
         self.connection = Connection(str(peer[0]) if peer else "")
         if not self._listener.admit(self):
@@ -201,7 +206,7 @@ class TlsProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.tcp.is_closing():
             return
-        if self._paused or self._deferred:  # in order: what was deferred goes first
+        if self._paused or self._deferred:  # deferred bytes come first
             self._deferred.append(data)
             return
         if len(data) <= PIECE:
@@ -211,7 +216,7 @@ class TlsProtocol(asyncio.Protocol):
             self._decrypt_deferred()
 
     def _decrypt_deferred(self) -> None:
-        """Decrypt what was deferred, a piece at a time, until reading is paused or the connection ends."""
+        """Decrypt deferred bytes, a piece at a time, until reading is paused or the connection ends."""
         while self._deferred and not (self._paused or self.tcp.is_closing()):
             data = self._deferred.pop(0)
             if len(data) > PIECE:
@@ -221,10 +226,10 @@ class TlsProtocol(asyncio.Protocol):
     def _decrypt(self, data: bytes | memoryview) -> None:
         self._tls.bio_write(data)
         self._undecrypted = len(data)
-        if self._transport is not None or self._shake_hands():
-            self._read()
+        if self._transport is not None or self._handshake():
+            self._deliver()
 
-    def _shake_hands(self) -> bool:
+    def _handshake(self) -> bool:
         try:
             self._tls.do_handshake()
         except SSL.WantReadError:
@@ -234,7 +239,7 @@ class TlsProtocol(asyncio.Protocol):
             self._listener.failed_handshakes += 1
             if _HTTP_REQUEST in str(error):
                 self.tcp.write(SPEAK_TLS)
-            self._send_pending()  # the alert that says why
+            self._send_pending()  # the alert with the reason
             self.tcp.close()
             return False
         self._send_pending()
@@ -247,7 +252,7 @@ class TlsProtocol(asyncio.Protocol):
         self.inner.connection_made(self._transport)
         return True
 
-    def _read(self) -> None:
+    def _deliver(self) -> None:
         while not (self._paused or self._transport is None or self._transport.is_closing()):
             try:
                 data = self._tls.recv(RECORD)
@@ -263,12 +268,12 @@ class TlsProtocol(asyncio.Protocol):
             self.inner.data_received(data)
 
     def send(self, data: bytes) -> None:
-        """Encrypt `data` and pass it to the kernel, in pieces."""
+        """Encrypt `data` and pass it to the TCP transport, in pieces."""
         tcp = self.tcp
         if tcp.is_closing():
             return
         if tcp.get_write_buffer_size() > MAX_UNSENT:
-            self._listener.holdings.cut(self)
+            self._listener.held_bytes.cut(self)
             return
         try:
             if len(data) <= PIECE:
@@ -285,23 +290,23 @@ class TlsProtocol(asyncio.Protocol):
                     tcp.write(encrypted)
         except SSL.Error:
             tcp.abort()
-        self._listener.count(self, tcp.get_write_buffer_size() + self._above)
+        self._listener.count(self, tcp.get_write_buffer_size() + self._held_by_http)
 
-    def hold(self, octets: int) -> bool:
+    def hold(self, size: int) -> bool:
         """See `TlsTransport.hold`."""
-        if octets > 0 and self._above > MAX_UNSENT:
-            self._listener.holdings.cut(self)
+        if size > 0 and self._held_by_http > MAX_UNSENT:
+            self._listener.held_bytes.cut(self)
         elif not self.is_cut:
-            self._above += octets
-            self._listener.count(self, self.held + octets)
+            self._held_by_http += size
+            self._listener.count(self, self.held + size)
         return not self.is_cut
 
     def recount(self) -> int:
-        """Octets held as of now."""
+        """Return the bytes held now."""
         return 0 if self.is_cut else self.unsent
 
     def cut(self) -> None:
-        """End the connection at once: it holds too much, or for too long."""
+        """End the connection at once: it makes the server hold too much, or for too long."""
         self.is_cut = True
         if self._transport is not None:
             self._transport.abort()
@@ -309,14 +314,14 @@ class TlsProtocol(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Octets that the kernel has not taken: those encrypted, and those kept above."""
-        return self.tcp.get_write_buffer_size() + self._above
+        """Bytes that the client has not been sent: encrypted ones, and those that HTTP holds."""
+        return self.tcp.get_write_buffer_size() + self._held_by_http
 
     def is_behind(self, now: float) -> bool:
-        """Whether something waits for the client. A client that does not move is cut off."""
+        """Return True while bytes wait for the client. A stalled client is cut off."""
         waiting = self.tcp.get_write_buffer_size()
-        self._listener.count(self, waiting + self._above)
-        if self.is_cut or not (waiting or self._above):
+        self._listener.count(self, waiting + self._held_by_http)
+        if self.is_cut or not (waiting or self._held_by_http):
             self._progress = None
             return False
         is_stalled = self.inner is not None and self.inner.has_stalled_readers(now)
@@ -328,17 +333,20 @@ class TlsProtocol(asyncio.Protocol):
                 self._progress = Progress(taken, waiting, now)
             is_stalled = self._progress.is_stalled(taken, waiting, now) or is_stalled
         if is_stalled:
-            log.info("%s takes nothing of %d octets that wait for it: cut off", self.connection.source, self.held)
-            self._listener.holdings.cut(self)
+            log.info("%s takes none of the %d bytes that wait for it: cut off", self.connection.source, self.held)
+            self._listener.held_bytes.cut(self)
         return not is_stalled
 
     def _unacknowledged(self) -> int:
-        """Octets in the kernel's send queue (tcp(7) SIOCOUTQ). It wakes writers only when a third of it is free: with megabytes
-        of buffers, that is minutes of a slow reader who moves all the time."""
+        """Return the bytes in the kernel's send queue (tcp(7) SIOCOUTQ).
+
+        The kernel wakes writers only when a third of the queue is free. With megabytes of buffers, a slow reader that makes
+        progress all the time may need minutes for that.
+        """
         try:
             number = self.tcp.get_extra_info("socket").fileno()
             return int.from_bytes(fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-        except OSError:  # the platform does not know it for sockets
+        except OSError:  # not supported for sockets on this platform
             return 0
 
     def _send_pending(self) -> None:
@@ -355,7 +363,7 @@ class TlsProtocol(asyncio.Protocol):
                 self._tls.shutdown()
                 self._send_pending()
             except SSL.Error:
-                pass  # the peer is gone already; there is nobody to say goodbye to
+                pass  # the peer is gone, so that no close_notify is needed
             self.tcp.close()
 
     def pause_reading(self) -> None:
@@ -374,7 +382,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def _catch_up(self) -> None:
         if not self.tcp.is_closing():
-            self._read()
+            self._deliver()
             self._decrypt_deferred()
 
     def pause_writing(self) -> None:
@@ -390,20 +398,20 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.dismiss(self)
-        self.is_cut = True  # nothing is counted any more
+        self.is_cut = True  # counts no more held bytes
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         if self._transport is not None:
             self._transport.lost()
             self.inner.connection_lost(error)
-        # References to this object are undone, and with them OpenSSL's 27 kB: the garbage collector comes late in a server that
-        # keeps many objects, because it waits for a quarter as many new ones.
+        # Breaking the reference cycles frees OpenSSL's 27 kB now. The garbage collector runs rarely in a server that keeps many
+        # objects, because it waits for a quarter as many new ones.
         self.inner = self._transport = self._tls = None
 
 
 def affordable_connections() -> int:
-    """How many connections this process may hold: its limit of open files is raised as far as the system lets it."""
+    """Return how many connections this process may hold, after raising its limit of open files as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + SPARE_FILES
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -415,15 +423,15 @@ def affordable_connections() -> int:
 
 
 class Listener:
-    """One listening address. `make_protocol()` builds the protocol that gets the plain bytes of each connection, `make_http2()`
-    that of clients which ask for HTTP/2, when the context offers it."""
+    """One listening address. `make_protocol()` builds the HTTP/1.1 protocol of a connection, `make_http2()` that of a client which
+    negotiated HTTP/2, if the context offers it."""
 
     def __init__(
         self,
         context: SSL.Context,
-        make_protocol: Callable[[], Inner],
+        make_protocol: Callable[[], ApplicationProtocol],
         *,
-        make_http2: Callable[[], Inner] | None = None,
+        make_http2: Callable[[], ApplicationProtocol] | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.context = context
@@ -433,14 +441,14 @@ class Listener:
         self.connections: dict[TlsProtocol, Source] = {}
         self.refused = 0
         self.failed_handshakes = 0
-        self.holdings = Holdings()
+        self.held_bytes = HeldBytes()
         self._behind: set[TlsProtocol] = set()
-        """Connections for which something waited at their last write."""
-        self._looking: asyncio.TimerHandle | None = None
+        """Connections for which bytes waited at their last write."""
+        self._check_timer: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port really taken (0 asks for any). Raises OSError."""
+        """Listen, and return the bound port; port 0 selects a free one. Raises OSError."""
         self.loop = asyncio.get_running_loop()
         self._server = await self.loop.create_server(lambda: TlsProtocol(self), host, port, backlog=BACKLOG)
         for listening in self._server.sockets:
@@ -448,65 +456,66 @@ class Listener:
         bound = self._server.sockets[0].getsockname()
         return int(bound[1])
 
-    def protocol_for(self, tls: SSL.Connection) -> Inner:
-        """The protocol that the handshake agreed on."""
+    def protocol_for(self, tls: SSL.Connection) -> ApplicationProtocol:
+        """Return a protocol of the kind that the handshake negotiated."""
         if self._make_http2 is not None and tls.get_alpn_proto_negotiated() == b"h2":
             return self._make_http2()
         return self._make_protocol()
 
     def admit(self, protocol: TlsProtocol) -> bool:
-        """Whether one more connection fits: in all, and of its source, which may hold half of them."""
+        """Add a connection. Return False when there are too many, in all or of its source, which may have half of them."""
         network = protocol.connection.network
-        source = self.holdings.source(network)
+        source = self.held_bytes.source(network)
         of_source = 0 if source is None else len(source.holders)
         if len(self.connections) >= self.max_connections or of_source >= max(1, self.max_connections // 2):
             self.refused += 1
             return False
-        self.connections[protocol] = self.holdings.admit(network, protocol)
+        self.connections[protocol] = self.held_bytes.admit(network, protocol)
         return True
 
     def dismiss(self, protocol: TlsProtocol) -> None:
-        """Forget a connection that ended. Idempotent."""
+        """Remove a connection that ended. Idempotent."""
         source = self.connections.pop(protocol, None)
         if source is not None:
-            self.holdings.dismiss(source, protocol)
+            self.held_bytes.dismiss(source, protocol)
             self._behind.discard(protocol)
 
-    def count(self, protocol: TlsProtocol, octets: int) -> None:
-        """Note what a connection holds."""
+    def count(self, protocol: TlsProtocol, size: int) -> None:
+        """Set the bytes that a connection holds."""
         source = self.connections.get(protocol)
-        if source is None or octets == protocol.held:
+        if source is None or size == protocol.held:
             return
-        self.holdings.change(source, protocol, octets)
-        if octets:
+        self.held_bytes.change(source, protocol, size)
+        if size:
             self._behind.add(protocol)
-            if self._looking is None:
-                self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
+            if self._check_timer is None:
+                self._check_timer = self.loop.call_later(CHECK_SECONDS, self._check_readers)
 
-    def _look(self) -> None:
-        """End readers that do not move; forget those for whom nothing waits."""
+    def _check_readers(self) -> None:
+        """Cut off stalled readers; stop checking those for which nothing waits."""
         now = self.loop.time()
-        self.holdings.look()
+        self.held_bytes.reset_limits()
         for protocol in tuple(self._behind):
             if not protocol.is_behind(now):
                 self._behind.discard(protocol)
-        self._looking = self.loop.call_later(LOOK_SECONDS, self._look) if self._behind else None
+        self._check_timer = self.loop.call_later(CHECK_SECONDS, self._check_readers) if self._behind else None
 
     def stop_accepting(self) -> None:
+        """Close the listening socket. Idempotent."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    async def flushed(self, seconds: float) -> None:
-        """Wait until the kernel has taken everything that was answered, or that long."""
+    async def wait_until_sent(self, seconds: float) -> None:
+        """Wait until clients have been sent all replies, at most `seconds`."""
         deadline = self.loop.time() + seconds
-        while self.loop.time() < deadline and self._unsent():  # noqa: ASYNC110 - transports do not tell when they are empty
-            await asyncio.sleep(FLUSH_LOOK_SECONDS)
+        while self.loop.time() < deadline and self._unsent():  # noqa: ASYNC110 - transports have no event for an empty buffer
+            await asyncio.sleep(FLUSH_CHECK_SECONDS)
 
     def _unsent(self) -> bool:
         return any(protocol.unsent for protocol in self.connections)
 
     def abort_all(self) -> None:
-        """Cut what is left after the drain."""
+        """Cut the connections that are left after the drain."""
         for protocol in tuple(self.connections):
             protocol.tcp.abort()

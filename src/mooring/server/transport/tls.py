@@ -1,16 +1,16 @@
-"""The server's TLS context: what we present, and how clients may present themselves.
+"""Build the server's TLS context, and read the certificate chain that a client presented.
 
 Rules kept here:
-* A client certificate is asked for, never required, and never judged during the handshake: Kubernetes answers 401 to a
-  certificate it cannot verify, and lets a good bearer token rescue the request (docs/protocol/authentication.md#connections). So
-  the verify callback accepts everything and `mooring.authn.x509.authenticator` verifies the chain afterwards (docs/adr/0003).
-* The names of the client CAs are advertised, so that clients with several certificates pick the right one.
-* TLS 1.2 is the floor.
+* A client certificate is requested, never required, and never verified during the handshake: Kubernetes answers 401 to a
+  certificate that does not verify, unless the request carries a valid bearer token (docs/protocol/authentication.md#connections).
+  So the verify callback accepts everything and `mooring.authn.x509.authenticator` verifies the chain afterwards (docs/adr/0003).
+* The names of the client CAs are advertised, so that clients with several certificates select the right one.
+* The minimum version is TLS 1.2.
 * Sessions are resumed by stateless tickets (TLS 1.3), which carry the client's leaf and not its intermediates. A client that sent
-  intermediates therefore gets no ticket that works: each of its connections shakes hands in full and is judged by what it sent.
-  In TLS 1.2 the server promises a ticket before it sees the client's certificates, so it promises none.
-* HTTP/2 is agreed on by ALPN with who offers it, whatever else they offer; otherwise HTTP/1.1 (docs/adr/0022).
-* A context is immutable once in use; new material means a new context for new connections.
+  intermediates therefore gets no usable ticket: each of its connections makes a full handshake and sends them again.
+  In TLS 1.2 the server announces a ticket before it sees the client's certificates, so it announces none.
+* ALPN selects HTTP/2 for every client that offers it, otherwise HTTP/1.1 (docs/adr/0022).
+* A context is immutable once in use. New certificates or CAs mean a new context for new connections.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.verify import MAX_CHAIN
 
 SSL_MODE_RELEASE_BUFFERS = 0x10
-"""openssl/ssl.h: give idle connections' 34 kB of record buffers back; a thousand idle watches need it."""
+"""Free the 34 kB of record buffers of idle connections (openssl/ssl.h): a thousand idle watches need it."""
 SESSION_ID_CONTEXT = b"mooring"
 """Scopes resumption to this server; OpenSSL refuses to resume sessions that asked for a certificate without one."""
 
@@ -40,8 +40,9 @@ def _drop_ticket_before_tls_1_3(tls: SSL.Connection) -> None:
 def _verify_callback(roots: frozenset[bytes]) -> Callable[..., bool]:
     """Return a verify callback that accepts every chain, and that stops tickets for a chain with intermediates.
 
-    OpenSSL calls it in full handshakes with a client certificate, before the chain can be read: the info callback reads it. `roots`
-    of the bundle are no intermediates: OpenSSL's clients send those they know, and the path to them is found without.
+    OpenSSL calls it in full handshakes with a client certificate, before the chain can be read; the info callback reads the chain.
+    `roots` of the client CA bundle do not count as intermediates: OpenSSL's clients send those they know, and the chain verifies
+    without them.
     """
 
     def limit_tickets(tls: SSL.Connection, where: int, _: int) -> None:
@@ -70,10 +71,12 @@ def server_context(
     *,
     http2: bool = False,
 ) -> SSL.Context:
-    """A context that presents `chain` (leaf first). Raises ConfigError when key and certificate do not belong together."""
+    """Return a context that presents `chain`, leaf first. Raises ConfigError when key and certificate do not match."""
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
-    context.set_options(SSL.OP_NO_RENEGOTIATION)  # a client could make us handshake for ever on one connection
+    context.set_options(
+        SSL.OP_NO_RENEGOTIATION
+    )  # a client could otherwise cause handshakes without limit on one connection
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # tickets are stateless; a server-side cache would only grow
     context.set_mode(SSL_MODE_RELEASE_BUFFERS)
     context.set_session_id(SESSION_ID_CONTEXT)
@@ -95,7 +98,8 @@ def server_context(
 
 
 def der(certificate: crypto.X509) -> bytes:
-    """As OpenSSL holds it, not parsed anew: what a stricter parser refuses is a 401 of the authenticator, not an exception."""
+    """Return the DER bytes that OpenSSL holds, without parsing: the authenticator answers 401 to those that a stricter parser
+    rejects."""
     return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
 
 

@@ -1,16 +1,17 @@
-"""HTTP/1.1 for who does not ask for HTTP/2 (RFC 9112, docs/adr/0023): httptools' parser in, `Request` and `Response` out.
+"""Serve one HTTP/1.1 connection over httptools' parser (RFC 9112, docs/adr/0023).
 
 Rules kept here:
-* Bounded: header bytes, what is held of a body, what is thrown away of one, the time headers may take, idle time.
-* Requests of a connection are answered one after another, in their order; nothing is read while one waits for another.
-* What follows a request that asks for another protocol is kept until that is decided: after a 101 it belongs to the new
-  protocol, after any other answer it is the next request. Such a request has no body: httptools would take the body for what
-  follows, and so for a request.
-* Requests that wait for others, and headers that are not whole, count as what the client makes us hold (`holdings`).
-* A request costs no timer: the one for idle time runs on while requests come and is looked at when it is due, the one for
-  headers is set when they did not come in one piece.
+* Header bytes, unread and discarded body bytes, the time that headers may take, and idle time are bounded.
+* Requests of a connection are answered one after another, in order. Nothing is read while one waits for another.
+* Bytes after a request that asks for an upgrade are kept until the reply is known: after a 101 they belong to the new protocol,
+  after any other reply they are the next request. Such a request may have no body, because httptools would leave the body among
+  these bytes, and it would be read as a request.
+* Waiting requests and incomplete headers count as memory that the client makes the server hold
+  (`mooring.server.transport.heldbytes`).
+* A request sets no timer. The idle timer runs on while requests arrive and is checked when it fires; the header timer is set only
+  when headers do not arrive in one piece.
 
-httptools knows the grammar; it calls the `on_…` methods.
+httptools implements the grammar and calls the `on_…` methods.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from mooring.apimachinery.codec.limits import MAX_BODY
-from mooring.server.transport.frames import Frames, Switched
 from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
@@ -33,73 +33,74 @@ from mooring.server.transport.http import (
     read_target,
 )
 from mooring.server.transport.http1.exchange import Exchange
-from mooring.server.transport.listener import Inner, TlsTransport
+from mooring.server.transport.listener import ApplicationProtocol, TlsTransport
+from mooring.server.transport.responsewriter import ResponseWriter, UpgradedWriter
 
 MAX_DISCARDED = MAX_BODY
-"""How much of a body may still come after the answer: what would have been read; then it must end soon."""
+"""Bytes of a body that are discarded after the reply, as many as a body may have. Then the connection is soon cut."""
 MAX_UNREAD = 64 << 10
-"""Bytes of a body that are held before anybody reads it; then the client waits."""
+"""Bytes of a body that are received before the handler reads it. Then the server stops reading from the client."""
 
 OWS = b" \t"
-"""Optional white space around a field value is no part of it (RFC 9112 5); httptools leaves what stands behind."""
+"""Optional white space around a field value is not part of it (RFC 9112 5). httptools keeps the white space behind it."""
 
 SMALL_HEADERS = 4096
-"""Bytes of headers that are not whole yet and are not counted: nearly all requests come in one piece."""
+"""Bytes of incomplete headers that do not count as held memory. Nearly all requests arrive in one piece."""
 PIPELINED_REQUEST = 2048
-"""Bytes that a request of few headers takes while it waits for the one before it."""
+"""Bytes of memory that a waiting request with few headers takes."""
 
 _VERSIONS = ("1.0", "1.1")
-"""httptools reads others too, and would serve them as if they were these."""
+"""Versions that are served. httptools accepts others, and would handle them as if they were these."""
 
 
-class Protocol(Inner):
-    """One connection."""
+class Http1Connection(ApplicationProtocol):
+    """One HTTP/1.1 connection, from the TLS handshake to its end."""
 
     __slots__ = (
-        "_application", "_counted", "_discarded", "_drained", "_exchanges", "_headers", "_idle", "_in_headers", "_is_held",
-        "_parser", "_quiet_since", "_target", "_timer", "_undecided", "_without_progress", "frames", "loop", "transport",
+        "_after_upgrade", "_application", "_counted", "_discarded", "_drained", "_exchanges", "_header_bytes", "_headers", "_idle",
+        "_idle_since", "_in_headers", "_is_paused", "_parser", "_target", "_timer", "loop", "transport", "writer",
     )  # fmt: skip
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self.frames: Frames | None = None
+        self.writer: ResponseWriter | None = None
         self._exchanges: list[Exchange] = []  # the first is being answered, the last is being received
         self._headers: list[Header] = []
         self._target = b""
         self._in_headers = False
-        self._without_progress = 0
+        self._header_bytes = 0
         self._counted = 0
         self._discarded = 0
-        self._undecided: bytearray | None = None
-        self._is_held = False
+        self._after_upgrade: bytearray | None = None
+        self._is_paused = False
         self._drained: asyncio.Future[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._quiet_since = 0.0
+        self._idle_since = 0.0
 
     def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override]  # what the listener gives
         self.transport = transport
         self.loop = asyncio.get_running_loop()
         self._parser: Any = HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # it is ignored, as RFC 9112 9.6 wants
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # RFC 9112 9.6: ignored
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEADER_SECONDS, transport.abort)
         self._application.connections.add(self)
 
-    # What comes
+    # Receiving
 
     def data_received(self, data: bytes) -> None:
-        """The parser gathers a header or trailer of any length before it says anything: what it holds is bounded here."""
-        if isinstance(self.frames, Switched):
-            self.frames.received(data)
+        """Parse bytes of the client. The parser buffers headers and trailers of any length; this method bounds them."""
+        if isinstance(self.writer, UpgradedWriter):
+            self.writer.received(data)
             return
-        self._without_progress += len(data)
-        if self._undecided is None:
+        self._header_bytes += len(data)
+        if self._after_upgrade is None:
             self._parse(data)
         else:
-            self._undecided += data
-        if self._counted or self._without_progress > SMALL_HEADERS:
-            counted, self._counted = self._counted, self._without_progress
+            self._after_upgrade += data
+        if self._counted or self._header_bytes > SMALL_HEADERS:
+            counted, self._counted = self._counted, self._header_bytes
             self.transport.hold(self._counted - counted)
-        if self._without_progress > MAX_HEADER_BYTES:
+        if self._header_bytes > MAX_HEADER_BYTES:
             self._refuse_headers()
         elif self._in_headers and self._timer is None:
             self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
@@ -108,7 +109,7 @@ class Protocol(Inner):
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
-            self._undecided = bytearray(data[upgrade.args[0] :])
+            self._after_upgrade = bytearray(data[upgrade.args[0] :])
         except HttpParserError:
             self.refuse(b"400 Bad Request")
 
@@ -122,11 +123,11 @@ class Protocol(Inner):
         self._target += target
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_headers:  # trailers are forgotten: they must not join the headers of a request being served
+        if self._in_headers:  # trailers are discarded: they must not join the headers of a running request
             self._headers.append((name.lower(), value.strip(OWS)))
 
     def on_headers_complete(self) -> None:
-        self._without_progress = 0
+        self._header_bytes = 0
         self._in_headers = False
         self._stop_timer()
         headers, self._headers = self._headers, []
@@ -157,7 +158,7 @@ class Protocol(Inner):
         self._application.tasks.add(exchange.task)
 
     def on_body(self, body: bytes) -> None:
-        self._without_progress = 0
+        self._header_bytes = 0
         if self._exchanges:
             self._exchanges[-1].arrived(body)
             self.regulate()
@@ -173,77 +174,77 @@ class Protocol(Inner):
             self._exchanges[-1].ended()
 
     def regulate(self) -> None:
-        """Read on, or not: one request waits for another, or more came of a body than was read."""
+        """Pause reading while one request waits for another, or while too much of a body is unread; else resume."""
         waiting = self._exchanges
-        is_held = len(waiting) > 1 or (bool(waiting) and waiting[0].unread > MAX_UNREAD)
-        if is_held != self._is_held:
-            self._is_held = is_held
-            if is_held:
+        is_paused = len(waiting) > 1 or (bool(waiting) and waiting[0].unread > MAX_UNREAD)
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            if is_paused:
                 self.transport.pause_reading()
             else:
                 self.transport.resume_reading()
 
-    # What is answered
+    # Replying
 
     def answered(self, exchange: Exchange) -> None:
-        """The reply is complete, or will never be."""
+        """Go on with the next request: the reply is complete, or was given up."""
         if exchange.is_last:
             self.transport.close()
         del self._exchanges[0]
         if self.transport.is_closing():
             return
-        self._quiet_since = self.loop.time()
+        self._idle_since = self.loop.time()
         if self._idle is None:
-            self._idle = self.loop.call_later(IDLE_SECONDS, self._look)
+            self._idle = self.loop.call_later(IDLE_SECONDS, self._check_idle)
         self.regulate()
         if self._exchanges:
             self._start(self._exchanges[0])
-        elif self._undecided is not None:
-            self.data_received(self._decided())
+        elif self._after_upgrade is not None:
+            self.data_received(self._take_after_upgrade())
 
-    def _look(self) -> None:
-        """End a connection on which nothing was asked for too long; whoever ends what is asked now looks again."""
+    def _check_idle(self) -> None:
+        """Close a connection that was idle for too long. While a request runs, its end sets the timer again."""
         self._idle = None
-        left = self._quiet_since + IDLE_SECONDS - self.loop.time()
+        left = self._idle_since + IDLE_SECONDS - self.loop.time()
         if self._exchanges or self._in_headers:
             return
         if left > 0:
-            self._idle = self.loop.call_later(left, self._look)
+            self._idle = self.loop.call_later(left, self._check_idle)
         else:
             self.transport.close()
 
-    def _decided(self) -> bytes:
-        undecided, self._undecided = bytes(self._undecided or b""), None
-        self._without_progress = 0
-        return undecided
+    def _take_after_upgrade(self) -> bytes:
+        data, self._after_upgrade = bytes(self._after_upgrade or b""), None
+        self._header_bytes = 0
+        return data
 
-    def switched(self, frames: Switched) -> None:
-        """The 101 is sent, and the connection belongs to `frames`."""
-        self.frames = frames
-        frames.received(self._decided())
+    def upgraded(self, writer: UpgradedWriter) -> None:
+        """Pass the client's bytes to `writer` from now on: the 101 was sent."""
+        self.writer = writer
+        writer.received(self._take_after_upgrade())
 
     def _refuse_headers(self) -> None:
         self.refuse(b"431 Request Header Fields Too Large")
 
     def refuse(self, status: bytes) -> None:
-        """Answer so, and end."""
+        """Reply with an empty body, and close."""
         if self.transport.is_closing():
             return
         if self._exchanges and self._exchanges[0].is_started:
-            self.transport.abort()  # in the middle of another reply there is no place for this one
+            self.transport.abort()  # another reply has begun
             return
         self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
         self.transport.close()
 
-    # How it goes
+    # Flow control and end
 
     @property
     def is_choked(self) -> bool:
-        """The client is behind: wait for `drained`."""
+        """True while the client is behind: wait for `drained`."""
         return self._drained is not None
 
     async def drained(self) -> None:
-        """Return when the client is no longer behind, or has gone."""
+        """Return when the client is no longer behind, or is gone."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
 
@@ -257,7 +258,7 @@ class Protocol(Inner):
             drained.set_result(None)
 
     def shutdown(self) -> None:
-        """Take no more requests; close when those there are have been answered."""
+        """Accept no more requests; close once the accepted ones are answered."""
         if self._exchanges:
             self._exchanges[-1].is_last = True
         else:
@@ -275,14 +276,14 @@ class Protocol(Inner):
             self._idle.cancel()
         for exchange in self._exchanges:
             exchange.lost()
-        if self.frames is not None:
-            self.frames.lost()
+        if self.writer is not None:
+            self.writer.lost()
         self.resume_writing()
-        self._parser = None  # it holds this object
+        self._parser = None  # breaks a reference cycle
 
 
 def _names_one_host(headers: list[Header], version: str) -> bool:
-    """RFC 9112 3.2: who is in doubt which host is meant, and who believes it, must not disagree."""
+    """Return True for exactly one Host header (RFC 9112 3.2). Servers and proxies could disagree about any other number."""
     hosts = [name for name, _ in headers].count(b"host")
     return hosts == 1 or (hosts == 0 and version == "1.0")
 

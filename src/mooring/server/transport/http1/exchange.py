@@ -1,13 +1,13 @@
-"""One request on an HTTP/1.1 connection, and its reply: the body as it is read, the reply as the client takes it (RFC 9112).
+"""Exchange one request and its reply on an HTTP/1.1 connection (RFC 9112).
 
 Rules kept here:
-* An exception that reaches this file is a bug of ours: the operator gets the traceback, the client a 500, or the end in the
-  middle of a reply. So is a header that would split the reply.
-* Nothing is added to what waits for a client that is behind: a reply, and each turn of it, waits until it has caught up.
-  What waits so, and the body that was received, count as what the client makes us hold (`mooring.server.transport.holdings`).
-* A large reply leaves in several turns of the loop.
-* Who asks whether to send a body (RFC 9110 10.1.1) is told when somebody reads it. Answered before, it may send it or not, and
-  nobody can know: the connection ends.
+* An exception that reaches this file is a bug of the server: the operator gets the traceback, the client a 500, or the end of the
+  connection in the middle of a reply. A header that would split the reply is treated alike.
+* A reply, and each further part of it, waits while the client is behind. A waiting reply and a received body count as memory that
+  the client makes the server hold (`mooring.server.transport.heldbytes`).
+* A large reply is sent in several turns of the event loop.
+* `100 Continue` is sent when the handler reads the body (RFC 9110 10.1.1). After a reply that comes first, the server cannot know
+  whether the client sends the body, so the connection ends.
 """
 
 from __future__ import annotations
@@ -16,29 +16,27 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-from mooring.server.transport.frames import Frames, Streamer, Switched
 from mooring.server.transport.http import Application, Header, Request, Response, Target, in_pieces, weight
-
-if TYPE_CHECKING:
-    from mooring.server.transport.http1.connection import Protocol
+from mooring.server.transport.listener import TlsTransport
+from mooring.server.transport.responsewriter import ResponseWriter, Streamer, UpgradedWriter
 
 log = logging.getLogger("mooring.server")
 
 END_SECONDS = 5.0
-"""A client that is so far behind that it has not come to the end of a stream by then does not read: it is cut off."""
+"""A client that has not read the end of a stream by then is cut off."""
 
-OCTETS_A_TURN = 256 << 10
-"""Body bytes sent to one client in one turn, as over HTTP/2: 0.3 ms of encryption."""
+BYTES_PER_TURN = 256 << 10
+"""Body bytes sent to one client in one turn of the event loop, as over HTTP/2: 0.3 ms of encryption."""
 
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
 _NO_BODY = (204, 304)
-"""RFC 9110 8.6: for 304 the length would be that of the 200 that is not sent."""
+"""Status codes without content-length (RFC 9110 8.6): for 304 it would be the length of the 200 reply."""
 
 
 def reply_head(status: int, headers: tuple[Header, ...], *more: Header) -> bytes:
-    """The status line and the headers, up to and with the empty line. Raises ValueError for what would be more than that."""
+    """Return the status line and headers, with the empty line. Raises ValueError for a header that holds a line break or NUL."""
     parts = [_STATUS_LINES[status]]
     for name, value in headers:
         parts += (b"\r\n", name, b": ", value)
@@ -48,133 +46,160 @@ def reply_head(status: int, headers: tuple[Header, ...], *more: Header) -> bytes
     head = b"".join(parts)
     lines = len(headers) + len(more) + 2
     if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
-        raise ValueError("a header of the reply holds more than a line")
+        raise ValueError("a header of the reply holds a line break or NUL")
     return head
+
+
+class Carrier(Protocol):
+    """The connection that carries an exchange: `http1.connection.Http1Connection`."""
+
+    transport: TlsTransport
+    loop: asyncio.AbstractEventLoop
+    writer: ResponseWriter | None
+
+    @property
+    def is_choked(self) -> bool:
+        """True while the client is behind."""
+
+    async def drained(self) -> None:
+        """Return when the client is no longer behind, or is gone."""
+
+    def regulate(self) -> None:
+        """Read from the client, or stop reading, as unread bodies and waiting requests require."""
+
+    def refuse(self, status: bytes) -> None:
+        """Reply with an empty body, and close."""
+
+    def upgraded(self, writer: UpgradedWriter) -> None:
+        """Pass the client's bytes to `writer` from now on."""
+
+    def answered(self, exchange: Exchange) -> None:
+        """Go on with the next request: this exchange has ended."""
 
 
 class Exchange:
     """One request and its reply."""
 
     __slots__ = (
-        "_held", "_is_told", "_pieces", "_protocol", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request", "task",
-        "unread",
+        "_carrier", "_held", "_pieces", "_sent_continue", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request",
+        "task", "unread",
     )  # fmt: skip
 
-    def __init__(self, protocol: Protocol, method: str, target: Target, headers: list[Header], is_last: bool) -> None:
-        self._protocol = protocol
-        self.request = Request(method, *target, headers, protocol.transport.connection, self.receive)
+    def __init__(self, carrier: Carrier, method: str, target: Target, headers: list[Header], is_last: bool) -> None:
+        self._carrier = carrier
+        self.request = Request(method, *target, headers, carrier.transport.connection, self.receive)
         self.is_last = is_last
-        """The connection ends after it."""
+        """True when the connection ends after this exchange."""
         self.is_whole = False
-        """The whole request is here."""
+        """True once the whole request was received."""
         self.is_started = False
-        """The reply has begun."""
+        """True once the head of the reply was sent."""
         self.is_lost = False
-        """The client has gone."""
+        """True once the client is gone."""
         self.unread = 0
-        """Bytes of the body that nobody has read."""
+        """Bytes of the body that were received and not read by the handler."""
         self.task: asyncio.Task[None]
-        """What finds the reply; there is one from when it is this request's turn."""
+        """Task that answers the request, from when it is this request's turn."""
         self._held = 0
-        self._is_told = False  # to send the body
+        self._sent_continue = False
         self._pieces: list[bytes] = []
         self._wake: asyncio.Future[None] | None = None
 
     def arrived(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Add a piece of the body."""
         self._pieces.append(data)
         self.unread += len(data)
         self.hold(len(data))
-        self._woken()
+        self._wake_waiter()
 
     def hold(self, octets: int) -> None:
-        """Count bytes that are kept until the exchange has ended."""
+        """Count bytes as held memory until the exchange has ended."""
         self._held += octets
-        self._protocol.transport.hold(octets)
+        self._carrier.transport.hold(octets)
 
     def ended(self) -> None:
-        """The request is whole."""
+        """Note that the request is whole."""
         self.is_whole = True
-        self._woken()
+        self._wake_waiter()
 
     def lost(self) -> None:
-        """The client has gone."""
+        """Note that the client is gone."""
         self.is_lost = True
-        self._woken()
+        self._wake_waiter()
 
-    def _woken(self) -> None:
+    def _wake_waiter(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
         self._wake = None
 
-    async def receive(self) -> dict[str, Any]:
-        """The next piece of the body, as ASGI has it."""
-        if self._is_expecting():
-            self._is_told = True
-            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    async def receive(self) -> tuple[bytes, bool] | None:
+        """Return the next piece of the body and whether more follows, or None when the client is gone."""
+        if self._expects_continue():
+            self._sent_continue = True
+            self._carrier.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self._pieces or self.is_whole or self.is_lost):
-            self._wake = self._protocol.loop.create_future()
+            self._wake = self._carrier.loop.create_future()
             await self._wake
         if self.is_lost:
-            return {"type": "http.disconnect"}
+            return None
         body, self._pieces, self.unread = b"".join(self._pieces), [], 0
-        self._protocol.regulate()
-        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
+        self._carrier.regulate()
+        return body, not self.is_whole
 
-    def _is_expecting(self) -> bool:
-        """Whether the client waits to be told to send the body (RFC 9110 10.1.1)."""
-        if self.is_whole or self._pieces or self._is_told:
+    def _expects_continue(self) -> bool:
+        """Return True while the client waits for `100 Continue` before it sends the body (RFC 9110 10.1.1)."""
+        if self.is_whole or self._pieces or self._sent_continue:
             return False
         return self.request.header(b"expect").lower() == "100-continue"
 
     async def run(self, application: Application) -> None:
-        """Find the reply and send it."""
-        protocol = self._protocol
+        """Answer the request."""
+        carrier = self._carrier
         try:
             response = await application.answer(self.request)
             if response.stream is not None:
                 await self._stream(response, response.stream)
             else:
                 await self._reply(response)
-        except Exception:  # a handler answers for its own errors; this is a bug, and must not stop the others
+        except Exception:  # handlers turn their errors into replies, so this is a bug; other requests must go on
             log.exception("a request could not be answered")
             if self.is_started:
-                protocol.transport.close()
+                carrier.transport.close()
             else:
-                protocol.refuse(b"500 Internal Server Error")
+                carrier.refuse(b"500 Internal Server Error")
         finally:
             self.request.close()
-            del self.request  # it holds this object: no work for the garbage collector
+            del self.request  # breaks a reference cycle, so that the garbage collector has no work
             if self._held:
-                protocol.transport.hold(-self._held)
+                carrier.transport.hold(-self._held)
             application.tasks.discard(self.task)
-            protocol.answered(self)
+            carrier.answered(self)
 
     async def _reply(self, response: Response) -> None:
         pieces, size = in_pieces(response.body)
         is_mute = self.request.method == "HEAD"
         length = () if response.status in _NO_BODY else ((b"content-length", b"%d" % size),)
-        if self._protocol.is_choked:
+        if self._carrier.is_choked:
             self.hold(weight(response.body))
         if await self._begin(response, *length):
             if not is_mute:
                 await self._send(pieces, weight(response.body))
             if response.at_once:
-                self._protocol.transport.flush()
+                self._carrier.transport.flush()
 
     async def _send(self, pieces: Iterable[bytes], held: int) -> None:
-        """Send a body as the client takes it; `held`: what is counted when it has to wait."""
-        transport = self._protocol.transport
-        left = OCTETS_A_TURN
+        """Send a body as the client takes it. `held`: bytes counted as held memory once it has to wait."""
+        transport = self._carrier.transport
+        left = BYTES_PER_TURN
         is_counted = False
         for piece in pieces:
-            for start in range(0, len(piece), OCTETS_A_TURN):
-                part = piece if len(piece) <= OCTETS_A_TURN else memoryview(piece)[start : start + OCTETS_A_TURN]
+            for start in range(0, len(piece), BYTES_PER_TURN):
+                part = piece if len(piece) <= BYTES_PER_TURN else memoryview(piece)[start : start + BYTES_PER_TURN]
                 left -= len(part)
                 if left < 0:
-                    left = OCTETS_A_TURN - len(part)
+                    left = BYTES_PER_TURN - len(part)
                     transport.flush()
-                    if not self._protocol.is_choked:
+                    if not self._carrier.is_choked:
                         await asyncio.sleep(0)
                     elif not is_counted:
                         is_counted = True
@@ -184,47 +209,47 @@ class Exchange:
                 transport.write(part)
 
     async def _begin(self, response: Response, *more: Header) -> bool:
-        """Send the head; False when nobody is there any more."""
-        if (self._protocol.is_choked or self.is_lost) and not await self._has_room():
+        """Send the head of the reply. Return False when the client is gone."""
+        if (self._carrier.is_choked or self.is_lost) and not await self._has_room():
             return False
-        self.is_last = self.is_last or self._is_expecting()  # whether its body still comes, nobody knows
-        if self.is_last and response.switch is None:
+        self.is_last = self.is_last or self._expects_continue()  # see the last rule of this file
+        if self.is_last and response.upgrade is None:
             more = (*more, (b"connection", b"close"))
         head = reply_head(response.status, response.headers, *more)
         self.is_started = True
-        self._protocol.transport.write(head)
+        self._carrier.transport.write(head)
         return True
 
     async def _has_room(self) -> bool:
-        """Wait until the client has taken enough of what was sent; False when it has gone."""
+        """Wait until the client has taken enough of what was sent. Return False when it is gone."""
         if not self.is_lost:
-            await self._protocol.drained()
+            await self._carrier.drained()
         return not self.is_lost
 
     async def _stream(self, response: Response, stream: Streamer) -> None:
-        """Send a reply that goes on, as chunks or as what the connection becomes."""
-        protocol, transport = self._protocol, self._protocol.transport
-        coding = ((b"transfer-encoding", b"chunked"),) if response.switch is None else ()
+        """Send a streaming reply, as chunks or in the protocol to which the connection is upgraded."""
+        carrier, transport = self._carrier, self._carrier.transport
+        coding = ((b"transfer-encoding", b"chunked"),) if response.upgrade is None else ()
         await self._begin(response, *coding)
-        # for the audit record; no credentials stay in memory of a request that is being answered for an hour
+        # A watch may last an hour: keep what the audit record needs, and no credentials.
         self.request.headers = [one for one in self.request.headers if one[0] == b"user-agent"]
-        if response.switch is None:
-            frames = protocol.frames = Frames(transport)
+        if response.upgrade is None:
+            writer = carrier.writer = ResponseWriter(transport)
         else:
             self.is_last = True
-            frames = response.switch(transport)
-            protocol.switched(frames)
+            writer = response.upgrade(transport)
+            carrier.upgraded(writer)
         try:
-            await stream(frames)
+            await stream(writer)
         finally:
-            frames.end()
-        late = protocol.loop.call_later(END_SECONDS, transport.abort)
+            writer.end()
+        deadline = carrier.loop.call_later(END_SECONDS, transport.abort)
         try:
-            if isinstance(frames, Switched):
-                await frames.leave()
+            if isinstance(writer, UpgradedWriter):
+                await writer.leave()
             else:
-                protocol.frames = None
+                carrier.writer = None
                 if await self._has_room():
                     transport.write(b"0\r\n\r\n")
         finally:
-            late.cancel()
+            deadline.cancel()

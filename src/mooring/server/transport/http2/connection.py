@@ -1,21 +1,21 @@
-"""HTTP/2 for who asks for it by ALPN (RFC 9113, docs/adr/0022): one connection carries all requests and watches of a process.
+"""Serve one HTTP/2 connection, negotiated by ALPN, over h2 (RFC 9113, docs/adr/0022).
 
 Rules kept here:
-* The contract is that of HTTP/1.1 (`mooring.server.transport.http`): a `Request` in, a `Response` out, `Frames` for a reply that
-  goes on.
-  A client that resets a stream, or goes, ends its watch; a handler that runs comes to its end, and holds the stream's place until
-  then, so that resetting streams buys nobody more work than keeping them (CVE-2023-44487).
-* Nobody waits for a slow stream: replies are sent in turns of one frame, as far as the client's windows and the kernel take
-  them. What waits is counted with what waits in TCP, for the client, its source and all of them
-  (`mooring.server.transport.holdings`); a
-  watch too far behind is reset alone, and so is a stream whose window the client has shut for too long.
-* One turn of the loop takes a few frames from one client and sends it a bounded piece.
-* Bodies are taken as handlers read them: an unread one fills its window and no more. What comes after the reply is refused.
-* After a reply to nobody in particular the connection takes no more requests, as kube-apiserver's
-  UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections). So it is when the server stops: GOAWAY,
-  and the end when every stream has come to its own.
+* The contract is that of HTTP/1.1 (`mooring.server.transport.http`): a `Request` in, a `Response` out, a `ResponseWriter` for a
+  streaming reply.
+* A client that resets a stream, or disconnects, ends its watch. A running handler comes to its end and keeps the stream's place
+  until then, so that resetting streams gives a client no more work at a time than keeping them (CVE-2023-44487).
+* A slow stream delays no other: replies are sent in turns of one frame, as far as the client's windows and the kernel accept them.
+  Waiting bytes count as held memory together with those that wait in TCP (`mooring.server.transport.heldbytes`).
+* A watch too far behind is reset alone, and so is a stream whose window the client keeps shut for too long.
+* One turn of the event loop handles a bounded number of frames of a client and sends it a bounded number of bytes.
+* A body is received as its handler reads it; an unread one fills its window and no more. Data after the reply is refused.
+* After a reply to an anonymous client the connection accepts no more requests, as kube-apiserver's
+  UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections). The same happens when the server stops: it
+  sends GOAWAY, and closes the connection once every stream has ended.
 
-h2 knows frames, headers and windows, and gets and gives bytes only; what it leaves open is bounded by `http2guard`.
+h2 implements frames, headers and windows; it receives and returns bytes only. `mooring.server.transport.http2.floodguard` bounds
+the work that h2 leaves unbounded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from hyperframe.frame import GoAwayFrame
 
-from mooring.server.transport.holdings import Progress
 from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
@@ -46,72 +45,80 @@ from mooring.server.transport.http import (
     Response,
     weight,
 )
-from mooring.server.transport.http2.guard import DATA, HEADERS, MAX_FRAME, Guard, Misbehaviour
-from mooring.server.transport.http2.stream import H2, MAX_STREAMS, DataFrames, Stream, reply_headers, request_of
-from mooring.server.transport.listener import MAX_CONNECTIONS, Inner, TlsTransport
+from mooring.server.transport.http2.floodguard import DATA, HEADERS, MAX_FRAME, ClientProtocolError, FloodGuard
+from mooring.server.transport.http2.stream import (
+    H2,
+    MAX_STREAMS,
+    Http2ResponseWriter,
+    Stream,
+    reply_headers,
+    request_of,
+)
+from mooring.server.transport.listener import MAX_CONNECTIONS, ApplicationProtocol, TlsTransport
+from mooring.server.transport.progress import Progress
 
 log = logging.getLogger("mooring.server")
 
-MAX_STREAMS_IN_ALL = MAX_CONNECTIONS
-"""Of all HTTP/2 clients, half of them of one source: as many watches as HTTP/1.1 connections can hold."""
+MAX_TOTAL_STREAMS = MAX_CONNECTIONS
+"""Streams of all HTTP/2 clients, half of them of one source: as many watches as HTTP/1.1 connections can carry."""
 CONNECTION_WINDOW = 1 << 20
-"""The same for all streams of a connection: what a stranger can make us hold."""
-FRAMES_A_TURN = 32
-"""Frames of one client in one turn of the loop: 250 µs each when it is a request, so 8 ms."""
-OCTETS_A_TURN = 256 << 10
-"""Body bytes sent to one client in one turn."""
-LOOK_SECONDS = 10.0
-"""How often a connection is looked at for what takes too long."""
+"""Bytes of request bodies that all streams of a connection together may have unread."""
+FRAMES_PER_TURN = 32
+"""Frames of one client in one turn of the event loop: 8 ms when each is a request of 250 µs."""
+BYTES_PER_TURN = 256 << 10
+"""Body bytes sent to one client in one turn of the event loop."""
+CHECK_SECONDS = 10.0
+"""Time between two checks of a connection for idleness and incomplete headers."""
 SMALL_FRAMES = 4096
-"""Bytes of frames and header blocks that are not whole yet and are not counted."""
+"""Bytes of incomplete frames and header blocks that do not count as held memory."""
 CLOSE_SECONDS = 5.0
-"""A client that was told to go may take so long to read it."""
+"""Time that a client has to read GOAWAY before the connection is cut."""
 
 
-class Http2:
-    """What all HTTP/2 connections of an application share."""
+class Http2Server:
+    """Limits and application that all HTTP/2 connections of a listener share."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
         self._streams = 0
         self._by_source: dict[str, int] = {}
 
-    def protocol(self) -> Protocol:
-        """A protocol for one new connection."""
-        return Protocol(self)
+    def protocol(self) -> Http2Connection:
+        """Return a protocol for one new connection."""
+        return Http2Connection(self)
 
     def admit(self, source: str) -> bool:
-        """Whether one more stream fits: in all, and of its source, which may hold half of them."""
+        """Count one more stream. Return False when there are too many, in all or of its source, which may have half of them."""
         held = self._by_source.get(source, 0)
-        if self._streams >= MAX_STREAMS_IN_ALL or held >= MAX_STREAMS_IN_ALL // 2:
+        if self._streams >= MAX_TOTAL_STREAMS or held >= MAX_TOTAL_STREAMS // 2:
             return False
         self._by_source[source] = held + 1
         self._streams += 1
         return True
 
     def dismiss(self, source: str) -> None:
-        """A stream has come to its end."""
+        """Count one stream less."""
         self._streams -= 1
         self._by_source[source] -= 1
         if not self._by_source[source]:
             del self._by_source[source]
 
 
-class Protocol(Inner):
-    """One connection."""
+class Http2Connection(ApplicationProtocol):
+    """One HTTP/2 connection, from the TLS handshake to its end."""
 
     __slots__ = (
         "_buffered", "_counted", "_guard", "_h2", "_held", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
         "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer", "transport",
     )  # fmt: skip
 
-    def __init__(self, shared: Http2) -> None:
+    def __init__(self, shared: Http2Server) -> None:
         self._shared = shared
         self._streams: dict[int, Stream] = {}
-        self._ready: dict[int, Stream] = {}  # those that may send something, in the order of their turns
+        self._ready: dict[int, Stream] = {}  # streams that may send, in the order of their turns
         self._held = 0
         self._counted = 0
-        self._taken = 0  # octets of bodies that went out when they had waited
+        self._taken = 0  # body bytes that were sent after they had waited
         self._progress: Progress | None = None
         self._buffered = 0
         self._is_choked = False
@@ -124,16 +131,16 @@ class Protocol(Inner):
         self.transport = transport
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
-        self._quiet_since = now + HEADER_SECONDS - IDLE_SECONDS  # the first request must come as soon as over HTTP/1.1
-        self._guard = Guard(now)
+        self._quiet_since = now + HEADER_SECONDS - IDLE_SECONDS  # the first request is due as soon as over HTTP/1.1
+        self._guard = FloodGuard(now)
         self._h2 = H2()
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65_535)
-        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
         self._shared.application.connections.add(self)
         self._push()
 
-    # What comes
+    # Receiving
 
     def data_received(self, data: bytes) -> None:
         if not self._is_over:
@@ -142,18 +149,18 @@ class Protocol(Inner):
                 self._turn()
 
     def _turn(self) -> None:
-        """React to some frames; to more of them in the next turn of the loop."""
+        """Handle up to `FRAMES_PER_TURN` frames; leave the others to the next turn of the event loop."""
         self._is_turning = False
         if self._is_over:
             return
         now = self._loop.time()
         try:
-            for _ in range(FRAMES_A_TURN):
+            for _ in range(FRAMES_PER_TURN):
                 frame = self._guard.frame(now)
                 if frame is None:
                     self.transport.resume_reading()
                     break
-                self._react(frame, now)
+                self._handle(frame, now)
             else:
                 self._is_turning = True
                 self.transport.pause_reading()
@@ -163,27 +170,27 @@ class Protocol(Inner):
                 counted, self._counted = self._counted, held
                 self.transport.hold(held - counted)
             self._schedule()
-        except Misbehaviour as misbehaviour:
+        except ClientProtocolError as misbehaviour:
             self._h2.close_connection(misbehaviour.code)
             self._end()
-        except ProtocolError:  # h2 has said why
+        except ProtocolError:  # h2 has queued a GOAWAY with the reason
             self._end()
-        except Exception:  # h2 promises nothing about what else it raises
+        except Exception:  # h2 does not document which other exceptions it raises
             log.exception("an HTTP/2 connection could not be understood")
             self.transport.abort()
         if self._guard.leaving:
             self._leave()
 
-    def _react(self, frame: bytes, now: float) -> None:
+    def _handle(self, frame: bytes, now: float) -> None:
         events = self._h2.receive_data(frame)
-        if not events and frame[3] in (DATA, HEADERS):  # of a stream that has ended
-            self._guard.in_vain(now)
+        if not events and frame[3] in (DATA, HEADERS):  # for a stream that has ended
+            self._guard.useless(now)
         for event in events:
             match event:
                 case RequestReceived():
-                    self._asked(event, now)
+                    self._request_received(event, now)
                 case DataReceived():
-                    self._arrived(event, now)
+                    self._data_received(event, now)
                 case StreamEnded():
                     if (stream := self._streams.get(event.stream_id)) is not None:
                         stream.ended()
@@ -199,7 +206,7 @@ class Protocol(Inner):
                 case _:
                     pass
 
-    def _asked(self, event: RequestReceived, now: float) -> None:
+    def _request_received(self, event: RequestReceived, now: float) -> None:
         number, source = event.stream_id, self.transport.connection.network
         assert number is not None
         assert event.headers is not None
@@ -214,20 +221,20 @@ class Protocol(Inner):
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    def _arrived(self, event: DataReceived, now: float) -> None:
+    def _data_received(self, event: DataReceived, now: float) -> None:
         assert event.stream_id is not None
         assert event.data is not None
-        octets = event.flow_controlled_length or 0
+        size = event.flow_controlled_length or 0
         stream = self._streams.get(event.stream_id)
         if stream is not None and event.data and not stream.is_over:
-            self.transport.hold(octets)
-            stream.arrived(event.data, octets)
+            self.transport.hold(size)
+            stream.arrived(event.data, size)
         else:
-            self.read(event.stream_id, octets)
+            self.acknowledge(event.stream_id, size)
             if event.data:
-                self._guard.in_vain(now)
+                self._guard.useless(now)
 
-    # What is answered
+    # Replying
 
     async def _serve(self, stream: Stream, request: Request, refusal: int) -> None:
         try:
@@ -236,19 +243,21 @@ class Protocol(Inner):
                 await self._reply(stream, request, response)
             else:
                 self._begin(stream, request, response, None)
-                if response.farewell:
+                if response.closes_http2:
                     self._leave()
-                request.headers = [one for one in request.headers if one[0] == b"user-agent"]  # for the audit record
-                frames = stream.frames = DataFrames(stream)
+                request.headers = [
+                    one for one in request.headers if one[0] == b"user-agent"
+                ]  # needed by the audit record
+                writer = stream.writer = Http2ResponseWriter(stream)
                 try:
-                    await response.stream(frames)
+                    await response.stream(writer)
                 finally:
-                    frames.end()
-                    stream.frames = None
+                    writer.end()
+                    stream.writer = None
                 stream.finish()
-            if response.farewell:
+            if response.closes_http2:
                 self._leave()
-        except Exception:  # a handler answers for its own errors; this is a bug, and must not stop the others
+        except Exception:  # handlers turn their errors into replies, so this is a bug; other requests must go on
             log.exception("a request could not be answered")
             self.cut(stream, ErrorCodes.INTERNAL_ERROR)
         finally:
@@ -272,19 +281,19 @@ class Protocol(Inner):
             self._push()
 
     def _begin(self, stream: Stream, request: Request, response: Response, length: int | None) -> bool:
-        """Send the headers; whether a body follows."""
+        """Send the headers. Return True when a body follows."""
         if stream.is_mute:
             return False
         follows = length != 0 and request.method != "HEAD" and response.status != 304
         self._h2.send_headers(stream.number, reply_headers(response, length), end_stream=not follows)
         self._schedule()
         if not follows:
-            stream.finish(said=True)
+            stream.finish(sent_end=True)
             stream.is_mute = True
         return follows
 
     def _settle(self, stream: Stream) -> None:
-        """Free the place of a stream that has been served and has nothing left to send."""
+        """Free the place of a stream whose handler has ended and whose reply is sent."""
         if not (stream.is_served and stream.is_sent) or self._streams.pop(stream.number, None) is None:
             return
         self._shared.dismiss(self.transport.connection.network)
@@ -292,7 +301,7 @@ class Protocol(Inner):
             return
         self.transport.hold(-stream.held)
         if stream.unread:
-            self.read(stream.number, stream.unread)
+            self.acknowledge(stream.number, stream.unread)
         if not stream.is_whole:  # the rest of the body is not wanted (RFC 9113 8.1)
             self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         if not self._streams:
@@ -301,34 +310,34 @@ class Protocol(Inner):
                 self._linger()
         self._schedule()
 
-    def read(self, number: int, octets: int) -> None:
-        """So much of a body was taken, or thrown away: the client may send as much again."""
-        if octets and not self._is_over:
-            self._h2.acknowledge_received_data(octets, number)
+    def acknowledge(self, number: int, size: int) -> None:
+        """Let the client send as many bytes as were read or discarded of a body."""
+        if size and not self._is_over:
+            self._h2.acknowledge_received_data(size, number)
             self._schedule()
 
     def _lose(self, stream: Stream) -> None:
-        """The client does not want it any more."""
+        """End a stream that the client reset, or that was reset by the server."""
         self.hold(-stream.waiting)
         self._ready.pop(stream.number, None)
         if stream.unread:
-            self.read(stream.number, stream.unread)
+            self.acknowledge(stream.number, stream.unread)
         stream.lost()
         self._settle(stream)
 
     def cut(self, stream: Stream, code: ErrorCodes = ErrorCodes.ENHANCE_YOUR_CALM) -> None:
-        """End one stream before its time."""
+        """Reset one stream."""
         if not self._is_over and not stream.is_mute:
-            with suppress(ProtocolError):  # it has ended already
+            with suppress(ProtocolError):  # the stream has ended already
                 self._h2.reset_stream(stream.number, code)
             self._lose(stream)
             self._schedule()
 
-    # What goes out
+    # Sending
 
     def send_now(self, stream: Stream, data: bytes) -> bool:
-        """Send `data`, and the end of the reply when it is over; False, and nothing happens, when it must wait."""
-        if self._is_choked or self._buffered > OCTETS_A_TURN:
+        """Send `data`, and the end of the reply if it is complete. Return False, having sent nothing, when it must wait."""
+        if self._is_choked or self._buffered > BYTES_PER_TURN:
             return False
         size = len(data)
         if size > min(self._h2.local_flow_control_window(stream.number), MAX_FRAME):
@@ -345,14 +354,15 @@ class Protocol(Inner):
         elif stream.is_over:
             self._h2.end_stream(stream.number)
 
-    def hold(self, octets: int) -> bool:
-        """Count what waits for this client; False when that is too much, and the client is cut off."""
-        if octets and not self._is_over:
-            self._held += octets
-            self._is_over = not self.transport.hold(octets)
+    def hold(self, size: int) -> bool:
+        """Count bytes that wait for this client. Return False when they are too many and the client is cut off."""
+        if size and not self._is_over:
+            self._held += size
+            self._is_over = not self.transport.hold(size)
         return not self._is_over
 
     def wants_to_send(self, stream: Stream) -> None:
+        """Give a stream a turn to send."""
         self._ready[stream.number] = stream
         self._schedule()
 
@@ -362,11 +372,11 @@ class Protocol(Inner):
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what this turn of the loop brought, and of what waits as much as one turn may send."""
+        """Send the data of this turn of the event loop, and of the waiting data as much as one turn may send."""
         self._is_scheduled = False
         if self._is_over:
             return
-        while self._ready and self._buffered < OCTETS_A_TURN and not self._is_choked:
+        while self._ready and self._buffered < BYTES_PER_TURN and not self._is_choked:
             number, stream = next(iter(self._ready.items()))
             del self._ready[number]
             if stream.is_mute:
@@ -376,7 +386,7 @@ class Protocol(Inner):
                 if self._h2.outbound_flow_control_window <= 0:
                     self._ready[number] = stream
                     break
-                continue  # it comes back when the client opens its window
+                continue  # it gets a turn again when the client opens its window
             piece = stream.next_piece(min(max(window, 0), MAX_FRAME))
             self._sent(stream, piece, len(piece))
             self.hold(-len(piece))
@@ -385,7 +395,7 @@ class Protocol(Inner):
                 self._ready[number] = stream
             elif stream.is_over:
                 self._settle(stream)
-        is_more = bool(self._ready) and self._buffered >= OCTETS_A_TURN
+        is_more = bool(self._ready) and self._buffered >= BYTES_PER_TURN
         self._push()
         if is_more:
             self._schedule()
@@ -404,10 +414,10 @@ class Protocol(Inner):
         self._is_choked = False
         self._schedule()
 
-    # How it ends
+    # Closing
 
     def shutdown(self) -> None:
-        """Take no more requests; close when those there are have been answered."""
+        """Accept no more requests; close once the accepted ones are answered."""
         self._leave()
 
     def _leave(self) -> None:
@@ -415,23 +425,23 @@ class Protocol(Inner):
             return
         self._is_leaving = True
         self._push()
-        # By hand: after h2's own it would not let us finish the streams.
-        farewell = GoAwayFrame(0, last_stream_id=self._h2.highest_inbound_stream_id)
-        self.transport.write(farewell.serialize())
+        # Built here, because h2 refuses to send on open streams after a GOAWAY of its own.
+        goaway = GoAwayFrame(0, last_stream_id=self._h2.highest_inbound_stream_id)
+        self.transport.write(goaway.serialize())
         self.transport.flush()
         if not self._streams:
             self._linger()
 
     def _linger(self) -> None:
-        """Close soon: the client does it itself when it has read the GOAWAY; closing first could lose it the last reply."""
+        """Close soon. The client closes when it has read the GOAWAY; closing before it could lose the last reply."""
         self._timer.cancel()
-        self._timer = self._loop.call_later(LINGER_SECONDS, self._depart)
+        self._timer = self._loop.call_later(LINGER_SECONDS, self._close_when_sent)
 
-    def _depart(self) -> None:
-        if not self.transport.waiting:  # the listener ends a client that reads nothing
+    def _close_when_sent(self) -> None:
+        if not self.transport.waiting:  # the listener cuts off a client that reads nothing
             self._end()
         else:
-            self._timer = self._loop.call_later(LINGER_SECONDS, self._depart)
+            self._timer = self._loop.call_later(LINGER_SECONDS, self._close_when_sent)
 
     def _end(self) -> None:
         """Close now."""
@@ -445,21 +455,21 @@ class Protocol(Inner):
             stream.lost()
         self.transport.close()
 
-    def _look(self) -> None:
-        """End what takes too long."""
+    def _check(self) -> None:
+        """Close the connection when a header block takes too long, or when it was idle for too long."""
         now = self._loop.time()
         since = self._guard.block_since
         if since and now - since > HEADER_SECONDS:
             self.transport.abort()
             return
-        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
         if not self._streams and now - self._quiet_since > IDLE_SECONDS:
             self._leave()
 
     def has_stalled_readers(self, now: float) -> bool:
-        """Whether the window of the connection stays shut. Streams whose own window stays shut are reset."""
+        """Return True when the client keeps the connection's window shut. Streams whose own window stays shut are reset."""
         if self._is_over or self._is_choked or not self._held:
-            self._progress = None  # nothing waits for windows
+            self._progress = None  # nothing waits for a window
             return False
         if self._h2.outbound_flow_control_window <= 0:
             if self._progress is None:

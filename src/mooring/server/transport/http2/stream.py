@@ -1,7 +1,9 @@
-"""One request and its reply on an HTTP/2 connection: the body as it comes, the reply as the client takes it.
+"""Exchange one request and its reply on a stream of an HTTP/2 connection.
 
-Rules kept here: small, because a watch keeps one for an hour; no piece of a reply is copied until it is sent; whoever waits here is
-woken when the client goes.
+Rules kept here:
+* A stream is small, because a watch keeps it for an hour.
+* No piece of a reply is copied before it is sent.
+* Tasks that wait for the client are woken when it is gone.
 """
 
 from __future__ import annotations
@@ -18,22 +20,22 @@ from h2.settings import SettingCodes
 from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hpack.hpack import encode_integer
 
-from mooring.server.transport.frames import Frames
-from mooring.server.transport.holdings import Progress
 from mooring.server.transport.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response, read_target
 from mooring.server.transport.listener import Connection
+from mooring.server.transport.progress import Progress
+from mooring.server.transport.responsewriter import ResponseWriter
 
 MAX_STREAMS = 250
-"""Requests and watches of one connection at a time: Go's default. kube-apiserver's 100 would need ten connections for a thousand
-watches, and each costs as much as four streams; what one connection may make the server hold stays small beside it."""
+"""Requests and watches of one connection at a time: Go's default. With kube-apiserver's 100 a thousand watches would need ten
+connections, each of which costs as much memory as four streams."""
 STREAM_WINDOW = 256 << 10
-"""Bytes of a body that may come before somebody reads it: 99 of 100 bodies are smaller (kube-apiserver's own choice)."""
+"""Bytes of a body that the client may send before the handler reads it, as in kube-apiserver: 99 of 100 bodies are smaller."""
 TABLE = 4096
 """Bytes of headers that each side remembers of the other's: RFC 9113's default. Each reply looks through ours."""
 SWEEP = 64
 """h2 looks at every stream to count the open ones; we count ourselves, and let it look for closed ones this seldom."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
-"""What HTTP/1.1's parser lets through and could be meant here."""
+"""Methods that are served, those that the HTTP/1.1 parser accepts too."""
 _CONFIG = H2Configuration(
     client_side=False,
     header_encoding=None,
@@ -41,8 +43,8 @@ _CONFIG = H2Configuration(
     normalize_outbound_headers=False,
 )
 _REPEATED = frozenset({b"content-type", b"cache-control", b"content-encoding", b"vary", b"www-authenticate"})
-"""What the client is to remember: anything else would only push these out of its table."""
-_OF_A_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+"""Headers that the client shall index. Others would only displace these from its table."""
+_CONNECTION_HEADERS = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 
 
 NEVER_INDEXED = b"\x10"
@@ -118,27 +120,27 @@ class H2(H2Connection):
         return 0
 
 
-class Link(Protocol):
-    """The connection, as far as a stream needs it."""
+class Carrier(Protocol):
+    """The connection that carries a stream: `http2.connection.Http2Connection`."""
 
-    def read(self, number: int, octets: int) -> None:
-        """So much of a body was taken."""
+    def acknowledge(self, number: int, size: int) -> None:
+        """Let the client send as many bytes as were read of a body."""
 
     def send_now(self, stream: Stream, data: bytes) -> bool:
-        """Send `data`, and the end of the reply when it is over; False, and nothing happens, when it must wait."""
+        """Send `data`, and the end of the reply if it is complete. Return False, having sent nothing, when it must wait."""
 
-    def hold(self, octets: int) -> bool:
-        """Count what waits; False when that is too much for this connection, which ends."""
+    def hold(self, size: int) -> bool:
+        """Count bytes that wait. Return False when they are too many and the connection ends."""
 
     def wants_to_send(self, stream: Stream) -> None:
-        """It has something that waits."""
+        """Give the stream a turn to send."""
 
     def cut(self, stream: Stream) -> None:
-        """Give it up."""
+        """Reset the stream."""
 
 
 class Stream:
-    """One request and its reply; of a reply that goes on, what its `Frames` write to."""
+    """One request and its reply; the outlet of its `ResponseWriter` if the reply streams."""
 
     __slots__ = (
         "_ended",
@@ -146,78 +148,79 @@ class Stream:
         "_pieces",
         "_unsent",
         "_wake",
-        "frames",
+        "carrier",
         "held",
         "is_mute",
         "is_served",
-        "link",
         "number",
         "progress",
         "taken",
         "waiting",
+        "writer",
     )
 
-    def __init__(self, link: Link, number: int) -> None:
-        self.link = link
+    def __init__(self, carrier: Carrier, number: int) -> None:
+        self.carrier = carrier
         self.number = number
-        self.frames: Frames | None = None
+        self.writer: ResponseWriter | None = None
         self.waiting = 0
-        """Bytes of the reply that are not sent."""
+        """Bytes of the reply that are not sent yet."""
         self.is_mute = False
-        """The client is not there, or wants no body."""
+        """True when nothing more may be sent: the client is gone, or takes no body."""
         self.held = 0
-        """Octets that are counted until the stream has ended: of the body that came, and of a reply that waits."""
+        """Bytes that count as held memory until the stream has ended: of the received body, and of a waiting reply."""
         self.taken = 0
-        """Octets of the reply that were sent after they had waited."""
+        """Bytes of the reply that were sent after they had waited."""
         self.progress: Progress | None = None
-        """Since the client has shut this stream's window while something waits."""
+        """Progress of the client since it shut this stream's window while bytes wait."""
         self._unsent: deque[memoryview] | None = None
-        self._is_over = False  # nothing is added to the reply
+        self._is_over = False  # the reply is complete
         self._pieces: list[tuple[bytes, int]] | None = None
-        self._ended = False  # nothing is added to the request
+        self._ended = False  # the request is complete
         self.is_served = False
-        """Its handler has come to its end."""
+        """True once the handler has ended."""
         self._wake: asyncio.Future[None] | None = None
 
     # The request
 
-    def arrived(self, data: bytes, octets: int) -> None:
-        """A piece of the body, which took `octets` of the windows."""
+    def arrived(self, data: bytes, size: int) -> None:
+        """Add a piece of the body, which took `size` bytes of the flow control windows."""
         if self._pieces is None:
             self._pieces = []
-        self._pieces.append((data, octets))
-        self.held += octets
-        self._woken()
+        self._pieces.append((data, size))
+        self.held += size
+        self._wake_waiter()
 
     def ended(self) -> None:
-        """The request is whole."""
+        """Note that the request is whole."""
         self._ended = True
-        self._woken()
+        self._wake_waiter()
 
     @property
     def unread(self) -> int:
-        """Octets of the windows that unread pieces hold."""
-        return sum(octets for _, octets in self._pieces or ())
+        """Bytes of the flow control windows that unread pieces take."""
+        return sum(size for _, size in self._pieces or ())
 
     @property
     def is_whole(self) -> bool:
+        """True once the request was received to its end."""
         return self._ended
 
-    async def receive(self) -> dict[str, Any]:
-        """The next piece of the body, as ASGI has it."""
+    async def receive(self) -> tuple[bytes, bool] | None:
+        """Return the next piece of the body and whether more follows, or None when the client is gone."""
         while not (self._pieces or self._ended or self.is_mute):
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         if self.is_mute:
-            return {"type": "http.disconnect"}
+            return None
         if not self._pieces:
-            return {"type": "http.request", "body": b"", "more_body": False}
+            return b"", False
         pieces, self._pieces = self._pieces, None
-        self.link.read(self.number, sum(octets for _, octets in pieces))
+        self.carrier.acknowledge(self.number, sum(size for _, size in pieces))
         body = pieces[0][0] if len(pieces) == 1 else b"".join(data for data, _ in pieces)
-        return {"type": "http.request", "body": body, "more_body": not self._ended}
+        return body, not self._ended
 
-    def _woken(self) -> None:
+    def _wake_waiter(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
         self._wake = None
@@ -231,51 +234,52 @@ class Stream:
         """Send a piece of the body as soon as the client takes it."""
         if self.is_mute or not data:
             return
-        if self._unsent is None and self.link.send_now(self, data):
+        if self._unsent is None and self.carrier.send_now(self, data):
             return
-        if self.link.hold(len(data)):
+        if self.carrier.hold(len(data)):
             if self._unsent is None:
                 self._unsent = deque()
             self._unsent.append(memoryview(data))
             self.waiting += len(data)
-            self.link.wants_to_send(self)
+            self.carrier.wants_to_send(self)
 
     async def drained(self) -> None:
-        """Return when all that was written is sent, or nobody reads any more; others have their turn in any case."""
+        """Return when all that was written is sent, or when the client is gone. Always gives way to other tasks."""
         await asyncio.sleep(0)
         while self._unsent is not None:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the client has taken too little of what waits for too long, by its own choice."""
+        """Return True when the client has taken too little of the waiting bytes for too long."""
         if self.progress is None:
             self.progress = Progress(self.taken, self.waiting, now)
         return self.progress.is_stalled(self.taken, self.waiting, now)
 
-    def finish(self, data: bytes = b"", *, said: bool = False) -> None:
-        """The rest of the body, and its end; `said`: the client knows that there is none."""
+    def finish(self, data: bytes = b"", *, sent_end: bool = False) -> None:
+        """Send the rest of the body, and its end; with `sent_end` the headers have ended the reply already."""
         self._is_over = True
-        if self.is_mute or said:
+        if self.is_mute or sent_end:
             return
-        if self._unsent is None and self.link.send_now(self, data):
+        if self._unsent is None and self.carrier.send_now(self, data):
             return
         if data:
             self.write(data)
         else:
-            self.link.wants_to_send(self)
+            self.carrier.wants_to_send(self)
 
     @property
     def is_over(self) -> bool:
+        """True once the reply is complete."""
         return self._is_over
 
     @property
     def is_sent(self) -> bool:
-        """Nothing is left to say."""
+        """True once nothing is left to send."""
         return self.is_mute or (self._is_over and self._unsent is None)
 
     def next_piece(self, size: int) -> memoryview:
-        """Up to `size` of what waits; it is sent."""
+        """Take up to `size` of the waiting bytes, for sending."""
         if self._unsent is None:
             return memoryview(b"")
         piece = self._unsent[0]
@@ -283,7 +287,7 @@ class Stream:
             self._unsent.popleft()
             if not self._unsent:
                 self._unsent = None
-                self._woken()
+                self._wake_waiter()
         else:
             self._unsent[0] = piece[size:]
             piece = piece[:size]
@@ -292,23 +296,23 @@ class Stream:
         return piece
 
     def abort(self) -> None:
-        """Give this stream up: its reader is too far behind."""
-        self.link.cut(self)
+        """Reset this stream: its client is too far behind."""
+        self.carrier.cut(self)
 
     def lost(self) -> None:
-        """The client is gone, or does not want this any more."""
+        """Note that the client is gone, or has reset the stream."""
         self.is_mute = True
         self._ended = True
         self._pieces = None
         self._unsent = None
         self.waiting = 0
-        self._woken()
-        if self.frames is not None:
-            self.frames.lost()
+        self._wake_waiter()
+        if self.writer is not None:
+            self.writer.lost()
 
 
-class DataFrames(Frames):
-    """A reply that goes on: each write is DATA, without a coding."""
+class Http2ResponseWriter(ResponseWriter):
+    """Writer of a streaming reply as DATA frames, without a transfer coding."""
 
     __slots__ = ()
 
@@ -317,7 +321,7 @@ class DataFrames(Frames):
 
 
 def request_of(sent: Sequence[Header], connection: Connection, stream: Stream) -> tuple[Request, int]:
-    """The request, and the status with which it is refused unheard, or 0."""
+    """Return the request, and the status with which it is refused before any handler, or 0."""
     pseudo = {name: value for name, value in sent if name[:1] == b":"}
     headers = [(name, value) for name, value in sent if name[:1] != b":"]
     if b":authority" in pseudo and not any(name == b"host" for name, _ in headers):
@@ -331,11 +335,11 @@ def request_of(sent: Sequence[Header], connection: Connection, stream: Stream) -
 
 
 def reply_headers(response: Response, length: int | None) -> list[HeaderTuple]:
-    """As HTTP/2 has them: in lower case, and none that is about a connection."""
+    """Return the headers of a reply in HTTP/2 form: lower-case names, no connection headers."""
     headers = [HeaderTuple(b":status", b"%d" % response.status)]
     for name, value in response.headers:
         name = name.lower()
-        if name not in _OF_A_CONNECTION:
+        if name not in _CONNECTION_HEADERS:
             headers.append((HeaderTuple if name in _REPEATED else NeverIndexedHeaderTuple)(name, value))
     if length is not None and response.status != 304:
         headers.append(NeverIndexedHeaderTuple(b"content-length", b"%d" % length))

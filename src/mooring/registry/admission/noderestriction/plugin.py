@@ -1,0 +1,210 @@
+"""NodeRestriction: a node changes only what is its own.
+
+Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/node-authorization.md#noderestriction), for
+users that are nodes (group system:nodes):
+* Its own Node only; no change of taints or owner references; of the labels in Kubernetes' own domains only those a kubelet
+  reports about itself, never node-restriction labels.
+* Its own Lease in kube-node-lease only, and its own CSINode.
+* Certificate requests for kubelet signers only with its own common name.
+* Pods by the rules of `pods`. Service account tokens only bound to a pod that runs on it, and only for the one audience that a
+  volume of this pod asks a token for; for another, RBAC must allow the verb `request-serviceaccounts-token-audience` on the
+  audience, as a resource of the core group, by the account's name. A volume that a CSI driver serves, or a claim, would have to be
+  followed to a CSIDriver; this server keeps none, so that the request is refused as kube-apiserver refuses it without one.
+* A member of system:nodes whose username names no node writes nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mooring.apimachinery.schema import Obj
+from mooring.authz.attributes import Attributes
+from mooring.authz.node.identifier import node_name
+from mooring.errors import NotFoundError
+from mooring.identity import NODE_PREFIX
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.registry.admission.certificates import CSRS, requested
+from mooring.registry.admission.noderestriction import pods
+from mooring.registry.admission.request import AdmissionRequest
+
+LEASE_NAMESPACE = "kube-node-lease"
+RESTRICTED = "node-restriction.kubernetes.io"
+OWN_LABELS = frozenset(
+    {
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+"""What a kubelet reports about itself (k8s.io/kubelet well-known labels)."""
+REQUEST_AUDIENCE = "request-serviceaccounts-token-audience"
+OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+
+
+class NodeRestriction:
+    name = "NodeRestriction"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        node = node_name(request.user)
+        if node is None:
+            return
+        if not node:
+            raise request.forbidden(f'could not determine node from user "{request.user.username}"')
+        check = _CHECKS.get(request.resource)
+        if check is not None:
+            check(request, node)
+
+
+def _node(request: AdmissionRequest, node: str) -> None:
+    new, old = request.new, request.old
+    if request.name != node:
+        raise request.forbidden(f'node "{node}" is not allowed to modify node "{request.name}"')
+    if new is None:
+        return
+    if (new.get("spec") or {}).get("configSource") and (
+        old is None or (old.get("spec") or {}).get("configSource") != new["spec"]["configSource"]
+    ):
+        what = (
+            "create pods with a non-nil configSource"
+            if old is None
+            else "update configSource to a new non-nil configSource"
+        )
+        raise request.forbidden(f'node "{node}" is not allowed to {what}')
+    if old is not None:
+        if ((new.get("spec") or {}).get("taints") or []) != ((old.get("spec") or {}).get("taints") or []):
+            raise request.forbidden(f'node "{node}" is not allowed to modify taints')
+        if (new["metadata"].get("ownerReferences") or []) != (old["metadata"].get("ownerReferences") or []):
+            raise request.forbidden(f'node "{node}" is not allowed to modify ownerReferences')
+    before = (old["metadata"].get("labels") or {}) if old is not None else {}
+    refused = forbidden_labels(before, new["metadata"].get("labels") or {})
+    if refused:
+        what = (
+            "is not allowed to modify labels"
+            if old is not None
+            else f'node "{node}" is not allowed to set the following labels'
+        )
+        raise request.forbidden(f"{what}: {', '.join(refused)}")
+
+
+def forbidden_labels(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The labels added, changed or removed that are not a node's own, sorted."""
+    changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+    return sorted(key for key in changed if not _is_own(key))
+
+
+def _is_own(label: str) -> bool:
+    domain = label.partition("/")[0] if "/" in label else ""
+    if _within(domain, RESTRICTED):
+        return False
+    if not (_within(domain, "kubernetes.io") or _within(domain, "k8s.io")):
+        return True
+    return label in OWN_LABELS or any(_within(domain, own) for own in OWN_DOMAINS)
+
+
+def _within(domain: str, parent: str) -> bool:
+    return domain == parent or domain.endswith("." + parent)
+
+
+def _lease(request: AdmissionRequest, node: str) -> None:
+    if request.namespace != LEASE_NAMESPACE:
+        raise request.forbidden(f'can only access leases in the "{LEASE_NAMESPACE}" system namespace')
+    if request.name != node:
+        raise request.forbidden("can only access node lease with the same name as the requesting node")
+
+
+def _csi_node(request: AdmissionRequest, node: str) -> None:
+    if request.name != node:
+        raise request.forbidden("can only access CSINode with the same name as the requesting node")
+
+
+def _csr(request: AdmissionRequest, node: str) -> None:
+    if request.operation != "CREATE" or request.new is None:
+        return
+    signer = (request.new.get("spec") or {}).get("signerName")
+    if signer not in (KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING):
+        return
+    parsed = requested(request)
+    if parsed is not None and parsed.common_name != NODE_PREFIX + node:
+        raise request.forbidden(f"can only create a node CSR with CN={NODE_PREFIX}{node}")
+
+
+def _token(request: AdmissionRequest, node: str) -> None:
+    bound = ((request.new or {}).get("spec") or {}).get("boundObjectRef") or {}
+    if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("name"):
+        raise request.forbidden("node requested token not bound to a pod")
+    if not bound.get("uid"):
+        raise request.forbidden("node requested token with a pod binding without a uid")
+    pod = request.views["pods"].get(bound["name"], request.namespace)
+    if pod is None:
+        raise NotFoundError.of("", "pods", bound["name"])
+    if pod["metadata"].get("uid") != bound["uid"]:
+        raise request.forbidden(
+            f"the UID in the bound object reference ({bound['uid']}) does not match the UID in record. The object might have "
+            "been deleted and then recreated"
+        )
+    if (pod.get("spec") or {}).get("nodeName") != node:
+        raise request.forbidden("node requested token bound to a pod scheduled on a different node")
+    audiences = ((request.new or {}).get("spec") or {}).get("audiences") or [""]
+    if len(audiences) > 1:
+        raise request.forbidden("node may only request 0 or 1 audiences")
+    if audiences[0] in _projected_audiences(pod):
+        return
+    if missing := list(dict.fromkeys(_missing_for_csi(pod))):
+        why = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        raise request.forbidden(f'error validating audience "{audiences[0]}": {why}')
+    if not _audience_allowed(request, audiences[0]):
+        raise request.forbidden(
+            f'audience "{audiences[0]}" not found in pod spec volume, {request.user.username} is not authorized to request tokens '
+            "for this audience"
+        )
+
+
+def _projected_audiences(pod: Obj) -> Iterator[str]:
+    """Whom the tokens are for that volumes of the Pod ask for; "" is the API server."""
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if "serviceAccountToken" in source:
+                yield (source["serviceAccountToken"] or {}).get("audience") or ""
+
+
+def _missing_for_csi(pod: Obj) -> Iterator[str]:
+    """Name what kube-apiserver reads to find the audiences of CSI drivers, and what this server never has."""
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
+            yield f'persistentvolumeclaim "{pod["metadata"].get("name", "")}-{volume.get("name", "")}" not found'
+        elif claim := volume.get("persistentVolumeClaim"):
+            yield f'persistentvolumeclaim "{claim.get("claimName", "")}" not found'
+        elif driver := (volume.get("csi") or {}).get("driver"):
+            yield f'csidriver.storage.k8s.io "{driver}" not found'
+
+
+def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:
+    asked = Attributes(
+        user=request.user,
+        verb=REQUEST_AUDIENCE,
+        version="v1",
+        resource=audience,
+        namespace=request.namespace,
+        name=request.name,
+    )
+    return bool(audience) and request.authorize(asked).allowed
+
+
+_CHECKS = {
+    "nodes": _node,
+    "nodes/status": _node,
+    "leases": _lease,
+    "csinodes": _csi_node,
+    CSRS: _csr,
+    "pods": pods.pod,
+    "pods/status": pods.pod_status,
+    "serviceaccounts/token": _token,
+}

@@ -1,0 +1,63 @@
+"""What a list, watch or deletecollection asks for: one kind, perhaps one namespace, perhaps selectors.
+
+Rules kept here:
+* Every kind can be selected by metadata.name and metadata.namespace, and by the labels it declares; any other field label is
+  the caller's mistake, 400 (docs/protocol/selectors.md).
+* An object is decoded only when the selectors need more than its name and namespace.
+* A selector that pins metadata.name narrows the search to that name (kubelets watch their own objects that way).
+"""
+
+from __future__ import annotations
+
+from mooring.api.kind import Kind
+from mooring.apimachinery.selectors import FieldSelector, LabelSelector, check_field_labels
+from mooring.registry.cache.stored import Stored
+
+NAME = "metadata.name"
+NAMESPACE = "metadata.namespace"
+
+
+class Selection:
+    """A filter over the objects of one kind. Raises BadRequestError for a field label the kind does not have."""
+
+    __slots__ = ("_by_place", "_fields", "_labels", "everything", "kind", "name", "namespace", "selective")
+
+    def __init__(self, kind: Kind, namespace: str, labels: LabelSelector, fields: FieldSelector) -> None:
+        self.kind = kind
+        self.name = ""
+        self.namespace = namespace
+        self._labels = None if labels.empty else labels
+        self._fields = None if fields.empty else fields
+        self._by_place = False
+        if self._fields is not None:
+            check_field_labels(fields, (NAME, NAMESPACE, *kind.field_labels), kind.resource.plural)
+            self._by_place = all(label in (NAME, NAMESPACE) for label in fields.labels())
+            self.name = fields.requires(NAME) or ""
+            if kind.resource.namespaced and not namespace:
+                self.namespace = fields.requires(NAMESPACE) or ""
+        self.selective = self._labels is not None or self._fields is not None
+        """Whether selectors cut objects out: then a list must not tell how many remain (docs/protocol/lists.md)."""
+        self.everything = not self.selective and not self.namespace
+
+    @property
+    def key(self) -> str:
+        """The only key that can match; "" when there may be several."""
+        if not self.name or (self.kind.resource.namespaced and not self.namespace):
+            return ""
+        return self.kind.key(self.namespace, self.name)
+
+    def matches(self, stored: Stored) -> bool:
+        """Whether an object of this kind is asked for."""
+        if self.namespace and stored.namespace != self.namespace:
+            return False
+        if self.name and stored.name != self.name:
+            return False
+        if self._fields is not None:
+            place = (
+                {NAME: stored.name, NAMESPACE: stored.namespace}
+                if self._by_place
+                else stored.shown_as(self.kind).fields
+            )
+            if not self._fields.matches(place):
+                return False
+        return self._labels is None or self._labels.matches(stored.labels)

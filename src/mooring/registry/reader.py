@@ -1,0 +1,229 @@
+"""Read objects: get, list and watch from the watch cache, as fresh as the request requires.
+
+Rules kept here (docs/protocol/lists.md, docs/protocol/watch.md):
+* resourceVersion "" means the newest state: the store is asked for its revision (microseconds), and the cache waits until it has
+  it. "0" means any cached state. N means not older than N; a future N is waited for, and then answered with 504.
+* `mooring.apimachinery.options` has already refused combinations of parameters that mean nothing.
+* A list with a limit and N, or with match Exact, is the state at exactly N. A compacted N is 410, also for kinds that have not
+  changed since: clients expect a continue token to expire everywhere at the same time (docs/protocol/e2e-tests.md). A past state
+  comes from memory only if the kind has not changed since.
+* A continue token continues the same snapshot. Once that is compacted, the 410 carries a token that continues inconsistently.
+* remainingItemCount is returned only for lists without selectors.
+* Between reading the state for a watch and subscribing there is no await, so that no event is missed or sent twice. The state is
+  delivered in slices afterwards, while changes wait.
+* A selector filters a long list in slices and gives way to other tasks between them, over the state of one moment.
+* When the cache does not catch up in time, the store itself is read: slower, and never stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring.api.kind import Kind
+from mooring.apimachinery.options import (
+    INCONSISTENT,
+    ListOptions,
+    decode_continue,
+    encode_continue,
+    parse_resource_version,
+)
+from mooring.apimachinery.status import resource_version_too_large
+from mooring.errors import ExpiredError, NotFoundError
+from mooring.registry.cache.kindcache import Due, KindCache, Sink, Watch
+from mooring.registry.cache.selection import Selection
+from mooring.registry.cache.stored import Stored, slices
+from mooring.registry.cache.watchcache import WatchCache
+from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
+
+FRESH_WITHIN = 3.0
+"""Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure."""
+SELECT_CHUNK = 500
+"""Entries fetched at a time while a selector looks through a snapshot: kubectl's own page size."""
+_KEY_END = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One list, or one page of it, in key order. `remaining` is None when it is not told."""
+
+    items: Sequence[Stored]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+class ContinueExpiredError(ExpiredError):
+    """410 for a continue token whose snapshot is gone. `continue_token` goes on from the same place, inconsistently."""
+
+    def __init__(self, continue_token: str) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+            "results; objects that changed since the first page may then be missing or shown in their new state.",
+            continue_token=continue_token,
+        )
+
+
+class Reader:
+    """Answers reads for every kind."""
+
+    def __init__(self, storage: Storage, cache: WatchCache) -> None:
+        self._storage = storage
+        self._cache = cache
+
+    def _of(self, kind: Kind) -> KindCache:
+        return self._cache.kinds[kind.resource.plural]
+
+    async def fresh(self) -> bool:
+        """True once the cache has every write acknowledged before this call; False when it does not get there in time."""
+        revision = await self._storage.revision()
+        return revision <= self._cache.revision or await self._cache.reach_within(revision, FRESH_WITHIN)
+
+    async def current(self, kind: Kind, namespace: str, name: str) -> Stored | None:
+        """The newest state of one object."""
+        key = kind.key(namespace, name)
+        if await self.fresh():
+            return self._of(kind).get(key)
+        entry = await self._storage.get(key)
+        return self._cache.stored(entry) if entry is not None else None
+
+    async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
+        """One object. Raises NotFoundError."""
+        if not resource_version:
+            stored = await self.current(kind, namespace, name)
+        else:
+            await self._wait_for(int(parse_resource_version(resource_version)))
+            stored = self._of(kind).get(kind.key(namespace, name))
+        if stored is None:
+            raise NotFoundError.of(kind.resource.group, kind.resource.plural, name)
+        return stored
+
+    async def _wait_for(self, version: int) -> None:
+        if not await self._cache.reach_within(version, FRESH_WITHIN):
+            raise resource_version_too_large(version, self._cache.revision)
+
+    # -- list ----------------------------------------------------------------------------------------------------
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
+        """The matching objects of one kind, as of one revision."""
+        selection = Selection(kind, namespace, options.label_selector, options.field_selector)
+        if options.continue_token:
+            return await self._go_on(selection, options)
+        version, limit = options.revision, options.limit
+        if not options.resource_version:
+            fresh = await self.fresh()
+            return await self._here(selection, "", limit) if fresh else await self._there(selection, "", limit, 0)
+        if not version:
+            return await self._here(selection, "", 0)
+        if options.exact:
+            try:
+                return await self._at(selection, "", limit, version)
+            except CompactedError as error:
+                raise ExpiredError("The resourceVersion for the provided list is too old.") from error
+        await self._wait_for(version)
+        return await self._here(selection, "", limit)
+
+    async def _go_on(self, selection: Selection, options: ListOptions) -> Listed:
+        start, revision = decode_continue(options.continue_token)
+        after = selection.kind.key_prefix(selection.namespace) + start.removesuffix(_KEY_END)
+        if revision == INCONSISTENT:
+            fresh = await self.fresh()
+            if fresh:
+                return await self._here(selection, after, options.limit)
+            return await self._there(selection, after, options.limit, 0)
+        try:
+            return await self._at(selection, after, options.limit, revision)
+        except CompactedError as error:
+            raise ContinueExpiredError(encode_continue(start, INCONSISTENT)) from error
+
+    async def _here(self, selection: Selection, after: str, limit: int, revision: int = 0) -> Listed:
+        """From memory, as of this call; `revision`: an older one with the same state."""
+        revision = revision or self._cache.revision
+        cache = self._of(selection.kind)
+        if selection.key:
+            found = cache.get(selection.key)
+            matches = found is not None and selection.key > after and selection.matches(found)
+            return Listed([found] if found is not None and matches else [], revision)
+        if selection.selective:
+            items = await _selected(selection, cache.within(selection.namespace, after))
+            count = len(items)
+        else:
+            count = cache.count(selection.namespace, after) if limit else 0
+            items = cache.within(selection.namespace, after, limit)
+        if not limit or count <= limit:
+            return Listed(items, revision)
+        return self._page(selection, items[:limit], revision, count - limit)
+
+    def _page(self, selection: Selection, items: Sequence[Stored], revision: int, remaining: int) -> Listed:
+        start = items[-1].key.removeprefix(selection.kind.key_prefix(selection.namespace)) + _KEY_END
+        return Listed(items, revision, encode_continue(start, revision), None if selection.selective else remaining)
+
+    async def _at(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
+        """The state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for the future."""
+        reached = await self._cache.reach_within(revision, FRESH_WITHIN)
+        if revision < (oldest := await self._storage.compacted()):
+            raise CompactedError(oldest)
+        if reached and self._of(selection.kind).is_state_of(revision):
+            return await self._here(selection, after, limit, revision)
+        return await self._there(selection, after, limit, revision)
+
+    async def _there(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
+        """From the store, at `revision` (0: now)."""
+        prefix = selection.kind.key_prefix(selection.namespace)
+        chunk = max(limit, SELECT_CHUNK) if selection.selective and limit else limit
+        found: list[Stored] = []
+        while True:
+            try:
+                page = await self._storage.range(prefix, after=after, limit=chunk, revision=revision)
+            except FutureRevisionError as error:
+                raise resource_version_too_large(revision, error.current) from error
+            revision = page.revision
+            for place, entry in enumerate(page.entries):
+                stored = self._cache.stored(entry)
+                if stored is None or not selection.matches(stored):
+                    continue
+                found.append(stored)
+                left = len(page.entries) - place - 1 + page.remaining
+                if limit and len(found) == limit and (left or page.more):
+                    return self._page(selection, found, revision, left)
+            if not page.more:
+                return Listed(found, revision)
+            after = page.entries[-1].key
+
+    # -- watch ---------------------------------------------------------------------------------------------------
+
+    async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
+        """Subscribe. Events reach `sink` from `Watch.replay` on. Raises ExpiredError for a forgotten start."""
+        selection = Selection(kind, namespace, options.label_selector, options.field_selector)
+        version = options.revision
+        if not options.resource_version:
+            if not await self.fresh():
+                raise resource_version_too_large(await self._storage.revision(), self._cache.revision)
+        else:
+            await self._wait_for(version)
+        # No await from here on.
+        cache = self._of(kind)
+        since = self._cache.revision
+        replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
+        if replay:
+            found = [cache.get(selection.key)] if selection.key else cache.within(selection.namespace)
+            due = Due([stored for stored in found if stored is not None], options.allow_bookmarks)
+        elif version:
+            since, due = version, Due(changes=cache.window.after(version))
+        else:
+            due = Due()
+        watch = Watch(cache, selection, since, sink, lambda: self._cache.revision, due)
+        cache.subscribe(watch)
+        return watch
+
+
+async def _selected(selection: Selection, items: Sequence[Stored]) -> Sequence[Stored]:
+    """The objects that match."""
+    found: list[Stored] = []
+    for place, run in enumerate(slices(items)):
+        if place:
+            await asyncio.sleep(0)
+        found += [item for item in run if selection.matches(item)]
+    return found

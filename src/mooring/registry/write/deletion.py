@@ -1,0 +1,111 @@
+"""Rules of deletion: finalizers, grace periods, propagation policies and preconditions. Pure.
+
+Rules kept here (docs/protocol/errors.md, docs/protocol/requests.md#delete-options, docs/protocol/objects.md,
+docs/protocol/namespaces.md):
+* An object with finalizers is only marked, with deletionTimestamp and deletionGracePeriodSeconds 0. It is deleted when the last
+  finalizer is removed.
+* A kind may grant a grace period. deletionTimestamp is then the end of it, deletionGracePeriodSeconds its length, and the object
+  stays until a delete with 0. Later deletes may shorten the period and never extend it. The server does not wait for its end: the
+  client for which the period is meant (a Pod's node) deletes again, with 0.
+* propagationPolicy Orphan and Foreground add a finalizer that the garbage collector removes. Background removes both. Without a
+  policy they stay as they are. Kinds that the garbage collector does not handle (Events) are always deleted in the background.
+* A namespace is also held by spec.finalizers, and its phase is Terminating from the first delete on.
+* Preconditions name uid and resourceVersion. A mismatch is 409.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from mooring.api.core.namespace import TERMINATING
+from mooring.api.kind import Kind
+from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
+from mooring.apimachinery.codec.json import deep_copy
+from mooring.apimachinery.options import DeleteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.errors import ConflictError
+from mooring.registry.admission.namespacelifecycle import is_namespace
+from mooring.registry.cache.stored import Stored
+
+MAX_GRACE = 100 * 365 * 24 * 3600
+"""Seconds: a century, so that every grace period ends within the range of dates."""
+_POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+
+
+def is_held(kind: Kind, obj: Obj) -> bool:
+    """Return True while finalizers or a grace period hold `obj`."""
+    metadata = obj["metadata"]
+    if metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
+        return True
+    return is_namespace(kind) and bool((obj.get("spec") or {}).get("finalizers"))
+
+
+def is_finished(kind: Kind, obj: Obj) -> bool:
+    """Return True when `obj` was marked as deleted and nothing holds it any more."""
+    return bool(obj["metadata"].get("deletionTimestamp")) and not is_held(kind, obj)
+
+
+def finalizers_after(kind: Kind, present: list[str], propagation: str) -> list[str]:
+    """Return the finalizers of an object after a delete with this propagationPolicy, "" for none."""
+    if not kind.garbage_collected:
+        propagation = "Background"
+    if not propagation:
+        return present
+    kept = [item for item in present if item not in (FOREGROUND, ORPHAN)]
+    added = _POLICY_FINALIZER.get(propagation)
+    return [*kept, added] if added else kept
+
+
+def mark_deleted(kind: Kind, obj: Obj, propagation: str, now: datetime, requested: int | None = None) -> Obj:
+    """Return a copy of `obj` marked as deleted, equal to `obj` when it was marked alike before. `requested`: gracePeriodSeconds."""
+    new = deep_copy(obj)
+    metadata: dict[str, Any] = new["metadata"]
+    finalizers = finalizers_after(kind, metadata.get("finalizers") or [], propagation)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+    if not metadata.get("deletionTimestamp"):
+        seconds = min(kind.grace_seconds(obj, requested), MAX_GRACE)
+        metadata["deletionTimestamp"] = rfc3339(now + timedelta(seconds=seconds))
+        metadata["deletionGracePeriodSeconds"] = seconds
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+    elif requested is not None and requested < (granted := metadata.get("deletionGracePeriodSeconds") or 0):
+        begun = parse_rfc3339(metadata["deletionTimestamp"]) - timedelta(seconds=granted)
+        metadata["deletionTimestamp"] = rfc3339(begun + timedelta(seconds=requested))
+        metadata["deletionGracePeriodSeconds"] = requested
+    if is_namespace(kind):
+        new["status"] = {**(new.get("status") or {}), "phase": TERMINATING}
+    return new
+
+
+def check_uid(kind: Kind, name: str, wanted: str, stored: Stored | None) -> None:
+    """Raise ConflictError unless the stored object has the uid `wanted`; "" accepts any, and none."""
+    if wanted:
+        actual = stored.obj["metadata"].get("uid", "") if stored is not None else ""
+        if wanted != actual:
+            if stored is None:
+                why = f"uid mismatch: the provided object specified uid {wanted}, and no existing object was found"
+            else:
+                namespace = stored.obj["metadata"].get("namespace", "")
+                key = "/".join(filter(None, (kind.storage, namespace, name)))
+                why = (
+                    f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+                    f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+                )
+            raise ConflictError.of(kind.resource.group, kind.resource.plural, name, why)
+
+
+def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
+    """Raise ConflictError unless the object meets the preconditions of a delete. An empty string is a condition, too."""
+    for label, wanted, actual, otherwise in (
+        ("UID", options.uid, stored.obj["metadata"].get("uid", ""), "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, str(stored.revision), "modified"),
+    ):
+        if wanted is not None and wanted != actual:
+            why = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})."
+            why = f"{why} The object might have been {otherwise}"
+            raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, why)

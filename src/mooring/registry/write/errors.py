@@ -1,0 +1,93 @@
+"""Errors of writes that are the same for every kind, and the checks that raise them.
+
+Source: docs/protocol/errors.md, docs/protocol/patches.md, docs/protocol/requests.md#limits.
+"""
+
+from __future__ import annotations
+
+from mooring.api.kind import Kind
+from mooring.apimachinery.codec.limits import MAX_VALUES, count_values
+from mooring.apimachinery.schema import Obj
+from mooring.errors import (
+    STALE,
+    AlreadyExistsError,
+    BadRequestError,
+    ConflictError,
+    Details,
+    FieldError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RequestEntityTooLargeError,
+)
+from mooring.registry.cache.stored import Stored
+
+MAX_OBJECT = 1536 * 1024
+"""Bytes of one stored object: etcd's default request limit."""
+
+
+def check_size(value: bytes) -> bytes:
+    """Return the bytes of an object that is to be stored. Raises RequestEntityTooLargeError.
+
+    A patch can make an object larger than any request body, so that values are counted here again.
+    """
+    if len(value) > MAX_OBJECT:
+        raise RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_OBJECT}")
+    if len(value) > MAX_VALUES and count_values(value) > MAX_VALUES:
+        raise RequestEntityTooLargeError(
+            f"Request entity too large: the object would have more than {MAX_VALUES} values; split it into several objects"
+        )
+    return value
+
+
+def check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
+    """Raise BadRequestError unless name and namespace of the object are those of the URL."""
+    metadata = obj.setdefault("metadata", {})
+    given = metadata.get("name")
+    if not given:
+        raise BadRequestError(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    inside = metadata.get("namespace")
+    if kind.resource.namespaced and inside and inside != namespace:
+        raise BadRequestError(
+            f"the namespace of the object ({inside}) does not match the namespace on the request ({namespace})"
+        )
+
+
+def not_found(kind: Kind, name: str) -> NotFoundError:
+    """Return 404 for an object that does not exist."""
+    return NotFoundError.of(kind.resource.group, kind.resource.plural, name)
+
+
+def may_not_create(kind: Kind, name: str) -> ForbiddenError:
+    """Return 403 for an update that would create an object which the user may not create."""
+    why = "it is not there yet, and this user may not create it"
+    return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, why)
+
+
+def no_unique_name(error: AlreadyExistsError) -> AlreadyExistsError:
+    """Return 409 after every generated name was taken. It tells the client to try again, with other names."""
+    return AlreadyExistsError(
+        f"{error.message}, the server was not able to generate a unique name for the object",
+        Details(error.details.name, error.details.group, error.details.kind, retry_after=1),
+    )
+
+
+def invalid_value(kind: Kind, name: str, error: FieldError) -> InvalidError:
+    """Return 422 for one field."""
+    return InvalidError.of(kind.resource.group, kind.resource.kind, name, [error])
+
+
+def stale(kind: Kind, name: str) -> ConflictError:
+    """Return 409 for a write based on a state that is no longer the newest."""
+    return ConflictError.of(kind.resource.group, kind.resource.plural, name, STALE)
+
+
+def already_exists(kind: Kind, present: Stored | None, name: str = "") -> AlreadyExistsError:
+    """Return 409 for creating an object that exists; the message says when it is being deleted."""
+    name = present.name if present is not None else name
+    error = AlreadyExistsError.of(kind.resource.group, kind.resource.plural, name)
+    if present is not None and present.obj["metadata"].get("deletionTimestamp"):
+        return AlreadyExistsError(f"object is being deleted: {error.message}", error.details)
+    return error

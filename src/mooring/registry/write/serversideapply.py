@@ -1,0 +1,67 @@
+"""Apply server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
+
+Conflicts are decided in `mooring.apimachinery.apply.managedfields`, which also merges; this file calls it for a kind.
+
+Rules kept here:
+* An object has managedFields from its first apply on (docs/adr/0013). For other objects a write costs two look-ups.
+* Entries are computed from the object that is about to be stored, after strategy and admission: the manager of a write owns all
+  changes that it caused.
+* Entries name fields and version of the form in which the object is stored, also when the request used another form.
+* A write that would change nothing but times changes nothing (docs/protocol/server-side-apply.md).
+"""
+
+from __future__ import annotations
+
+from mooring.api.kind import Change, Kind
+from mooring.apimachinery.apply.applyconfiguration import settled
+from mooring.apimachinery.apply.managedfields import Author, applied, timeless, updated
+from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.schema import Obj
+
+IN_PROCESS = "mooring"
+"""Field manager of writes that name none: those of the server's own controllers."""
+
+
+def author(kind: Kind, change: Change, options: WriteOptions, subresource: str) -> Author:
+    """Return the author of a write, as the entries will name it."""
+    resource = kind.storage_kind.resource
+    name = options.field_manager or IN_PROCESS
+    return Author(name, resource.api_version, resource.schema, subresource, change.now)
+
+
+def effective_configuration(kind: Kind, config: Obj, subresource: str) -> Obj:
+    """Return the part of a configuration that is applied: no spec for a subresource, no status where it is a subresource."""
+    if subresource:
+        ignored = "spec"
+    elif "status" in (kind.subresources or {}):
+        ignored = "status"
+    else:
+        return config
+    return {key: value for key, value in config.items() if key != ignored}
+
+
+def merge(kind: Kind, live: Obj, config: Obj, writer: Author, force: bool) -> tuple[Obj, list[Obj]]:
+    """Merge a configuration into `live`, empty for a new object. Return the object, which the caller owns, and its entries.
+
+    Raises ConflictError for fields that other managers own, unless `force`; BadRequestError for list items without keys.
+    """
+    new, entries = applied(live, config, writer, force=force)
+    return settled(new, kind.storage_kind.resource.schema), entries
+
+
+def set_managed_fields(new: Obj, old: Obj, sent: list[Obj] | None, entries: list[Obj] | None, writer: Author) -> None:
+    """Set, in place, the managedFields of `new`, which replaces `old`. `entries`: those of an apply; None for other writes."""
+    if entries is None:
+        entries = updated(old, new, sent, writer)
+    if not entries:
+        return
+    kept = old["metadata"].get("managedFields")
+    if kept and timeless(entries) == timeless(kept) and _without_bookkeeping(new) == _without_bookkeeping(old):
+        entries = kept
+    new["metadata"]["managedFields"] = entries
+
+
+def _without_bookkeeping(obj: Obj) -> Obj:
+    """Return an object without the metadata that every write changes."""
+    hidden = ("managedFields", "resourceVersion")
+    return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key not in hidden}}

@@ -1,0 +1,510 @@
+"""Write objects: create, update, patch, apply and delete, the one way objects change (law 6).
+
+Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
+* default → strategy → admission → validation → one encoding → compare-and-swap → watch cache. A caller gets its answer once this
+  process' cache has the write, and so reads its own write, also through another request to this process.
+* A resourceVersion that is not the stored one is 409. Without one the write is repeated on the newest state, a bounded number of
+  times; so is a patch.
+* A write that changes nothing is not stored: the revision stays, and no event is sent.
+* Server-side apply creates or merges. `mooring.registry.write.serversideapply` computes the managedFields of every write.
+* generateName is tried eight times; after that 409 with a hint to try again.
+* dryRun goes through everything but the store.
+* Values that no two objects may share are claimed before the write (`mooring.registry.write.claims`). A taken value that the
+  request contains is 422; a taken value that admission chose is chosen again.
+* `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
+  them deletes it.
+* Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
+* Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.objectmeta import (
+    prepare_meta_for_create,
+    prepare_meta_for_update,
+    validate_meta,
+    validate_meta_update,
+)
+from mooring.api.view import Views
+from mooring.apimachinery.codec.json import deep_copy
+from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.uid import uuid4
+from mooring.errors import (
+    AlreadyExistsError,
+    ApiError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotFoundError,
+    StorageError,
+)
+from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
+from mooring.registry.cache.stored import Stored, encoded
+from mooring.registry.cache.watchcache import WatchCache
+from mooring.registry.longwork import LongWork
+from mooring.registry.reader import Listed, Reader
+from mooring.registry.write import deletion, errors, serversideapply
+from mooring.registry.write.claims import ClaimedError, Claims, claimed
+from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
+
+GENERATE_TRIES = 8
+"""Names tried for one generateName."""
+PATCH_TRIES = 5
+"""Times a patch is applied to a newer state."""
+CLAIM_TRIES = 8
+"""Times admission chooses another value when another server has taken the chosen one, as often as for a name."""
+WRITE_TRIES = 30
+"""Times an unconditional PUT or DELETE is repeated on a newer state: far more than contention causes, yet bounded."""
+DELETE_WORKERS = 16
+"""Concurrent deletes of one deletecollection: enough to fill a group commit, few enough to leave room for other requests."""
+
+Entropy = Callable[[int], bytes]
+
+log = logging.getLogger(__name__)
+
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Result of a delete. `stored` is the last state; with `gone` False it is marked, and finalizers or a grace period hold it."""
+
+    stored: Stored
+    gone: bool
+
+
+class Writer:
+    """Writer of objects of every kind."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        cache: WatchCache,
+        reader: Reader,
+        views: Views,
+        entropy: Entropy,
+        admission: Sequence[Admission],
+        authorize: Authorize,
+        long_work: LongWork,
+    ) -> None:
+        self._storage = storage
+        self._cache = cache
+        self._reader = reader
+        self._views = views
+        self._entropy = entropy
+        self._admission = tuple(admission)
+        self._authorize = authorize
+        self._claims = Claims(storage, reader, entropy)
+        self._long_work = long_work
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Call every admission plugin, in order. Raises ApiError."""
+        for plugin in self._admission:
+            plugin.admit(request)
+
+    def _admit_write(
+        self,
+        operation: Operation,
+        kind: Kind,
+        place: tuple[str, str],
+        new: Obj | None,
+        old: Obj | None,
+        change: Change,
+        dry_run: bool,
+        subresource: str = "",
+    ) -> None:
+        self.admit(
+            AdmissionRequest(
+                operation=operation,
+                kind=kind,
+                subresource=subresource,
+                namespace=place[0],
+                name=place[1],
+                new=new,
+                old=old,
+                change=change,
+                views=self._views,
+                authorize=self._authorize,
+                dry_run=dry_run,
+            )
+        )
+
+    # -- create --------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
+        """Create an object. Raises AlreadyExistsError, InvalidError, and what admission raises."""
+        await self._reader.fresh()  # admission reads namespaces and roles, which must not be older than this request
+        generated = not (obj.get("metadata") or {}).get("name")
+        error: AlreadyExistsError | None = None
+        for _ in range(GENERATE_TRIES if generated else 1):
+            try:
+                return await self._create(kind, namespace, obj, change, options.dry_run)
+            except AlreadyExistsError as failure:
+                error = failure
+        assert error is not None  # the loop ran and did not return
+        raise errors.no_unique_name(error) if generated else error
+
+    async def _create(
+        self,
+        kind: Kind,
+        namespace: str,
+        obj: Obj,
+        change: Change,
+        dry_run: bool,
+        managed: Sequence[Obj] = (),
+    ) -> Stored:
+        """Create an object, choosing again what admission chose and another server took. `managed`: managedFields of an apply."""
+        taken: ClaimedError | None = None
+        given = msgspec.json.encode(obj)
+        for _ in range(CLAIM_TRIES):
+            try:
+                return await self._attempt(kind, namespace, given, change, dry_run, managed)
+            except ClaimedError as failure:
+                taken = failure
+            name = (obj.get("metadata") or {}).get("name", "")
+            present = await self._reader.current(kind, namespace, name)
+            if present is not None:
+                raise errors.already_exists(kind, present)
+            if taken.claim.key in claimed(kind, obj):
+                break
+        assert taken is not None  # the loop ran and did not return
+        raise errors.invalid_value(kind, name, taken.claim.error)
+
+    async def _attempt(
+        self, kind: Kind, namespace: str, given: bytes, change: Change, dry_run: bool, managed: Sequence[Obj]
+    ) -> Stored:
+        """Create the object encoded in `given`. Raises ClaimedError when another object has a value that this one claims."""
+        resource, storage_kind = kind.resource, kind.storage_kind
+        size, user = len(given), change.user.username
+
+        def prepare() -> Obj:
+            obj: Obj = _decode(given)
+            obj["kind"], obj["apiVersion"] = storage_kind.resource.kind, storage_kind.resource.api_version
+            complete(obj, storage_kind.resource.schema)
+            kind.default(obj)
+            uid = uuid4(self._entropy)
+            prepare_meta_for_create(obj, kind, namespace, uid, change.now, self._entropy)
+            kind.prepare_for_create(obj, change)
+            return obj
+
+        obj = await self._long_work.run(size, user, prepare)
+        name = obj["metadata"].get("name", "")
+        self._admit_write("CREATE", kind, (namespace, name), obj, None, change, dry_run)
+
+        def validate_and_encode() -> bytes:
+            found = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
+            if found:
+                raise InvalidError.of(storage_kind.resource.group, resource.kind, name, found)
+            complete(obj, storage_kind.resource.schema)  # fields that hooks and admission added
+            change.warnings.extend(kind.warnings(obj, None))
+            if managed:
+                obj["metadata"]["managedFields"] = managed
+            return errors.check_size(encoded(storage_kind.resource, obj))
+
+        value = await self._long_work.run(size, user, validate_and_encode)
+        key = kind.key(namespace, name)
+        if dry_run:
+            present = self._cache.kinds[resource.plural].get(key)
+            if present is not None:
+                raise errors.already_exists(kind, present)
+            return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
+        taken = await self._claims.take(kind, obj, None, change)
+        try:
+            with self._cache.expecting(key, value):
+                entry = await self._storage.create(key, value)
+        except KeyExistsError as failure:
+            await self._claims.give_back(taken, obj)
+            raise errors.already_exists(kind, self._cache.stored(failure.current), name) from failure
+        return await self._wait_for_cache(kind, namespace, name, entry.revision, value)
+
+    async def _wait_for_cache(self, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
+        """Return the written object once the cache has it, or once the cache lost its watch and readers use the store."""
+        await self._cache.reach(revision)
+        present = self._cache.kinds[kind.resource.plural].get(kind.key(namespace, name))
+        if present is not None and present.revision == revision:
+            return present
+        return Stored.of(kind.storage_kind, namespace, name, revision, value, is_whole=True)
+
+    # -- update and patch ----------------------------------------------------------------------------------------
+
+    async def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        obj: Obj,
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        may_create: bool = False,
+    ) -> tuple[Stored, bool]:
+        """Replace an object. The flag is True when it was created instead, where the kind and `may_create` allow that."""
+        errors.check_place(kind, obj, namespace, name)
+        dry_run = options.dry_run
+        uid = obj["metadata"].get("uid", "")
+        given = msgspec.json.encode(obj)
+        for _ in range(WRITE_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            deletion.check_uid(kind, name, uid, old)
+            if old is None:
+                if not kind.allow_create_on_update or subresource:
+                    raise errors.not_found(kind, name)
+                if not may_create:
+                    raise errors.may_not_create(kind, name)
+                try:
+                    fresh = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
+                    return await self._create(kind, namespace, fresh, change, dry_run), True
+                except AlreadyExistsError:
+                    continue
+            stored = await self._replace(kind, old, partial(_decode, given), len(given), change, subresource, options)
+            if stored is not None:
+                return stored, False
+        raise errors.stale(kind, name)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        apply: Callable[[Obj], Obj],
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        size: int = 0,
+    ) -> Stored:
+        """Change an object by `apply`, which gets a copy of its own and may raise ApiError. `size`: bytes of the patch."""
+        for _ in range(PATCH_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            if old is None:
+                raise errors.not_found(kind, name)
+
+            def patched(old: Stored = old) -> Obj:
+                new = apply(deep_copy(old.obj))
+                errors.check_place(kind, new, namespace, name)
+                return new
+
+            stored = await self._replace(kind, old, patched, size, change, subresource, options)
+            if stored is not None:
+                return stored
+        raise errors.stale(kind, name)
+
+    async def apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        config: Obj,
+        change: Change,
+        options: WriteOptions,
+        subresource: str = "",
+        may_create: bool = False,
+        size: int = 0,
+    ) -> tuple[Stored, bool]:
+        """Apply a configuration of `size` bytes. The flag is True when the object was created, where `may_create` allows that.
+
+        Raises ConflictError for fields that other managers own.
+        """
+        author = serversideapply.author(kind, change, options, subresource)
+        config = serversideapply.effective_configuration(kind, config, subresource)
+        uid, version = config["metadata"].get("uid", ""), config["metadata"].get("resourceVersion", "")
+        for _ in range(PATCH_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            deletion.check_uid(kind, name, uid, old)
+            live, whole = (old.obj, size + len(old.raw)) if old is not None else ({}, size)
+            new, entries = await self._long_work.run(
+                whole, change.user.username, partial(serversideapply.merge, kind, live, config, author, options.force)
+            )
+            if old is not None:
+                errors.check_place(kind, new, namespace, name)
+                stored = await self._replace(kind, old, partial(dict, new), size, change, subresource, options, entries)
+                if stored is not None:
+                    return stored, False
+                continue
+            if subresource:
+                raise errors.not_found(kind, name)
+            if version:
+                raise errors.stale(kind, name)
+            errors.check_place(kind, new, namespace, name)
+            if not may_create:
+                raise errors.may_not_create(kind, name)
+            try:
+                return await self._create(kind, namespace, new, change, options.dry_run, entries), True
+            except AlreadyExistsError:
+                continue
+        raise errors.stale(kind, name)
+
+    async def _replace(
+        self,
+        kind: Kind,
+        old: Stored,
+        make_new: Callable[[], Obj],
+        size: int,
+        change: Change,
+        subresource: str,
+        options: WriteOptions,
+        entries: list[Obj] | None = None,
+    ) -> Stored | None:
+        """Write a new object over `old`. Return None when `old` is no longer the stored state.
+
+        `make_new` returns the object, which then belongs to this call; `size`: bytes of the request from which it is made.
+        `entries`: managedFields of an apply; for other writes they follow from the changes, if the object has managedFields at all.
+        """
+        namespace, name, dry_run = old.namespace, old.name, options.dry_run
+        size, user = size + len(old.raw), change.user.username
+        policy = kind.subresources.get(subresource) if kind.subresources else None
+        if subresource and policy is None:
+            raise MethodNotAllowedError()
+
+        def prepare() -> tuple[Obj, Obj, set[str], list[Obj] | None, list[Obj] | None]:
+            new = make_new()
+            version = new["metadata"].get("resourceVersion")
+            if version in (None, "", "0"):
+                new["metadata"].pop("resourceVersion", None)
+            elif version != str(old.revision):
+                raise errors.stale(kind, name)
+            requested = claimed(kind, new)
+            before = deep_copy(old.obj)  # hooks may move parts of it into `new`, which admission may change
+            sent = new["metadata"].pop("managedFields", None)
+            kept = before["metadata"].pop("managedFields", None)
+            new["kind"], new["apiVersion"] = kind.storage_kind.resource.kind, kind.storage_kind.resource.api_version
+            complete(new, kind.storage_kind.resource.schema)
+            kind.default(new)
+            (policy or kind).prepare_for_update(new, before, change)
+            prepare_meta_for_update(new, before, kind)
+            return new, before, requested, sent, kept
+
+        new, before, requested, sent, kept = await self._long_work.run(size, user, prepare)
+        place = (before["metadata"].get("namespace", ""), name)
+        self._admit_write("UPDATE", kind, place, new, before, change, dry_run, subresource)
+        gone = False
+
+        def validate_and_encode() -> bytes | None:
+            nonlocal gone
+            found = validate_meta(new, kind) + validate_meta_update(new, before, kind)
+            found += kind.validate(new) + (policy or kind).validate_update(new, before)
+            if found:
+                raise InvalidError.of(kind.storage_kind.resource.group, kind.resource.kind, name, found)
+            complete(new, kind.storage_kind.resource.schema)
+            change.warnings.extend((policy or kind).warnings(new, before))
+            gone = deletion.is_finished(kind, new)
+            if entries or sent or kept:
+                serversideapply.set_managed_fields(
+                    new, old.obj, sent, entries, serversideapply.author(kind, change, options, subresource)
+                )
+            new["metadata"]["resourceVersion"] = str(old.revision)
+            if new == old.obj and not gone:
+                return None
+            return errors.check_size(encoded(old.kind.resource, new))
+
+        value = await self._long_work.run(size, user, validate_and_encode)
+        if value is None:
+            return old
+        if dry_run:
+            return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
+        try:
+            taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
+        except ClaimedError as failure:
+            if failure.claim.key in requested:
+                raise errors.invalid_value(kind, name, failure.claim.error) from None
+            return None
+        try:
+            if gone:
+                revision = await self._storage.delete(old.key, expected=old.revision)
+            else:
+                with self._cache.expecting(old.key, value):
+                    revision = (await self._storage.update(old.key, value, expected=old.revision)).revision
+        except RevisionMismatchError:
+            await self._claims.give_back(taken, new)
+            return None
+        await self._claims.settle(kind, old.obj, new if not gone else None)
+        if gone:
+            await self._delete_companions(kind, old, change)
+        return await self._wait_for_cache(kind, namespace, name, revision, value)
+
+    # -- delete --------------------------------------------------------------------------------------------------
+
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions, change: Change) -> Deleted:
+        """Delete an object, or mark one that finalizers hold. Raises NotFoundError, and ConflictError for failed preconditions."""
+        for _ in range(WRITE_TRIES):
+            old = await self._reader.current(kind, namespace, name)
+            if old is None:
+                raise errors.not_found(kind, name)
+            deletion.check_preconditions(kind, old, options)
+            self._admit_write("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
+            done = await self._delete(kind, old, options, change)
+            if done is not None:
+                return done
+        raise errors.stale(kind, name)
+
+    async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
+        """Delete or mark `old`. Return None when it is no longer the stored state."""
+        new = deletion.mark_deleted(kind, old.obj, options.propagation, change.now, options.grace_period_seconds)
+        gone = not deletion.is_held(kind, new)
+        if not gone and new == old.obj:
+            return Deleted(old, False)
+        value = encoded(old.kind.resource, new)
+        last = (
+            Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True) if kind.graceful else old
+        )
+        if gone and options.dry_run:
+            return Deleted(last, True)
+        if options.dry_run:
+            return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
+        try:
+            if gone:
+                revision = await self._storage.delete(old.key, expected=old.revision)
+                await self._claims.settle(kind, old.obj, None)
+                await self._cache.reach(revision)
+                await self._delete_companions(kind, old, change)
+                return Deleted(last.at(revision), True)
+            with self._cache.expecting(old.key, value):
+                entry = await self._storage.update(old.key, value, expected=old.revision)
+        except RevisionMismatchError:
+            return None
+        return Deleted(await self._wait_for_cache(kind, old.namespace, old.name, entry.revision, value), False)
+
+    async def _delete_companions(self, kind: Kind, gone: Stored, change: Change) -> None:
+        """Delete the objects that go with a deleted one. A failure is logged and not reported: the object itself was deleted."""
+        for plural in kind.cascade_plurals:
+            try:
+                await self.delete(self._cache.kinds[plural].kind, gone.namespace, gone.name, DeleteOptions(), change)
+            except (ApiError, StorageError) as error:
+                if isinstance(error, NotFoundError):
+                    continue
+                log.warning(
+                    "%s %s/%s could not be deleted with its owner: %s", plural, gone.namespace, gone.name, error
+                )
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
+    ) -> Listed:
+        """Delete every object that a list with these options shows. Objects that another request deletes first count as deleted."""
+        listed = await self._reader.list(kind, namespace, list_options)
+        queue = iter(listed.items)
+        failures: list[ApiError] = []
+
+        async def work() -> None:
+            for stored in queue:
+                if failures:
+                    return
+                try:
+                    await self.delete(kind, stored.namespace, stored.name, delete_options, change)
+                except NotFoundError:
+                    continue
+                except ApiError as error:
+                    failures.append(error)
+
+        await asyncio.gather(*(work() for _ in range(min(DELETE_WORKERS, len(listed.items)))))
+        if failures:
+            raise failures[0]
+        return listed

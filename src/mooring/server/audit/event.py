@@ -1,0 +1,73 @@
+"""Build audit records: `Event` of audit.k8s.io/v1 (docs/protocol/audit.md).
+
+A record holds the user, the request, the times, the client address and the outcome, and never a header or a token. An audit
+policy may add bodies (`mooring.server.audit.auditor`). The query of the request URI is kept, because no credential of Mooring
+travels in one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from mooring.clock import rfc3339_micro
+from mooring.identity import UserInfo
+
+
+def user_record(user: UserInfo) -> dict[str, Any]:
+    """Return a user as UserInfo of authentication.k8s.io/v1."""
+    record: dict[str, Any] = {"username": user.username}
+    if user.uid:
+        record["uid"] = user.uid
+    if user.groups:
+        record["groups"] = user.groups
+    if user.extra:
+        record["extra"] = dict(user.extra)
+    return record
+
+
+def audit_event(
+    *,
+    audit_id: str,
+    uri: str,
+    verb: str,
+    user: UserInfo | None,
+    source: str,
+    user_agent: str,
+    object_ref: dict[str, str] | None,
+    code: int,
+    reason: str,
+    received: datetime,
+    completed: datetime,
+    annotations: dict[str, str],
+    impersonated: UserInfo | None = None,
+    constraint: str = "",
+    level: str = "Metadata",
+    stage: str = "ResponseComplete",
+) -> dict[str, Any]:
+    """Return one event. `code` is 0 before the reply."""
+    event: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": level,
+        "auditID": audit_id,
+        "stage": stage,
+        "requestURI": uri,
+        "verb": verb,
+        "user": user_record(user) if user is not None else {},
+        "sourceIPs": [source],
+        "userAgent": user_agent,
+        "requestReceivedTimestamp": rfc3339_micro(received),
+        "stageTimestamp": rfc3339_micro(completed),
+        "annotations": annotations,
+    }
+    if code:
+        failure = {"status": "Failure", "reason": reason} if reason else {}
+        event["responseStatus"] = {"metadata": {}, "code": code, **failure}
+    if object_ref:
+        event["objectRef"] = object_ref
+    if impersonated is not None:
+        event["impersonatedUser"] = user_record(impersonated)
+    if constraint:
+        event["authenticationMetadata"] = {"impersonationConstraint": constraint}
+    return event

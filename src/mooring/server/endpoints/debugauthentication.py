@@ -1,0 +1,120 @@
+"""Serve `/debug/authentication/…`: recent refusals, and a dry run of a credential (`mooring auth explain`).
+
+    GET  /debug/authentication/refusals              the newest refusals, newest first; ?limit=N
+    GET  /debug/authentication/refusals/<audit-id>   one of them
+    POST /debug/authentication/explain               a dry run: {"token": …} or {"user": …, "password": …} or {"certificate": PEM}
+
+Rules kept here:
+* RBAC decides which users may read these paths; no default role but cluster-admin allows it.
+* A dry run does not count as a failed authentication, is not recorded as a refusal, and its body is in no log.
+* Each server process knows its own refusals only; the message of a 404 says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.api.authentication.userinfo import user_info
+from mooring.apimachinery.codec.json import decode_json, encode_json
+from mooring.apimachinery.schema import Obj
+from mooring.authn.chain import judge
+from mooring.authn.credentials import Basic, Credentials, bearer
+from mooring.errors import BadRequestError, NotFoundError
+from mooring.pki.errors import PkiError
+from mooring.pki.pem import certificates
+from mooring.secret import Secret
+from mooring.server.refusedrequests import API_VERSION, steps_to_json
+from mooring.server.requestcontext import Context
+from mooring.server.response.render import content_type
+from mooring.server.services import Services
+from mooring.server.transport.http import Response
+
+PREFIX = "/debug/authentication"
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 500
+"""Refusals in one answer: about half a megabyte."""
+MAX_CREDENTIAL = 256 << 10
+"""Bytes of the body of a dry run: a chain of certificates fits."""
+
+
+async def refusals(context: Context, services: Services) -> Response:
+    """Answer with one refusal, or with the newest. Raises NotFoundError."""
+    audit_id = context.info.path.rstrip("/").removeprefix(f"{PREFIX}/refusals").lstrip("/")
+    if not audit_id:
+        newest = services.refusals.newest(_limit(context))
+        return _json(
+            {"kind": "RefusalList", "apiVersion": API_VERSION, "items": [refusal.to_json() for refusal in newest]}
+        )
+    found = services.refusals.find(audit_id)
+    if found is None:
+        raise NotFoundError(
+            f'no refusal is kept under "{audit_id}": each server keeps its own newest ones until it stops; '
+            "its audit log may still know"
+        )
+    return _json(found.to_json())
+
+
+def _limit(context: Context) -> int:
+    text = context.request.query.get("limit", [str(DEFAULT_LIMIT)])[0]
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= MAX_LIMIT and len(text) < 9):
+        raise BadRequestError(f"limit: give a number from 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+async def explain(context: Context, services: Services) -> Response:
+    """Answer with the verdict of every authenticator on a credential, and with the user that it authenticates."""
+    credentials = _credentials(await _read_body(context))
+    registry = services.registry
+    await registry.fresh()
+    outcome = await services.second_stage.run(
+        judge(credentials, services.authenticators, registry.views, context.received, services.audiences)
+    )
+    explanation: Obj = {
+        "kind": "Explanation",
+        "apiVersion": API_VERSION,
+        "authenticated": outcome.user is not None,
+        "authenticators": steps_to_json(outcome.steps),
+    }
+    if outcome.user is not None:
+        explanation["user"] = user_info(outcome.user)
+    elif outcome.refusals:
+        explanation["why"] = outcome.why
+    return _json(explanation)
+
+
+async def _read_body(context: Context) -> Obj:
+    body = await context.request.body()
+    if len(body) > MAX_CREDENTIAL:
+        raise BadRequestError(f"the credential is longer than {MAX_CREDENTIAL} bytes")
+    found = decode_json(body)
+    if not isinstance(found, dict):
+        raise BadRequestError("the body is not a JSON object")
+    return found
+
+
+def _credentials(given: Obj) -> Credentials:
+    offered = {key: _string(given, key) for key in given}
+    if set(offered) == {"token"}:
+        return Credentials(bearer=bearer(offered["token"]), dry_run=True)
+    if set(offered) == {"user", "password"}:
+        return Credentials(basic=Basic(offered["user"], Secret(offered["password"])))
+    if set(offered) == {"certificate"}:
+        try:
+            chain = certificates(offered["certificate"].encode())
+        except PkiError as error:
+            raise BadRequestError(f"certificate: {error}") from None
+        return Credentials(peer=tuple(one.public_bytes(Encoding.DER) for one in chain))
+    raise BadRequestError("give token, or user and password, or certificate")
+
+
+def _string(given: Obj, key: str) -> str:
+    value: Any = given[key]
+    if not isinstance(value, str) or not value:
+        raise BadRequestError(f"{key}: give a text")
+    return value
+
+
+def _json(obj: Obj) -> Response:
+    return Response(200, encode_json(obj), (content_type("application/json"),))

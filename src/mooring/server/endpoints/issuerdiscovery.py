@@ -1,0 +1,38 @@
+"""Serve service account issuer discovery: the OpenID configuration and the public keys of this cluster's token issuer.
+
+Source: docs/protocol/service-account-tokens.md#issuer-discovery.
+
+Rules kept here:
+* The documents hold public keys only.
+* They exist only when the issuer is an https URL without query and fragment.
+* RBAC decides which users may read them (ClusterRole `system:service-account-issuer-discovery`).
+"""
+
+from __future__ import annotations
+
+from mooring.apimachinery.codec.json import encode_json
+from mooring.pki.jwt.jwks import discovery_document, is_discoverable, jwks_document
+from mooring.pki.jwt.keyset import algorithm_of
+from mooring.server.endpoints.notfound import not_found
+from mooring.server.requestcontext import Context
+from mooring.server.response.render import content_type
+from mooring.server.services import Services
+from mooring.server.transport.http import Response
+
+_CACHE = (b"cache-control", b"public, max-age=3600")
+
+
+async def openid_configuration(context: Context, services: Services) -> Response:
+    """Answer `/.well-known/openid-configuration`."""
+    if not is_discoverable(services.issuer):
+        return not_found()
+    document = discovery_document(services.issuer, services.jwks_uri, map(algorithm_of, services.token_keys))
+    return Response(200, encode_json(document), (content_type("application/json"), _CACHE))
+
+
+async def jwks(context: Context, services: Services) -> Response:
+    """Answer `/openid/v1/jwks` with the keys that verify tokens."""
+    if not is_discoverable(services.issuer):
+        return not_found()
+    document = jwks_document(services.token_keys)
+    return Response(200, encode_json(document), (content_type("application/jwk-set+json"), _CACHE))

@@ -1,0 +1,27 @@
+"""Answer 404 for paths that nothing serves: as a Status below API group roots, as plain text elsewhere.
+
+Source: docs/protocol/discovery.md#legacy-documents.
+"""
+
+from __future__ import annotations
+
+from mooring.apimachinery.discovery import documents as discovery
+from mooring.errors import NotFoundError
+from mooring.server.requestcontext import Context
+from mooring.server.response.render import content_type
+from mooring.server.services import Services
+from mooring.server.transport.http import Response
+
+
+def missing(context: Context, services: Services) -> Response:
+    """Return 404 as text, or raise NotFoundError below `/api`, `/version` and the roots of served API groups."""
+    root, _, rest = context.info.path.removeprefix("/").partition("/")
+    group = rest.partition("/")[0]
+    if root in ("api", "version") or (root == "apis" and group and group in discovery.groups(services.resources)):
+        raise NotFoundError("the server could not find the requested resource")
+    return not_found()
+
+
+def not_found() -> Response:
+    """Return the reply of Go's ServeMux for an unknown path; client-go turns it into a NotFound error."""
+    return Response(404, b"404 page not found\n", (content_type("text/plain; charset=utf-8"),))

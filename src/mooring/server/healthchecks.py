@@ -1,0 +1,80 @@
+"""Health checks by name, and the reports of `/healthz`, `/livez` and `/readyz`.
+
+Source: docs/protocol/health.md#health-checks.
+
+Rules kept here:
+* A check is a synchronous function that returns True while its subject is healthy. The reason of a failure goes to the operator's
+  log, never to the client.
+* `livez` fails when a restart would help, `readyz` when requests should go to another server.
+* Names are those of kube-apiserver where this server has the same part, because scripts and tests look for them: `etcd` is the
+  storage, whichever driver it has. The work of kube-apiserver's `poststarthook/...` is done here before the server listens.
+* A report has one line for each check, `[+]name ok`. A failed check makes it verbose. Excluded names that do not exist share one
+  line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+DONE_BEFORE_SERVING = (
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/rbac/bootstrap-roles",
+)
+"""Hooks of kube-apiserver whose work is part of first boot here (`mooring.plane.firstboot`), and so done before serving."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One named check. `endpoints` lists those of healthz, livez and readyz that include it."""
+
+    name: str
+    passes: Callable[[], bool]
+    endpoints: tuple[str, ...] = ("healthz", "livez", "readyz")
+
+
+class HealthChecks:
+    """All checks of one process, in order."""
+
+    def __init__(self) -> None:
+        self._checks: list[Check] = [Check("ping", lambda: True)]
+
+    def add(self, name: str, passes: Callable[[], bool], *endpoints: str) -> None:
+        """Add a check, to every endpoint unless some are given."""
+        self._checks.append(Check(name, passes, endpoints or ("healthz", "livez", "readyz")))
+
+    def report(self, endpoint: str, excluded: Collection[str] = (), verbose: bool = False) -> tuple[bool, str]:
+        """Run the checks of an endpoint; return whether all passed, and the text of the reply."""
+        lines: list[str] = []
+        known, failed = set(), []
+        for check in self._checks:
+            if endpoint not in check.endpoints:
+                continue
+            known.add(check.name)
+            if check.name in excluded:
+                lines.append(f"[+]{check.name} excluded: ok")
+            elif check.passes():
+                lines.append(f"[+]{check.name} ok")
+            else:
+                failed.append(check.name)
+                lines.append(f"[-]{check.name} failed: reason withheld")
+        if unknown := sorted(set(excluded) - known):
+            names = ",".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+        if failed:
+            log.info("%s check failed: %s", endpoint, ",".join(failed))
+        elif not verbose:
+            return True, "ok"
+        lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
+        return not failed, "\n".join(lines) + "\n"
+
+    def single(self, endpoint: str, name: str) -> tuple[bool, str] | None:
+        """Run one check; return None when this endpoint has no check of that name."""
+        for check in self._checks:
+            if check.name == name and endpoint in check.endpoints:
+                healthy = check.passes()
+                return healthy, "ok" if healthy else "internal server error: reason withheld\n"
+        return None

@@ -1,0 +1,42 @@
+"""Context of one request: the facts that the pipeline gathers and that handlers, audit and metrics read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mooring.apimachinery.auditpolicy import Decision
+from mooring.apimachinery.requestinfo import RequestInfo
+from mooring.authn.chain import Outcome
+from mooring.identity import UserInfo
+from mooring.server.transport.http import Request
+
+_NOT_AUTHENTICATED = Outcome(None)
+
+
+@dataclass(slots=True)
+class Context:
+    """One request on its way through the pipeline."""
+
+    request: Request
+    info: RequestInfo
+    audit_id: str
+    received: datetime
+    user: UserInfo
+    impersonator: UserInfo | None = None
+    constraint: str = ""
+    """Mode of constrained impersonation that let the impersonator act as `user`, for the audit record."""
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    outcome: Outcome = _NOT_AUTHENTICATED
+    """Verdicts of the authenticators."""
+    why: str = ""
+    """Reason for which the request is refused, for the operator."""
+    created: str = ""
+    """Name of the object that a create request makes: the path does not contain it."""
+    body: bytes = b""
+    """Request body, kept only when an audit policy may record it."""
+    audit: Decision | None = None
+    """Decision of the audit policy; None until the policy is evaluated."""
+    routed: bool = False
+    """True once the path is known to be served: verb and resource then come from closed sets and may become metric labels."""

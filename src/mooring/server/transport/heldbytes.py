@@ -1,0 +1,159 @@
+"""Bound the memory that clients make the server hold, for each source and in all (docs/adr/0025).
+
+Rules kept here:
+* Replies that a client has not taken, bodies and headers that are being received, and pipelined requests count as held. Of a long
+  list that is made from cached objects every fourth byte counts (`mooring.server.transport.http`).
+* A source above its share loses connections, the largest first, of equals the oldest. When all sources together hold too much, the
+  source that holds most loses them. A connection that only caused the check by a write is not cut off for that.
+* The largest connection of a source does not count against its share: one list may be larger than any share.
+* The count of a connection is that of its last write, and may be too high. It is made exact before anything is cut off, and by the
+  listener's check every few seconds.
+* Connections are cut off until the total is well below the limit, so that the next exact count comes many bytes later.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+MAX_HELD = 512 << 20
+"""Bytes: half of the memory that 20 000 connections with watches take (docs/adr/0017)."""
+MAX_HELD_BY_SOURCE = MAX_HELD // 2
+"""Bytes: half, as for connections and streams. All clients behind one load balancer may be one source."""
+RELIEF = 0.75
+"""Part of a limit to which held memory is reduced: the next exact count comes a quarter of the limit later."""
+
+log = logging.getLogger("mooring.server")
+
+
+class Holder(Protocol):
+    """A connection for which memory is held."""
+
+    held: int
+    """Bytes, as counted last."""
+
+    def recount(self) -> int:
+        """Return the exact number of bytes held now."""
+
+    def cut(self) -> None:
+        """End the connection at once."""
+
+
+class Source:
+    """Connections of one source network, the oldest first."""
+
+    __slots__ = ("holders", "limit", "network", "size")
+
+    def __init__(self, network: str, limit: int) -> None:
+        self.network = network
+        self.size = 0
+        self.limit = limit
+        """Bytes above which its connections are counted exactly: its share, or more after a count that found it in order."""
+        self.holders: dict[Holder, None] = {}
+
+
+class HeldBytes:
+    """Memory held for all connections of a listener."""
+
+    def __init__(self, total: int = MAX_HELD, by_source: int = MAX_HELD_BY_SOURCE) -> None:
+        self._max_total = total
+        self._max_by_source = by_source
+        self._sources: dict[str, Source] = {}
+        self.size = 0
+        self.cut_off = 0
+        """Connections that were cut off, for any reason."""
+
+    def source(self, network: str) -> Source | None:
+        """Return the source of a network, or None while it has no connection."""
+        return self._sources.get(network)
+
+    def admit(self, network: str, holder: Holder) -> Source:
+        """Add a connection that holds nothing yet, and return its source."""
+        source = self._sources.get(network)
+        if source is None:
+            source = self._sources[network] = Source(network, self._max_by_source)
+        source.holders[holder] = None
+        return source
+
+    def dismiss(self, source: Source, holder: Holder) -> None:
+        """Remove a connection. Idempotent."""
+        if holder in source.holders:
+            del source.holders[holder]
+            self._set(source, holder, 0)
+            if not source.holders:
+                del self._sources[source.network]
+
+    def change(self, source: Source, holder: Holder, size: int) -> None:
+        """Set the bytes that `holder` holds, and cut connections off when that exceeds a limit."""
+        change = size - holder.held
+        holder.held = size
+        source.size += change
+        self.size += change
+        if change > 0 and (source.size > source.limit or self.size > self._max_total):
+            self._relieve(source)
+
+    def reset_limits(self) -> None:
+        """Check every source against its share again at its next write."""
+        for source in self._sources.values():
+            source.limit = self._max_by_source
+
+    def cut(self, holder: Holder) -> None:
+        """Cut one connection off, and count that."""
+        self.cut_off += 1
+        holder.cut()
+
+    def _set(self, source: Source, holder: Holder, size: int) -> None:
+        change = size - holder.held
+        holder.held = size
+        source.size += change
+        self.size += change
+
+    def _relieve(self, source: Source) -> None:
+        self._recount(source)
+        largest = max(holder.held for holder in source.holders)
+        if source.size - largest > self._max_by_source * RELIEF:
+            self._cut_down(source)
+        source.limit = max(self._max_by_source, source.size + int(self._max_by_source * (1 - RELIEF)))
+        if self.size <= self._max_total:
+            return
+        for each in self._sources.values():
+            self._recount(each)
+        self._cut_down_all(self._max_total * RELIEF)
+
+    def _recount(self, source: Source) -> None:
+        for holder in source.holders:
+            self._set(source, holder, holder.recount())
+
+    def _cut_down(self, source: Source) -> None:
+        limit = self._max_by_source * RELIEF
+        before = self.cut_off
+        for _ in self._cuts(source):
+            if source.size <= limit:
+                break
+        log.warning(
+            "%s made the server hold more memory than its share: %d connections cut off",
+            source.network,
+            self.cut_off - before,
+        )
+
+    def _cut_down_all(self, limit: float) -> None:
+        before = self.cut_off
+        heap = [(-source.size, number, source) for number, source in enumerate(self._sources.values())]
+        heapq.heapify(heap)
+        cuts = {number: self._cuts(source) for _, number, source in heap}
+        while self.size > limit:
+            _, number, source = heap[0]
+            next(cuts[number])
+            heapq.heapreplace(heap, (-source.size, number, source))
+        log.warning(
+            "clients made the server hold more memory than its limit: %d connections cut off", self.cut_off - before
+        )
+
+    def _cuts(self, source: Source) -> Iterator[Holder]:
+        """Cut connections off one by one and yield them, the largest first, of equals the oldest."""
+        for holder in sorted(source.holders, key=lambda holder: -holder.held):
+            self._set(source, holder, 0)
+            self.cut(holder)
+            yield holder

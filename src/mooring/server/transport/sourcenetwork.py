@@ -1,0 +1,29 @@
+"""Map a client address to its source network, under which limits count clients.
+
+Rules kept here:
+* A source is one IPv4 address, or one IPv6 /64: the smallest block that a site is given (RFC 6177), with 2^64 addresses. An
+  IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as IPv4.
+* Connections, streams, held memory and failed authentications are all counted by source.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+UNKNOWN_NETWORK = "unknown"
+"""Source of all peers without an IP address, for example on a Unix socket."""
+IPV6_PREFIX = 64
+"""Bits of an IPv6 address that name its source."""
+
+
+def network_of(address: str) -> str:
+    """Return the source of an address: an IPv4 address, an IPv6 /64, or `unknown`. Zone ids are dropped."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return UNKNOWN_NETWORK
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, IPV6_PREFIX), strict=False))

@@ -1,0 +1,318 @@
+"""One record a request, on a disk that may misbehave.
+
+Source: docs/protocol/audit.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.errors import ConfigError
+from mooring.server.audit import logfile as audit
+from mooring.server.audit.logfile import AuditLog
+from tests.support.serverroom import Server, connection, open_server
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def recorded(path: Path, *calls: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of these calls."""
+
+    async def body() -> None:
+        async with open_server(audit_log_path=str(path)) as server:
+            for method, target, how in calls:
+                given = {key: value(server) if callable(value) else value for key, value in how.items()}
+                if "watch=" in target:
+                    await (await server.follow(target, **given)).end()
+                else:
+                    await server.call(method, target, **given)
+
+    asyncio.run(body())
+    return records(path)
+
+
+def bob(server: Server) -> Any:
+    return server.user("bob")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "how", "expected"),
+    [
+        pytest.param(
+            "GET",
+            f"{SECRETS}?limit=5",
+            {"via": bob, "headers": [("User-Agent", "kubectl/v1"), ("Audit-ID", "one")]},
+            {
+                "kind": "Event",
+                "apiVersion": "audit.k8s.io/v1",
+                "level": "Metadata",
+                "stage": "ResponseComplete",
+                "auditID": "one",
+                "requestURI": f"{SECRETS}?limit=5",
+                "verb": "list",
+                "sourceIPs": ["192.0.2.1"],
+                "userAgent": "kubectl/v1",
+                "objectRef": {"resource": "secrets", "namespace": "default", "apiVersion": "v1"},
+                "responseStatus": {"metadata": {}, "code": 403, "status": "Failure", "reason": "Forbidden"},
+                "requestReceivedTimestamp": "2026-01-02T03:04:05.000000Z",
+            },
+            id="a forbidden list",
+        ),
+        pytest.param(
+            "GET",
+            "/version",
+            {"token": "abcdef.0123456789abcdef"},
+            {
+                "user": {},
+                "responseStatus": {"metadata": {}, "code": 401, "status": "Failure", "reason": "Unauthorized"},
+                "verb": "get",
+            },
+            id="a refused token",
+        ),
+        pytest.param(
+            "GET",
+            "/version",
+            {"via": connection()},
+            {"user": {"username": "system:anonymous", "groups": ["system:unauthenticated"]}},
+            id="an anonymous request",
+        ),
+        pytest.param(
+            "GET",
+            "/version",
+            {"headers": [("Impersonate-User", "ann")]},
+            {
+                "impersonatedUser": {"username": "ann", "groups": ["system:authenticated"]},
+                "authenticationMetadata": {"impersonationConstraint": "impersonate:user-info"},
+            },
+            id="an impersonated request",
+        ),
+        pytest.param(
+            "GET",
+            f"{SECRETS}?watch=1",
+            {},
+            {"verb": "watch", "responseStatus": {"metadata": {}, "code": 200}},
+            id="a watch",
+        ),
+        pytest.param(
+            "POST",
+            SECRETS,
+            {"body": {"metadata": {"name": "made"}}},
+            {
+                "verb": "create",
+                "objectRef": {"resource": "secrets", "namespace": "default", "name": "made", "apiVersion": "v1"},
+                "responseStatus": {"metadata": {}, "code": 201},
+            },
+            id="a create names what it made",
+        ),
+        pytest.param(
+            "GET",
+            "/apis/authorization.k8s.io/v1/nowhere",
+            {},
+            {"responseStatus": {"metadata": {}, "code": 404, "status": "Failure", "reason": "NotFound"}},
+            id="a path nobody serves",
+        ),
+    ],
+)
+def test_one_record_a_request(
+    tmp_path: Path, method: str, target: str, how: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    (record,) = recorded(tmp_path / "audit.log", (method, target, how))
+    assert {key: record.get(key) for key in expected} == expected
+
+
+def test_the_decision_and_its_reason_are_annotations(tmp_path: Path) -> None:
+    allowed, forbidden = recorded(tmp_path / "a", ("GET", "/version", {}), ("GET", SECRETS, {"via": bob}))
+    assert allowed["annotations"]["authorization.k8s.io/decision"] == "allow"
+    assert forbidden["annotations"]["authorization.k8s.io/decision"] == "forbid"
+
+
+def test_records_hold_no_body_no_header_and_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    hidden = "c2VjcmV0LXZhbHVl"
+    recorded(
+        path,
+        ("POST", SECRETS, {"body": {"metadata": {"name": "a"}, "data": {"key": hidden}}}),
+        ("GET", "/version", {"token": "abcdef.0123456789abcdef"}),
+        (
+            "POST",
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+            {"body": {"spec": {"token": "fedcba.9876543210fedcba"}}},
+        ),
+        ("GET", "/version", {"headers": [("Cookie", "crumbs"), ("Authorization", "Basic cGFzc3dvcmQ=")]}),
+    )
+    text = path.read_text()
+    for secret in (hidden, "0123456789abcdef", "9876543210fedcba", "crumbs", "cGFzc3dvcmQ"):
+        assert secret not in text
+
+
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    recorded(tmp_path / "audit.log", ("GET", "/version", {}))
+    assert stat.S_IMODE((tmp_path / "audit.log").stat().st_mode) == 0o600
+
+
+def test_nothing_is_written_without_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def body() -> None:
+        log = AuditLog("")
+        log.start()
+        await log.stop()
+
+    asyncio.run(body())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_output_is_named_by_a_dash(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    async def body() -> None:
+        log = AuditLog("-")
+        log.start()
+        log.record({"n": 1})
+        await log.stop()
+
+    asyncio.run(body())
+    assert capfdbinary.readouterr().out == b'{"n":1}\n'
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_that_names_the_flag(tmp_path: Path) -> None:
+    async def body() -> None:
+        AuditLog(str(tmp_path / "missing" / "audit.log")).start()
+
+    with pytest.raises(ConfigError, match=r"audit-log-path: .*no such file"):
+        asyncio.run(body())
+
+
+async def write(log: AuditLog, numbers: range) -> None:
+    """Each number as a batch of its own, written now."""
+    for number in numbers:
+        log.record({"n": number})
+        log._write(log._take())
+
+
+def test_the_file_is_rotated_by_size_and_few_are_kept(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = AuditLog(str(tmp_path / "a"), max_bytes=20, keep=2)
+        log.start()
+        await write(log, range(10))
+        await log.stop()
+
+    asyncio.run(body())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.1", "a.2"]
+    kept = [record["n"] for name in ("a.2", "a.1", "a") for record in records(tmp_path / name)]
+    assert kept == list(range(kept[0], 10))
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
+
+
+def test_a_rotation_that_fails_is_reported_and_writing_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        log = AuditLog(str(tmp_path / "a"), max_bytes=10)
+        log.start()
+        await write(log, range(1))
+
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.EACCES, "Permission denied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "replace", refuse)
+            await write(log, range(1, 2))
+        await write(log, range(2, 3))
+        await log.stop()
+        assert (log.dropped, log.written) == (1, 2)
+
+    asyncio.run(body())
+    assert "1 audit records could not be written" in caplog.text
+    assert [record["n"] for name in ("a.1", "a") for record in records(tmp_path / name)] == [0, 2]
+
+
+def test_a_disk_that_takes_half_a_batch_loses_and_counts_the_rest(tmp_path: Path) -> None:
+    class Disk:
+        def __init__(self) -> None:
+            self.taken = b""
+
+        def write(self, data: memoryview) -> int:
+            if self.taken:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.taken = bytes(data[:10])
+            return 10
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    async def body() -> None:
+        log = AuditLog(str(tmp_path / "a"))
+        log.start()
+        log._file.close()
+        log._file = Disk()
+        for number in range(4):
+            log.record({"n": number})
+        log._write(log._take())
+        assert log.dropped + log.written == 4
+        assert log.dropped == 3
+        await log.stop()
+
+    asyncio.run(body())
+
+
+def test_when_the_disk_does_not_keep_up_the_oldest_go_and_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "MAX_WAITING", 3)
+    monkeypatch.setattr(audit, "FLUSH_SECONDS", 0.001)
+
+    async def body() -> None:
+        log = AuditLog(str(tmp_path / "a"))
+        log.start()
+        for number in range(5):
+            log.record({"n": number})
+        while "lost" not in caplog.text:
+            await asyncio.sleep(0.001)
+        await log.stop()
+        assert log.dropped == 2
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(body())
+    assert [record["n"] for record in records(tmp_path / "a")] == [2, 3, 4]
+    assert "2 audit records were lost" in caplog.text
+
+
+def test_stopping_while_a_batch_is_being_written_loses_and_mixes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    monkeypatch.setattr(audit, "FLUSH_SECONDS", 0.001)
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(AuditLog):
+        def _write(self, data: bytes) -> None:
+            started.set()
+            go_on.wait(20)
+            super()._write(data)
+
+    async def body() -> None:
+        log = Slow(str(tmp_path / "a"))
+        log.start()
+        log.record({"n": 0})
+        await asyncio.to_thread(started.wait, 20)
+        log.record({"n": 1})
+        stopping = asyncio.ensure_future(log.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+        await stopping
+
+    asyncio.run(body())
+    assert [record["n"] for record in records(tmp_path / "a")] == [0, 1]
