@@ -51,8 +51,8 @@ RECORD = 16_384
 RECORD_OVERHEAD = 4096
 """Bytes for record headers and tags when encrypted data is read from the BIO."""
 PIECE = RECORD
-"""Bytes that pass through a memory BIO at once, in either direction. A BIO never frees memory, so this bounds the memory that a large
-request or reply leaves with its connection (docs/adr/0017)."""
+"""Bytes that pass through a memory BIO at once, in either direction. A BIO never frees memory, so this bounds the memory that a
+large request or reply leaves with its connection (docs/adr/0017)."""
 MAX_UNSENT = 64 << 20
 """Bytes. A client for which more than this waits is cut off at the next write. One reply may be larger."""
 FLUSH_CHECK_SECONDS = 0.01
