@@ -1,7 +1,7 @@
-"""`KINDS`: every kind there is, the table everything else reads (law 10).
+"""`KINDS`: the table of all kinds, from which discovery, OpenAPI, storage and codecs are built (law 10).
 
-Rules kept here: a kind is one file and one row; those of which there are none share a file. A test proves that no file is
-missing, and that no two kinds share a plural of a group version or, aliases apart, a storage prefix.
+Rules kept here: a kind is one file and one row; read-only kinds share a file. A test proves that no file is missing, and that no
+two kinds share a plural of a group version or, aliases apart, a storage prefix.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ KINDS: tuple[Kind, ...] = tuple(sorted(_ROWS, key=lambda kind: (kind.resource.gr
 RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
 
 BY_PLURAL: dict[str, Kind] = {kind.resource.plural: kind for kind in KINDS if kind.stored}
-"""Stored kinds by plural; no two groups here share one, aliases apart."""
+"""Stored kinds by plural; no two stored kinds share one."""
 
 _BY_RESOURCE = {(kind.resource.group, kind.resource.version, kind.resource.plural): kind for kind in KINDS}
 
 
 def by_resource(group: str, version: str, plural: str) -> Kind | None:
-    """The kind, stored, virtual or an alias, behind one resource of the API."""
+    """Return the kind of one resource of the API, be it stored, virtual or an alias."""
     return _BY_RESOURCE.get((group, version, plural))

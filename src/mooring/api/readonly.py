@@ -1,16 +1,15 @@
-"""Kinds of which there are none here: they can be read, and nothing can be created (docs/adr/0015).
+"""Read-only kinds: they can be read and watched, but not created (docs/adr/0015).
 
-Rules kept here: get, list and watch answer in every form that other kinds have; any other verb is 405.
-* CustomResourceDefinitions (docs/protocol/openapi.md#clients; kubectl's crd_finder): a kind that has no PATCH with
-  `fieldValidation`, as reviews, is looked up among them before kubectl validates it. An empty list lets kubectl go on; a 404 makes
-  it fail.
-* ReplicationControllers, ReplicaSets and DaemonSets (8.1 steps 5 and 6): the e2e binary lists them before any test. Deployments and
-  StatefulSets complete what clients expect of the group apps.
-* Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` goes through a list of kinds built into it, and stops
-  at the first that discovery does not name.
-* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and until that works it says so in its log
-  without end.
-What an object of such a kind holds was written by another server to the same store. It is shown as it is, in JSON.
+Rules kept here: get, list and watch answer in every form that other kinds have; any other verb is refused with 405. Reasons:
+* CustomResourceDefinitions (docs/protocol/openapi.md#clients; kubectl's crd_finder): kubectl looks up a kind that has no PATCH
+  with `fieldValidation`, such as a review, among them before it validates the object. An empty list lets kubectl continue; a 404
+  makes it fail.
+* ReplicationControllers, ReplicaSets and DaemonSets: the e2e binary lists them before any test. Deployments and StatefulSets
+  complete the group apps.
+* Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` processes a built-in list of kinds, and stops at the first
+  that discovery does not name.
+* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
+Objects of these kinds were written to the same store by another server. They are served unchanged, in JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Scalar
 
-READ = ("get", "list", "watch")
+READ_VERBS = ("get", "list", "watch")
 
 _METADATA = Field("metadata", 1, OBJECT_META, "Standard object metadata.")
 _SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
@@ -51,7 +50,7 @@ def _kind(
             schema=schema,
             short_names=short_names,
             categories=categories,
-            verbs=READ,
+            verbs=READ_VERBS,
             columns=columns,
         ),
         storage=f"/registry/{storage}",
@@ -59,15 +58,19 @@ def _kind(
     )
 
 
-def _plain(group: str, name: str, doc: str) -> Message:
-    """A kind of metadata, spec and status."""
+def _spec_and_status(group: str, name: str, doc: str) -> Message:
+    """Return the schema of a kind with metadata, spec and status."""
     return Message(f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}", (_METADATA, _SPEC, _STATUS), doc)
 
 
 def _workload(group: str, name: str, short_name: str, doc: str, storage: str = "") -> Kind:
     short_names = (short_name,) if short_name else ()
     return _kind(
-        _plain(group, name, doc), group, *short_names, storage=storage or f"{name.lower()}s", categories=("all",)
+        _spec_and_status(group, name, doc),
+        group,
+        *short_names,
+        storage=storage or f"{name.lower()}s",
+        categories=("all",),
     )
 
 
@@ -103,14 +106,14 @@ KINDS = (
         "", "ReplicationController", "rc", "Keeps Pods of one template running. This server runs none.", "controllers"
     ),
     _kind(
-        _plain("", "PersistentVolume", "A piece of storage. This server attaches none."),
+        _spec_and_status("", "PersistentVolume", "A piece of storage. This server attaches none."),
         "",
         "pv",
         storage="persistentvolumes",
         namespaced=False,
     ),
     _kind(
-        _plain("", "PersistentVolumeClaim", "A wish for storage. This server fulfils none."),
+        _spec_and_status("", "PersistentVolumeClaim", "A wish for storage. This server fulfils none."),
         "",
         "pvc",
         storage="persistentvolumeclaims",
@@ -132,7 +135,7 @@ KINDS = (
     _workload("batch", "CronJob", "cj", "Makes Jobs at times. This server runs none."),
     _workload("batch", "Job", "", "Runs Pods until they succeed. This server runs none."),
     _kind(
-        _plain("networking.k8s.io", "Ingress", "A way in from outside. This server routes no traffic."),
+        _spec_and_status("networking.k8s.io", "Ingress", "A way in from outside. This server routes no traffic."),
         "networking.k8s.io",
         "ing",
         storage="ingress",

@@ -1,7 +1,7 @@
-"""Views: read-only, in-memory pictures of one kind, which authn, authz and controller plans read (law 2).
+"""`View`: read-only access to the stored objects of one kind, for authn, authz and controller plans (law 2).
 
-Rules kept here: reading a view never waits and never changes anything. `revision` grows whenever anything of that kind
-changes, so that a reader may keep what it derived until then.
+Rules kept here: reading a view never waits and never changes it. `revision` grows with every change of the kind, so a reader may
+cache what it derived until then.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from mooring.apimachinery.schema import Obj
 
 
 class View(Protocol):
-    """Everything of one kind, as of `revision`."""
+    """All objects of one kind at `revision`."""
 
     @property
     def revision(self) -> int:
-        """Revision of the last change of this kind (0: nothing ever)."""
+        """Revision of the last change of this kind; 0 before the first."""
 
     def get(self, name: str, namespace: str = "") -> Obj | None:
-        """The object, with metadata.resourceVersion; None when there is none. Do not change it."""
+        """Return the object, with metadata.resourceVersion, or None. Callers do not change it."""
 
     def list(self, namespace: str = "") -> Iterable[Obj]:
-        """All objects, or those of one namespace, in key order. Do not change them."""
+        """Return all objects, or those of one namespace, in key order. Callers do not change them."""
 
     def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
-        """(namespace, name) of whatever changed or went after `revision` was `since`; None: unknown, look at everything."""
+        """Return (namespace, name) of the objects changed or deleted after revision `since`; None when unknown."""
 
 
 Views = Mapping[str, View]
@@ -34,7 +34,7 @@ Views = Mapping[str, View]
 
 
 class FixedView:
-    """A view over given objects: for tests, and for plans run against a listed state."""
+    """View of given objects, for the node authorizer without Pods and for tests."""
 
     def __init__(self, objects: Iterable[Obj] = (), revision: int = 1) -> None:
         self._objects = {(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj for obj in objects}

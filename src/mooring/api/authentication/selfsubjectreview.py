@@ -1,6 +1,6 @@
-"""SelfSubjectReview: asks who the caller is (`kubectl auth whoami`). Answered at once and never stored.
+"""SelfSubjectReview: schema and strategy; it returns the identity of the caller (`kubectl auth whoami`) and is never stored.
 
-Rules kept here (docs/protocol/authentication-reviews.md): the answer is the server's; a status that the client sent is dropped.
+Rules kept here (docs/protocol/authentication-reviews.md): the server sets the status; that of a client is dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
 
 
 def self_subject_review(version: str) -> Kind:
-    """The kind in one version of its API."""
+    """Build the kind for one version of its API."""
     return Kind(
         resource=Resource(
             group=GROUP,
@@ -54,5 +54,4 @@ def self_subject_review(version: str) -> Kind:
 
 
 KINDS = tuple(self_subject_review(version) for version in ("v1", "v1beta1"))
-"""v1beta1 because TokenReview is served in it (`mooring.api.authentication.tokenreview`): who finds the version looks for this
-kind too."""
+"""v1beta1 is served because TokenReview is served in it: clients of that version expect both kinds."""

@@ -1,8 +1,9 @@
-"""TokenRequest: the body and answer of `serviceaccounts/<name>/token`; not a resource of its own.
+"""TokenRequest: schema, defaults and validation of the `token` subresource of ServiceAccounts; not a resource of its own.
 
-Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest): a token lives 3600 seconds unless asked otherwise, at least
-10 minutes and at most 2^32 seconds. Audiences default to those of the API server, which knows them; so the issuer fills them in.
-There are at most 64, and an object that the token is bound to has a kind and a name.
+Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest):
+* A token lives 3600 seconds by default, at least 10 minutes and at most 2^32 seconds.
+* Audiences default to those of the API server; the issuer, which knows them, fills them in. There are at most 64.
+* An object to which the token is bound has a kind and a name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 MAX_AUDIENCES = 64
-"""Each is text of the caller's in the header of every later request."""
+"""Audiences of one token. Each is text of the client in the header of every later request."""
 
 BOUND_OBJECT_REFERENCE = Message(
     API + "BoundObjectReference",
@@ -81,13 +82,13 @@ TOKEN_REQUEST = Message(
 
 
 def default(obj: Obj) -> None:
-    """Fill in, in place, what the requester left out (except audiences)."""
+    """Fill in defaults, in place, except audiences."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
 
 
 def validate(obj: Obj) -> list[FieldError]:
-    """What is wrong with a request that has its defaults."""
+    """Validate a request that has its defaults."""
     spec, path = obj["spec"], "spec.expirationSeconds"
     seconds = spec["expirationSeconds"]
     errors: list[FieldError] = []

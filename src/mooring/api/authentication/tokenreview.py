@@ -1,9 +1,9 @@
-"""TokenReview: asks who a bearer token belongs to. Answered at once and never stored.
+"""TokenReview: schema and strategy; it returns the identity of a bearer token and is never stored.
 
 Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authentication-reviews.md):
-* A token is required, otherwise 400; a status that the client sent is dropped.
-* v1beta1 is served too, which kube-apiserver 1.22 has dropped: it is what kube-apiserver sends a webhook unless told otherwise, and
-  this server can be such a webhook. Both versions are the same but for their name.
+* A token is required, otherwise 400; a status of the client is dropped.
+* v1beta1 is served although kube-apiserver 1.22 dropped it: kube-apiserver sends it to a webhook by default, and this server can be
+  such a webhook. Both versions differ only in their name.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def _schema(version: str) -> Message:
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
-    """Raises BadRequestError when there is no token to look at."""
+    """Drop the status. Raises BadRequestError without a token."""
     obj.pop("status", None)
     if not (obj.get("spec") or {}).get("token"):
         raise BadRequestError("token is required for TokenReview in authentication")
 
 
 def token_review(version: str) -> Kind:
-    """The kind in one version of its API."""
+    """Build the kind for one version of its API."""
     return Kind(
         resource=Resource(
             group=GROUP,

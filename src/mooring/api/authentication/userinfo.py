@@ -1,6 +1,6 @@
-"""UserInfo as the authentication API shows it.
+"""UserInfo of authentication.k8s.io: schema, and conversion from an identity.
 
-Rules kept here: data only, and the one way from an identity to its JSON form: empty attributes are absent.
+Rules kept here: empty attributes are absent from the JSON form.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from mooring.identity import UserInfo
 
 
 def user_info_schema(version: str) -> Message:
-    """The message in one version of authentication.k8s.io."""
+    """Return the schema for one version of authentication.k8s.io."""
     return Message(
         f"io.k8s.api.authentication.{version}.UserInfo",
         (
@@ -24,7 +24,7 @@ def user_info_schema(version: str) -> Message:
 
 
 def user_info(user: UserInfo) -> Obj:
-    """The JSON form of `user`."""
+    """Convert an identity to its JSON form."""
     obj: Obj = {"username": user.username}
     if user.uid:
         obj["uid"] = user.uid

@@ -1,10 +1,10 @@
-"""The access reviews: may this user, or the caller, do this? Answered at once and never stored.
+"""SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview: strategies and validation.
 
 Rules kept here (docs/protocol/authorization.md#access-reviews):
-* Exactly one of resourceAttributes and nonResourceAttributes; a user or a group where the question is about somebody else.
-* metadata is empty, but for the namespace of a LocalSubjectAccessReview, which is that of the attributes; it knows no URLs.
-* A rules review needs a namespace (400); its spec is not echoed, which the endpoint sees to.
-* A selector is given as text or in parts; operators nobody knows pass, so that newer clients are understood.
+* Exactly one of resourceAttributes and nonResourceAttributes is set. A review about another user has a user or a group.
+* metadata is empty, except for the namespace of a LocalSubjectAccessReview, which equals that of the attributes and excludes URLs.
+* A rules review needs a namespace (400); the endpoint does not echo its spec.
+* A selector is given as text or in parts. Unknown operators are accepted, so that newer clients are served.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def _drop_status(obj: Obj, change: Change) -> None:
     obj.pop("status", None)
 
 
-def _prepare_rules(obj: Obj, change: Change) -> None:
-    """Raises BadRequestError when no namespace is asked about."""
+def _prepare_rules_review(obj: Obj, change: Change) -> None:
+    """Drop the status. Raises BadRequestError without a namespace."""
     _drop_status(obj, change)
     if not (obj.get("spec") or {}).get("namespace"):
         raise BadRequestError("no namespace on request")
 
 
-def _validate_subject(obj: Obj) -> list[FieldError]:
+def _validate_subject_review(obj: Obj) -> list[FieldError]:
     return _subject_errors(obj) + _metadata_errors(obj)
 
 
-def _validate_self(obj: Obj) -> list[FieldError]:
+def _validate_self_review(obj: Obj) -> list[FieldError]:
     return _access_errors(obj.get("spec") or {}) + _metadata_errors(obj)
 
 
-def _validate_local(obj: Obj) -> list[FieldError]:
+def _validate_local_review(obj: Obj) -> list[FieldError]:
     meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
     errors = _subject_errors(obj)
     if _has_more_than(meta, "namespace", "managedFields"):
@@ -50,7 +50,7 @@ def _validate_local(obj: Obj) -> list[FieldError]:
         namespace = resource.get("namespace", "")
         errors.append(invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace"))
     if url is not None:
-        errors.append(invalid("spec.nonResourceAttributes", _shown_url(url), "disallowed on this kind of request"))
+        errors.append(invalid("spec.nonResourceAttributes", _go_attributes(url), "disallowed on this kind of request"))
     return errors
 
 
@@ -71,8 +71,8 @@ def _subject_errors(obj: Obj) -> list[FieldError]:
     return errors
 
 
-def _shown_url(url: Obj) -> Obj:
-    """The attributes as Go writes its internal type."""
+def _go_attributes(url: Obj) -> Obj:
+    """Return the attributes as Go prints its internal type."""
     return {"Path": url.get("path", ""), "Verb": url.get("verb", "")}
 
 
@@ -86,7 +86,7 @@ def _access_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     if url is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        errors.append(invalid("spec.nonResourceAttributes", _shown_url(url), why))
+        errors.append(invalid("spec.nonResourceAttributes", _go_attributes(url), why))
     for name in ("fieldSelector", "labelSelector"):
         if name in resource:
             errors += _selector_errors(resource[name], f"spec.resourceAttributes.{name}")
@@ -155,23 +155,23 @@ def _review(
 SUBJECT_ACCESS_REVIEW = _review(
     "SubjectAccessReview",
     review_schema("SubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something."),
-    _validate_subject,
+    _validate_subject_review,
 )
 LOCAL_SUBJECT_ACCESS_REVIEW = _review(
     "LocalSubjectAccessReview",
     review_schema("LocalSubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something in one namespace."),
-    _validate_local,
+    _validate_local_review,
     namespaced=True,
 )
 SELF_SUBJECT_ACCESS_REVIEW = _review(
     "SelfSubjectAccessReview",
     review_schema("SelfSubjectAccessReview", SELF_SPEC, STATUS, "Asks whether the caller may do something."),
-    _validate_self,
+    _validate_self_review,
 )
 SELF_SUBJECT_RULES_REVIEW = _review(
     "SelfSubjectRulesReview",
     review_schema("SelfSubjectRulesReview", RULES_SPEC, RULES_STATUS, "Asks what the caller may do in one namespace."),
-    prepare=_prepare_rules,
+    prepare=_prepare_rules_review,
 )
 
 KINDS = (

@@ -1,6 +1,7 @@
-"""What the access reviews look like.
+"""Schemas of the access reviews.
 
-Rules kept here: data only; numbers from k8s.io/api authorization/v1 generated.proto (docs/protocol/negotiation.md#field-numbers).
+Rules kept here: data only; field numbers from k8s.io/api authorization/v1 generated.proto
+(docs/protocol/negotiation.md#field-numbers).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ API = "io.k8s.api.authorization.v1."
 _STRINGS = ListOf(Scalar.STRING)
 
 
-def _selector(name: str, what: str, requirement: Message) -> Message:
+def _selector(name: str, target: str, requirement: Message) -> Message:
     return Message(
         API + name,
         (
-            Field("rawSelector", 1, Scalar.STRING, f"The {what} selector as text. Not together with requirements."),
-            Field("requirements", 2, ListOf(requirement), f"The {what} selector in parts; all must hold."),
+            Field("rawSelector", 1, Scalar.STRING, f"The {target} selector as text. Not together with requirements."),
+            Field("requirements", 2, ListOf(requirement), f"The {target} selector in parts; all must hold."),
         ),
-        f"Limits the access to objects that a {what} selector matches.",
+        f"Limits the access to objects that a {target} selector matches.",
     )
 
 
@@ -135,7 +136,7 @@ RULES_STATUS = Message(
 
 
 def review_schema(name: str, spec: Message, status: Message, doc: str) -> Message:
-    """A review: metadata, what is asked, the answer."""
+    """Return the schema of one review, with metadata, spec and status."""
     return Message(
         API + name,
         (

@@ -1,11 +1,11 @@
-"""CertificateSigningRequest: somebody asks a signer for a certificate.
+"""CertificateSigningRequest: schema, strategy, print columns.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
-* Who asks is written by the server: username, uid, groups and extra of the request's user, whatever the client said.
-* spec never changes after create; status changes only through `/approval` (conditions) and `/status` (certificate and
-  other conditions). A new object has an empty status.
-* spec is judged while the object has neither a condition nor a certificate: create empties status, and afterwards every
-  path restores spec. So the signature of a request, which costs, is not checked again on approval and issue.
+* The server sets username, uid, groups and extra to those of the request's user, whatever the client sends.
+* spec is immutable. status changes only through `/approval` (conditions) and `/status` (certificate and other conditions). A new
+  object has an empty status.
+* spec is validated only while the object has neither a condition nor a certificate: create empties status, and later every
+  update resets spec. So the costly check of the signature is not repeated on approval and issue.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""How decisions about a CertificateSigningRequest are written: `/approval` and `/status`.
+"""CertificateSigningRequest `/approval` and `/status`: strategies and validation of conditions and certificate.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
-* `/approval` changes conditions and nothing else. `/status` changes the certificate and other conditions; Approved and Denied
-  are put back when their number fits, and refused when it does not.
-* A missing lastUpdateTime becomes now; a missing lastTransitionTime that of an old condition of equal type and status, else now.
-* Approved, Denied and Failed never go away and can only be True. Types are unique; Approved and Denied exclude each other. What
-  is wrong in the stored object already is tolerated, so that old data can still be decided on.
-* A certificate is one or more CERTIFICATE blocks, and once set it stays.
+* `/approval` changes conditions only. `/status` changes the certificate and other conditions: Approved and Denied are reset when
+  their number is unchanged, and refused otherwise.
+* A missing lastUpdateTime becomes now. A missing lastTransitionTime becomes that of an old condition of equal type and status, or
+  now.
+* Approved, Denied and Failed are never removed and can only be True. Types are unique; Approved and Denied exclude each other.
+  Errors that the stored object has already are tolerated, so that it can still be approved or denied.
+* A certificate is one or more CERTIFICATE blocks, and is immutable once set.
 """
 
 from __future__ import annotations
@@ -25,45 +26,45 @@ from mooring.pki.pem import NO_CERTIFICATE, certificates
 APPROVED = "Approved"
 DENIED = "Denied"
 FAILED = "Failed"
-_FINAL = (APPROVED, DENIED, FAILED)
+_PERMANENT = (APPROVED, DENIED, FAILED)
 _STATUSES = ("False", "True", "Unknown")
 _PATH = "status.conditions"
 
 
 def conditions_of(obj: Obj) -> list[Obj]:
-    """The conditions of a request; do not change them."""
+    """Return the conditions of a request; callers do not change them."""
     found: list[Obj] = (obj.get("status") or {}).get("conditions") or []
     return found
 
 
-def _of_type(conditions: list[Obj], kind: str) -> list[int]:
+def _indexes_of_type(conditions: list[Obj], kind: str) -> list[int]:
     return [index for index, condition in enumerate(conditions) if condition.get("type") == kind]
 
 
 def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
-    """Keep of `new` only the conditions, with their times filled in."""
-    conditions = _timed(conditions_of(new), old, change)
+    """Reset `new` except its conditions, and fill in their times."""
+    conditions = _with_times(conditions_of(new), old, change)
     status = {name: value for name, value in (old.get("status") or {}).items() if name != "conditions"}
     new["status"] = {"conditions": conditions, **status} if conditions else status
     reset_fields(new, old, "spec")
 
 
 def prepare_status(new: Obj, old: Obj, change: Change) -> None:
-    """Keep of `new` the status, but for Approved and Denied, with the times of its conditions filled in."""
+    """Reset `new` except its status, reset Approved and Denied in it, and fill in the times of its conditions."""
     conditions, kept = list(conditions_of(new)), conditions_of(old)
     for kind in (APPROVED, DENIED):
-        here, there = _of_type(conditions, kind), _of_type(kept, kind)
+        here, there = _indexes_of_type(conditions, kind), _indexes_of_type(kept, kind)
         if len(here) == len(there):
             for index, old_index in zip(here, there, strict=True):
                 conditions[index] = kept[old_index]
     status = dict(new.get("status") or {})
     if conditions:
-        status["conditions"] = _timed(conditions, old, change)
+        status["conditions"] = _with_times(conditions, old, change)
     new["status"] = status
     reset_fields(new, old, "spec")
 
 
-def _timed(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:
+def _with_times(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:
     now = rfc3339(change.now)
     before = {
         (condition.get("type"), condition.get("status")): condition.get("lastTransitionTime") or now
@@ -81,28 +82,28 @@ def _timed(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:
 
 
 def validate_approval(new: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with the conditions that an approver writes."""
-    return _condition_errors(conditions_of(new), conditions_of(old)) + _removals(new, old)
+    """Validate an update of `/approval`."""
+    return _condition_errors(conditions_of(new), conditions_of(old)) + _removal_errors(new, old)
 
 
 def validate_status(new: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with the status that a signer writes."""
+    """Validate an update of `/status`."""
     conditions, kept = conditions_of(new), conditions_of(old)
-    errors = _condition_errors(conditions, kept) + _certificate_errors(new, old) + _removals(new, old)
+    errors = _condition_errors(conditions, kept) + _certificate_errors(new, old) + _removal_errors(new, old)
     errors += [
         forbidden(_PATH, f'updates may not add a condition of type "{kind}"')
         for kind in (APPROVED, DENIED)
-        if len(_of_type(conditions, kind)) > len(_of_type(kept, kind))
+        if len(_indexes_of_type(conditions, kind)) > len(_indexes_of_type(kept, kind))
     ]
     return errors
 
 
-def _removals(new: Obj, old: Obj) -> list[FieldError]:
+def _removal_errors(new: Obj, old: Obj) -> list[FieldError]:
     conditions, kept = conditions_of(new), conditions_of(old)
     return [
         forbidden(_PATH, f'updates may not remove a condition of type "{kind}"')
-        for kind in _FINAL
-        if len(_of_type(conditions, kind)) < len(_of_type(kept, kind))
+        for kind in _PERMANENT
+        if len(_indexes_of_type(conditions, kind)) < len(_indexes_of_type(kept, kind))
     ]
 
 
@@ -116,7 +117,7 @@ def _condition_errors(conditions: list[Obj], kept: list[Obj]) -> list[FieldError
         at, kind, status = f"{_PATH}[{index}]", condition.get("type", ""), condition.get("status", "")
         if not kind and "" not in old_types:
             errors.append(required(f"{at}.type"))
-        allowed = ("True",) if kind in _FINAL else _STATUSES
+        allowed = ("True",) if kind in _PERMANENT else _STATUSES
         if not status:
             errors.append(required(f"{at}.status"))
         elif status not in allowed:

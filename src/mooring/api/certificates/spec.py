@@ -1,9 +1,9 @@
-"""What a CertificateSigningRequest may ask for.
+"""Validation of a CertificateSigningRequest's spec: request, usages, signer name, expiration.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
-* `request` is one PEM block CERTIFICATE REQUEST, and its signature verifies. Errors quote it only
-  where it cannot be a private key: people have sent those by mistake.
-* `usages`: at least one, known, none twice. `expirationSeconds`: at least 600.
+* `request` is one PEM block CERTIFICATE REQUEST with a valid signature. An error quotes it only when it cannot be a private key,
+  because clients have sent those by mistake.
+* `usages`: at least one, known, without duplicates. `expirationSeconds`: at least 600.
 * `signerName`: `<domain>/<path>`, the domain of two DNS labels or more, the path of DNS names, and never the legacy signer.
 """
 
@@ -22,15 +22,15 @@ from mooring.pki.x509.usages import USAGES
 
 MIN_SECONDS = 600
 MAX_SIGNER_NAME = SUBDOMAIN_MAX + 1 + LABEL_MAX + 1 + SUBDOMAIN_MAX
-"""`<domain>/<namespace>.<name>`: room for a signer per namespaced object."""
+"""Characters of `<domain>/<namespace>.<name>`, so that there may be a signer per namespaced object."""
 
 _KNOWN_USAGES = frozenset(USAGES)
-_LISTED_USAGES = tuple(sorted(USAGES))
-"""As an error lists them."""
+_SORTED_USAGES = tuple(sorted(USAGES))
+"""Known usages, in the order in which an error lists them."""
 
 
 def spec_errors(spec: Obj) -> list[FieldError]:
-    """Every broken rule of `spec`."""
+    """Validate `spec`."""
     errors = _request_errors(spec.get("request"))
     usages = spec.get("usages") or []
     if not usages:
@@ -38,7 +38,7 @@ def spec_errors(spec: Obj) -> list[FieldError]:
     seen: set[str] = set()
     for index, usage in enumerate(usages):
         if usage not in _KNOWN_USAGES:
-            errors.append(not_supported(f"spec.usages[{index}]", usage, _LISTED_USAGES))
+            errors.append(not_supported(f"spec.usages[{index}]", usage, _SORTED_USAGES))
         if usage in seen:
             errors.append(duplicate(f"spec.usages[{index}]", usage))
         seen.add(usage)
@@ -60,23 +60,23 @@ def spec_errors(spec: Obj) -> list[FieldError]:
 
 
 def _request_errors(request: str | None) -> list[FieldError]:
-    given = b""
+    decoded = b""
     try:
-        given = base64.b64decode(request or "")
-        parse_request(given)
+        decoded = base64.b64decode(request or "")
+        parse_request(decoded)
     except (RequestError, binascii.Error) as error:
-        shown = request if not request or _is_public(given) else "<certificate request>"
-        return [invalid("spec.request", shown, str(error))]
+        quoted = request if not request or _is_public(decoded) else "<certificate request>"
+        return [invalid("spec.request", quoted, str(error))]
     return []
 
 
-def _is_public(given: bytes) -> bool:
-    """Return whether an error may quote the text: it is PEM, and no block of it says that it is private."""
-    return given.startswith(b"-----BEGIN ") and b"PRIVATE" not in given
+def _is_public(decoded: bytes) -> bool:
+    """Return true when an error may quote the text: it is PEM without a private key block."""
+    return decoded.startswith(b"-----BEGIN ") and b"PRIVATE" not in decoded
 
 
 def signer_name_errors(signer: str, path: str) -> list[FieldError]:
-    """Why `signer` is no signer name."""
+    """Validate a signer name."""
     if not signer:
         return [required(path)]
     domain, slash, name = signer.partition("/")

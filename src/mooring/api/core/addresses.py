@@ -1,8 +1,8 @@
-"""Addresses and ports of Services and their endpoints: what they may be.
+"""IP addresses, CIDRs and ports: validation and warnings for Pods, Nodes, Services and their endpoints.
 
 Rules kept here (Kubernetes API reference, core/v1 Endpoints, discovery.k8s.io/v1 EndpointSlice; wording as kube-apiserver's):
-* An address is written as RFC 4291 and RFC 5952 know it; no zones. Traffic of a Service never goes to an address that means
-  something else on each machine: unspecified, loopback, link-local.
+* An address has a text form of RFC 4291 or RFC 5952, without a zone. An endpoint address is none that is local to each machine:
+  unspecified, loopback, link-local.
 * A port is a number from 1 to 65535, or a name of RFC 6335. Protocols are TCP, UDP and SCTP.
 """
 
@@ -27,7 +27,7 @@ _port_name = re.compile("[-a-z0-9]+").fullmatch
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address that `text` is; None when it is none."""
+    """Parse an address; None when `text` is not valid."""
     try:
         return ipaddress.ip_address(text) if "%" not in text else None
     except ValueError:
@@ -35,13 +35,13 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def address_errors(text: str, path: str) -> list[FieldError]:
-    """Return what is wrong with a text that is no address."""
-    plain = re.sub(r"(^|[.:])0+(?=[0-9])", r"\1", text) if "." in text else text
-    return [invalid(path, text, NOT_AN_ADDRESS if parse_address(plain) is None else "must not have leading 0s")]
+    """Return the errors of a text that `parse_address` refuses."""
+    without_zeros = re.sub(r"(^|[.:])0+(?=[0-9])", r"\1", text) if "." in text else text
+    return [invalid(path, text, NOT_AN_ADDRESS if parse_address(without_zeros) is None else "must not have leading 0s")]
 
 
 def address_warnings(path: str, text: str) -> list[str]:
-    """Return the warning about an address that is written in another than its canonical form."""
+    """Return a warning about an IPv6 address that is not in canonical form."""
     address = parse_address(text)
     if not isinstance(address, IPv6Address):
         return []
@@ -53,7 +53,7 @@ def address_warnings(path: str, text: str) -> list[str]:
 
 
 def range_warnings(path: str, text: str) -> list[str]:
-    """Return the warnings about a range that has bits behind its prefix, or is not in canonical form."""
+    """Return a warning about a CIDR with host bits, or an IPv6 CIDR that is not in canonical form."""
     try:
         whole = ipaddress.ip_interface(text)
     except ValueError:
@@ -68,7 +68,7 @@ def range_warnings(path: str, text: str) -> list[str]:
 
 
 def special_address_errors(address: IPv4Address | IPv6Address, path: str) -> list[FieldError]:
-    """Why traffic cannot go there."""
+    """Return an error for an address that cannot be an endpoint: unspecified, loopback or link-local."""
     if address.is_unspecified:
         why = f"may not be unspecified ({address})"
     elif address.is_loopback:
@@ -90,7 +90,7 @@ def _is_link_local_multicast(address: IPv4Address | IPv6Address) -> bool:
 
 
 def port_name_errors(name: str) -> list[str]:
-    """Names of container ports that a Service may send traffic to."""
+    """Return the reasons to refuse the name of a container port (RFC 6335)."""
     if len(name) > MAX_PORT_NAME:
         return [f"must be no more than {MAX_PORT_NAME} characters"]
     if not _port_name(name):
@@ -110,7 +110,7 @@ def protocol_errors(protocol: str, path: str) -> list[FieldError]:
 
 
 def endpoint_port_errors(port: Obj, path: str) -> list[FieldError]:
-    """Protocol, application protocol and number, if it has one, of a port of Endpoints and EndpointSlices."""
+    """Validate protocol, number (if present) and application protocol of a port of Endpoints or EndpointSlices."""
     errors = protocol_errors(port.get("protocol", ""), f"{path}.protocol")
     number, application = port.get("port"), port.get("appProtocol")
     if number is not None and not 1 <= number <= MAX_PORT:
@@ -121,7 +121,7 @@ def endpoint_port_errors(port: Obj, path: str) -> list[FieldError]:
 
 
 def port_names_errors(ports: list[Obj], path: str, *, needed: bool, unique: bool = True) -> list[FieldError]:
-    """Names of the ports at `path`: labels, where `unique` none twice, and, where `needed`, none missing."""
+    """Validate the names of the ports at `path`: labels, with `unique` no duplicates, with `needed` none missing."""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, port in enumerate(ports):

@@ -1,12 +1,12 @@
-"""ConfigMap: plain text and bytes that are no secret.
+"""ConfigMap: schema and strategy.
 
 Rules kept here (docs/protocol/secrets-and-configmaps.md): keys of `data` and `binaryData` are disjoint file names, all values
-together weigh at most 1 MiB, `immutable` freezes both.
+have at most 1 MiB together, `immutable` fixes both.
 """
 
 from __future__ import annotations
 
-from mooring.api.core.datavalidation import MAX_DATA, base64_size, frozen_errors, key_errors
+from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
 from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import OBJECT_META
@@ -33,8 +33,8 @@ CONFIG_MAP = Message(
     "Holds configuration for others to read. All values together weigh at most 1 MiB.",
 )
 
-_WHOLE = "[]"
-"""How kube-apiserver names the object itself in a field error."""
+_OBJECT_PATH = "[]"
+"""Path of the object itself in kube-apiserver's field errors."""
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -46,13 +46,13 @@ def _validate(obj: Obj) -> list[FieldError]:
         ]
         errors += key_errors(binary, "binaryData")
     size = base64_size(binary) + sum(len(text) for text in data.values())
-    if 4 * size > MAX_DATA and _exact_size(data) + base64_size(binary) > MAX_DATA:
-        errors.append(too_long(_WHOLE, MAX_DATA))
+    if 4 * size > MAX_DATA and _utf8_size(data) + base64_size(binary) > MAX_DATA:
+        errors.append(too_long(_OBJECT_PATH, MAX_DATA))
     return errors
 
 
-def _exact_size(data: dict[str, str]) -> int:
-    """UTF-8 bytes; counted only when characters alone do not decide, since a character has one to four bytes."""
+def _utf8_size(data: dict[str, str]) -> int:
+    """Return the number of UTF-8 bytes. Called only when four bytes a character would exceed the limit."""
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in data.values())
 
 
@@ -80,5 +80,5 @@ KIND = Kind(
     storage="/registry/configmaps",
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
-    validate_update=lambda new, old: frozen_errors(new, old, ("data", "binaryData")),
+    validate_update=lambda new, old: immutability_errors(new, old, ("data", "binaryData")),
 )

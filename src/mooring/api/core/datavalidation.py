@@ -1,7 +1,7 @@
-"""What Secrets and ConfigMaps have in common: keys that are file names, one size limit, and freezing.
+"""Validation of data that Secret and ConfigMap share: keys, total size, immutability.
 
-Rules kept here (docs/protocol/secrets-and-configmaps.md): keys follow `names.config_key_errors`; values together weigh at most 1
-MiB; once `immutable` is true it stays true and the data stays as it is (both Forbidden).
+Rules kept here (docs/protocol/secrets-and-configmaps.md): keys follow `names.config_key_errors`; values have at most 1 MiB
+together; once `immutable` is true it stays true and the data is fixed (both errors are Forbidden).
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, forbidden, invalid
 
 MAX_DATA = 1024 * 1024
-"""Bytes of all values of one object: kube-apiserver's limit, below what etcd takes as one value."""
+"""Bytes of all values of one object; kube-apiserver's limit, below etcd's limit for one value."""
 
-FROZEN = "field is immutable when `immutable` is set"
+IMMUTABLE = "field is immutable when `immutable` is set"
 
 
 def key_errors(data: Mapping[str, str], path: str) -> list[FieldError]:
-    """Keys that could not be file names."""
+    """Return an error for each key that is no valid file name."""
     return [invalid(f"{path}[{key}]", key, why) for key in data for why in config_key_errors(key)]
 
 
 def base64_size(data: Mapping[str, str]) -> int:
-    """Bytes that the base64 values stand for, without decoding them."""
+    """Return the number of decoded bytes of base64 values, without decoding them."""
     return sum(len(value) // 4 * 3 - value[-2:].count("=") for value in data.values())
 
 
-def frozen_errors(new: Obj, old: Obj, fields: Iterable[str]) -> list[FieldError]:
-    """Changes to an object that was frozen."""
+def immutability_errors(new: Obj, old: Obj, fields: Iterable[str]) -> list[FieldError]:
+    """Return an error for each changed field of an immutable object."""
     if not old.get("immutable"):
         return []
-    errors = [] if new.get("immutable") else [forbidden("immutable", FROZEN)]
-    errors += [forbidden(name, FROZEN) for name in fields if (new.get(name) or {}) != (old.get(name) or {})]
+    errors = [] if new.get("immutable") else [forbidden("immutable", IMMUTABLE)]
+    errors += [forbidden(name, IMMUTABLE) for name in fields if (new.get(name) or {}) != (old.get(name) or {})]
     return errors

@@ -1,8 +1,8 @@
-"""Endpoints: where the traffic of a Service goes, in the older form.
+"""Endpoints: schema, strategy, validation, print columns.
 
 Rules kept here (Kubernetes API reference, core/v1 Endpoints; wording as kube-apiserver's):
-* A subset is a set of addresses, ready or not, and the ports that each of them has; it has at least one address.
-* Several ports need names. A port speaks TCP unless it says otherwise. PUT to a missing name creates.
+* A subset is a set of addresses, ready or not, with the ports that each of them has; it has at least one address.
+* Several ports need names. The default protocol of a port is TCP. PUT to a missing name creates.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
 from mooring.errors import FieldError, invalid, required
 
-SHOWN = 3
-"""Addresses that a Table row shows before it counts the rest."""
+MAX_PRINTED = 3
+"""Items that a Table row lists before it counts the rest."""
 
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
-"""Label that names the controller that writes these Endpoints."""
+"""Label with the name of the controller that writes these Endpoints."""
 
 ENDPOINT_ADDRESS = Message(
     CORE + "EndpointAddress",
@@ -102,7 +102,7 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 
 def _unreadable_address_errors(text: str, path: str) -> list[FieldError]:
-    """Return the errors about an address that two checks look at: kube-apiserver's parser and its check for special ones."""
+    """Return the errors of an invalid address, of which kube-apiserver reports some twice, from two checks."""
     errors = address_errors(text, path)
     return (
         [*errors, invalid(path, text, "must be a valid IP address")] if errors[0].detail == NOT_AN_ADDRESS else errors
@@ -124,34 +124,34 @@ def _address_errors(address: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-def _places(obj: Obj) -> Iterator[str]:
-    """Every ready address with every port it has."""
+def _ready_addresses(obj: Obj) -> Iterator[str]:
+    """Yield every ready address with each of its ports."""
     for subset in obj.get("subsets") or ():
         addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
         if ports := subset.get("ports"):
-            yield from (joined(address, port.get("port", 0)) for port in ports for address in addresses)
+            yield from (host_port(address, port.get("port", 0)) for port in ports for address in addresses)
         else:
             yield from addresses
 
 
-def joined(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 address."""
+def host_port(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def shown(items: list[str], nothing: str) -> str:
-    """The first few, and how many more there are."""
-    text = ",".join(items[:SHOWN]) or nothing
-    return f"{text} + {len(items) - SHOWN} more..." if len(items) > SHOWN else text
+def shortened(items: list[str], nothing: str) -> str:
+    """Join the first `MAX_PRINTED` items, and count the others."""
+    text = ",".join(items[:MAX_PRINTED]) or nothing
+    return f"{text} + {len(items) - MAX_PRINTED} more..." if len(items) > MAX_PRINTED else text
 
 
 def _endpoints(obj: Obj, now: datetime) -> str:
-    return shown(list(_places(obj)), NONE if not obj.get("subsets") else "")
+    return shortened(list(_ready_addresses(obj)), NONE if not obj.get("subsets") else "")
 
 
 def _warnings(new: Obj, old: Obj | None) -> list[str]:
     if (new["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
-        return []  # it writes canonical addresses
+        return []  # this controller writes canonical addresses
     return [
         warning
         for index, subset in enumerate(new.get("subsets") or ())

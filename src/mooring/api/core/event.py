@@ -1,11 +1,12 @@
-"""Event of the core group: what happened to an object, for people to read.
+"""Event of the core group: schema, strategy, validation, print columns.
 
-Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md#updates): PUT of a missing Event
-creates it. An Event lives in the namespace of the object it is about; those about cluster-scoped objects live in `default` (with
-eventTime also in `kube-system`). Any name that is a segment of a path is allowed, and any finalizer: Kubernetes judges Events of
-the core group by what it always asked.
-An Event with eventTime is of the newer style and must say who reports, what was done and why, within limits. The same objects are
-served under other names in the group events.k8s.io (`mooring.api.events.event`).
+Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md#updates):
+* PUT of a missing Event creates it. An Event is in the namespace of the object it is about. Events about cluster-scoped objects
+  are in `default`, or with eventTime also in `kube-system`.
+* Any name that is one path segment is allowed, and any finalizer, because Kubernetes validates Events of the core group by its
+  oldest rules.
+* An Event with eventTime follows the rules of events.k8s.io: reporter, action and reason are required, and have length limits. The
+  same objects are served under other field names in that group (`mooring.api.events.event`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mooring.errors import FieldError, invalid, required
 
 MAX_MESSAGE = 1024
 MAX_WORD = 128
-"""Characters of reason, action and reporting instance, which are machine-readable words."""
+"""Bytes of reason, action and reporting instance, which are machine-readable words."""
 
 EVENT_SOURCE = Message(
     CORE + "EventSource",
@@ -88,16 +89,25 @@ def _fields(obj: Obj) -> Mapping[str, str]:
 
 
 def _validate(obj: Obj) -> list[FieldError]:
-    return errors_of(obj, "reportingComponent")
+    return event_errors(obj, "reportingComponent")
 
 
-def errors_of(obj: Obj, reporter_name: str) -> list[FieldError]:
-    """What is wrong with an Event in stored form; `reporter_name` is what errors call the field that says who reports."""
-    home, about = obj["metadata"].get("namespace", ""), (obj.get("involvedObject") or {}).get("namespace", "")
-    newer = bool(obj.get("eventTime"))
-    fits = home == about if about else home in (("default", "kube-system") if newer else ("default",))
-    errors = [] if fits else [invalid("involvedObject.namespace", about, "does not match event.namespace")]
-    if not newer:
+def event_errors(obj: Obj, reporter_name: str) -> list[FieldError]:
+    """Validate an Event in stored form; `reporter_name` is the name of the reporter's field in errors."""
+    namespace, involved_namespace = (
+        obj["metadata"].get("namespace", ""),
+        (obj.get("involvedObject") or {}).get("namespace", ""),
+    )
+    has_event_time = bool(obj.get("eventTime"))
+    matches = (
+        namespace == involved_namespace
+        if involved_namespace
+        else namespace in (("default", "kube-system") if has_event_time else ("default",))
+    )
+    errors = (
+        [] if matches else [invalid("involvedObject.namespace", involved_namespace, "does not match event.namespace")]
+    )
+    if not has_event_time:
         return errors
     reporter = obj.get("reportingComponent", "")
     if not reporter:

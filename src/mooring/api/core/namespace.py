@@ -1,10 +1,10 @@
-"""Namespace: a scope for names.
+"""Namespace: schema, strategy, and the `/status` and `/finalize` subresources.
 
 Rules kept here (docs/protocol/namespaces.md):
-* It is born Active, with the finalizer `kubernetes` in spec and the label `kubernetes.io/metadata.name`, which always
-  holds its name whatever a client says.
+* A new Namespace is Active, with the finalizer `kubernetes` in spec and the label `kubernetes.io/metadata.name`, which always holds
+  its name whatever a client sends.
 * The main resource changes neither spec nor status; `/status` only status; `/finalize` only spec.finalizers.
-* The phase is Active until deletion was asked for, and Terminating from then on.
+* The phase is Active until the Namespace is deleted, then Terminating.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _default(obj: Obj) -> None:
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
-    _default(obj)  # again: by now a generated name is known
+    _default(obj)  # again, because a generated name is known now
     obj["status"] = {"phase": ACTIVE}
     spec = obj.setdefault("spec", {})
     finalizers = spec.get("finalizers") or []

@@ -1,6 +1,6 @@
-"""References between objects of the core group: messages that several kinds share.
+"""ObjectReference and LocalObjectReference, the messages by which objects refer to others.
 
-Rules kept here: data only; numbers from k8s.io/api core/v1 generated.proto.
+Rules kept here: data only; field numbers from k8s.io/api core/v1 generated.proto.
 """
 
 from __future__ import annotations

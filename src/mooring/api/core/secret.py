@@ -1,12 +1,12 @@
-"""Secret: typed, opaque bytes.
+"""Secret: schema, strategy, and validation of the built-in types.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-secret-of-a-token, docs/protocol/secrets-and-configmaps.md):
-* `type` is Opaque when not given and never changes; an update that leaves it out keeps it.
-* `stringData` is a way to write: it is merged over `data` and never stored.
-* Some types promise keys: service account tokens an annotation, TLS both its keys, registry credentials a JSON object,
-  basic-auth one of two keys, ssh-auth a key that is not empty. Contents never appear in an error.
-* A TLS certificate and key that are no pair are stored, with a warning.
-* **Bootstrap tokens are not checked here**: kube-apiserver stores malformed ones too, and their readers ignore them.
+* `type` is Opaque by default and immutable; an update without it keeps the stored one.
+* `stringData` is write-only: it is merged over `data` and never stored.
+* Some types require keys: service account tokens an annotation, TLS both its keys, registry credentials a JSON object, basic-auth
+  one of two keys, ssh-auth a key that is not empty. Values never appear in an error.
+* A TLS certificate and key that do not match are stored, with a warning.
+* **Bootstrap tokens are not validated**: kube-apiserver stores malformed ones too, and their readers ignore them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.api.core.datavalidation import MAX_DATA, base64_size, frozen_errors, key_errors
+from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
 from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Change, Kind
 from mooring.api.meta.objectmeta import OBJECT_META
@@ -34,7 +34,7 @@ from mooring.pki.keys import load_public_keys, public_key_der
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - a type name, no secret
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
-"""Annotation that says whose token a service account token Secret holds."""
+"""Annotation with the name of the ServiceAccount whose token the Secret holds."""
 TLS = "kubernetes.io/tls"
 BASIC_AUTH = "kubernetes.io/basic-auth"
 SSH_AUTH = "kubernetes.io/ssh-auth"
@@ -65,7 +65,7 @@ SECRET = Message(
 
 
 def _merge_string_data(obj: Obj) -> None:
-    """`stringData` over `data`, encoded as `data` is. Runs before anything looks at the data."""
+    """Merge `stringData` over `data`, in base64, before any other hook reads the data."""
     texts = obj.pop("stringData", None)
     if texts:
         data = obj["data"] = dict(obj.get("data") or {})
@@ -93,7 +93,7 @@ def _validate(obj: Obj) -> list[FieldError]:
         if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME):
             errors.append(required(f"metadata.annotations[{SERVICE_ACCOUNT_NAME}]"))
     elif kind in _REGISTRY_KEYS:
-        errors += _registry_errors(data, _REGISTRY_KEYS[kind])
+        errors += _registry_credential_errors(data, _REGISTRY_KEYS[kind])
     elif kind == TLS:
         errors += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
     elif kind == BASIC_AUTH:
@@ -104,8 +104,8 @@ def _validate(obj: Obj) -> list[FieldError]:
     return errors
 
 
-def _registry_errors(data: Mapping[str, str], key: str) -> list[FieldError]:
-    """Registry credentials are a JSON object. What the parser says never quotes the text."""
+def _registry_credential_errors(data: Mapping[str, str], key: str) -> list[FieldError]:
+    """Validate registry credentials, which are a JSON object. The parser's message never quotes the text."""
     if key not in data:
         return [required(f"data[{key}]")]
     try:
@@ -118,7 +118,7 @@ def _registry_errors(data: Mapping[str, str], key: str) -> list[FieldError]:
 
 
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
-    errors = frozen_errors(new, old, ("data",))
+    errors = immutability_errors(new, old, ("data",))
     if new["type"] != old.get("type", OPAQUE):
         errors.insert(0, invalid("type", new["type"], "field is immutable"))
     return errors

@@ -1,6 +1,6 @@
-"""ServiceAccount: an identity for programs.
+"""ServiceAccount: schema and strategy.
 
-Rules kept here (docs/protocol/service-account-tokens.md, docs/protocol/patches.md#strategic-merge): no Secret is made for it;
+Rules kept here (docs/protocol/service-account-tokens.md, docs/protocol/patches.md#strategic-merge): no Secret is created for it;
 tokens come from the `token` subresource (kind TokenRequest of authentication.k8s.io). References to Secrets keep only the name.
 """
 
@@ -48,17 +48,17 @@ SERVICE_ACCOUNT = Message(
 )
 
 
-def _only_names(obj: Obj) -> None:
+def _drop_reference_fields(obj: Obj) -> None:
     if references := obj.get("secrets"):
         obj["secrets"] = [{"name": reference["name"]} if reference.get("name") else {} for reference in references]
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
-    _only_names(obj)
+    _drop_reference_fields(obj)
 
 
 def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
-    _only_names(new)
+    _drop_reference_fields(new)
 
 
 def _warnings(new: Obj, old: Obj | None) -> list[str]:

@@ -1,9 +1,9 @@
-"""EndpointSlice: where the traffic of a Service goes, in slices of a bearable size.
+"""EndpointSlice: schema, strategy, validation, print columns.
 
 Rules kept here (Kubernetes API reference, discovery.k8s.io/v1 EndpointSlice; wording as kube-apiserver's):
-* All addresses of a slice are of one type, which never changes: IPv4, IPv6 or FQDN.
+* All addresses of a slice are of one type, which is immutable: IPv4, IPv6 or FQDN.
 * At most 1000 endpoints of at most 100 addresses each, and at most 100 ports: a slice fits a watch event.
-* The names of its ports are unique; none at all is a name, too. A port without a number means every port.
+* The names of its ports are unique; the empty name counts as one. A port without a number stands for every port.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mooring.api.core.addresses import (
     port_names_errors,
     special_address_errors,
 )
-from mooring.api.core.endpoints import shown
+from mooring.api.core.endpoints import shortened
 from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import OBJECT_META, label_errors
@@ -31,9 +31,9 @@ from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scal
 from mooring.errors import FieldError, duplicate, invalid, not_supported, required
 
 MAX_HINTS = 8
-"""Zones, and nodes, of the hints of one endpoint."""
+"""Zones, and also nodes, in the hints of one endpoint."""
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
-"""Label that names the controller that writes this slice."""
+"""Label with the name of the controller that writes this slice."""
 CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
 DISCOVERY = "io.k8s.api.discovery.v1."
 MAX_ENDPOINTS = 1000
@@ -53,19 +53,19 @@ ENDPOINT_CONDITIONS = Message(
 )
 
 
-def _hinted(kind: str, what: str) -> Message:
+def _hint(kind: str, target: str) -> Message:
     return Message(
         DISCOVERY + kind,
-        (Field("name", 1, Scalar.STRING, f"Name of the {what}.", required=True, pointer=True),),
-        f"A {what} whose traffic should go to an endpoint.",
+        (Field("name", 1, Scalar.STRING, f"Name of the {target}.", required=True, pointer=True),),
+        f"A {target} whose traffic should go to an endpoint.",
     )
 
 
 ENDPOINT_HINTS = Message(
     DISCOVERY + "EndpointHints",
     (
-        Field("forZones", 1, ListOf(_hinted("ForZone", "zone")), "Zones whose traffic should come here."),
-        Field("forNodes", 2, ListOf(_hinted("ForNode", "node")), "Nodes whose traffic should come here."),
+        Field("forZones", 1, ListOf(_hint("ForZone", "zone")), "Zones whose traffic should come here."),
+        Field("forNodes", 2, ListOf(_hint("ForNode", "node")), "Nodes whose traffic should come here."),
     ),
     "Whose traffic an endpoint should take.",
 )
@@ -223,24 +223,24 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
 
 def _ports(obj: Obj, now: datetime) -> str:
     ports = obj.get("ports") or ()
-    return shown([str(port["port"]) if "port" in port else port.get("name") or "*" for port in ports], UNSET)
+    return shortened([str(port["port"]) if "port" in port else port.get("name") or "*" for port in ports], UNSET)
 
 
 def _endpoints(obj: Obj, now: datetime) -> str:
     endpoints = obj.get("endpoints") or ()
-    return shown([address for endpoint in endpoints for address in endpoint.get("addresses") or ()], UNSET)
+    return shortened([address for endpoint in endpoints for address in endpoint.get("addresses") or ()], UNSET)
 
 
 def _warnings(new: Obj, old: Obj | None) -> list[str]:
-    told = []
+    warnings = []
     if old is None and new.get("addressType") == "FQDN":
-        told.append("spec.addressType: FQDN endpoints are deprecated")
+        warnings.append("spec.addressType: FQDN endpoints are deprecated")
     if (new["metadata"].get("labels") or {}).get(MANAGED_BY) in CONTROLLERS:
-        return told  # they write canonical addresses
+        return warnings  # these controllers write canonical addresses
     for index, endpoint in enumerate(new.get("endpoints") or ()):
         for place, address in enumerate(endpoint.get("addresses") or ()):
-            told += address_warnings(f"endpoints[{index}].addresses[{place}]", address)
-    return told
+            warnings += address_warnings(f"endpoints[{index}].addresses[{place}]", address)
+    return warnings
 
 
 KIND = Kind(

@@ -1,12 +1,11 @@
-"""Event of the group events.k8s.io: the same objects as those of the core group, under newer names.
+"""Event of events.k8s.io: an Event of the core group under other field names, with its storage conversion.
 
 Rules kept here (k8s.io/api events/v1; KEP 383; docs/protocol/selectors.md):
-* Objects are stored in the form of the core group (docs/adr/0016). The two forms differ in the names of fields at the top, and
-  in nothing else.
-* An Event created through this group is of the newer style: it has eventTime, is Normal or Warning, and leaves the deprecated
-  fields unset. A series counts at least two and says when it was last observed.
-* Afterwards only metadata and the series change; an Event of the older style may stay as it is.
-* Errors call fields as the core group does, whichever form was sent: so does kube-apiserver, which judges one internal form.
+* Objects are stored in the form of the core group (docs/adr/0016). The two forms differ only in the names of top-level fields.
+* An Event created through this group has eventTime and the type Normal or Warning, and leaves the deprecated fields unset. A series
+  counts at least two and has the time of its last observation.
+* Afterwards only metadata and the series change; an Event without eventTime may stay as it is.
+* Errors name fields as the core group does, whichever form was sent, because kube-apiserver validates one internal form.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mooring.errors import FieldError, invalid, required
 GROUP = "events.k8s.io"
 TYPES = ("Normal", "Warning")
 MIN_SERIES = 2
-"""An event that happened once is no series."""
+"""Smallest count of a series: an event that happened once has none."""
 
 _EVENTS = "io.k8s.api.events.v1."
 
@@ -63,7 +62,7 @@ EVENT = Message(
     "What happened to an object. Kept for a limited time, for people to read and never as a record.",
 )
 
-_STORED_NAMES = {
+_CORE_NAMES = {
     "reportingController": "reportingComponent",
     "regarding": "involvedObject",
     "note": "message",
@@ -72,48 +71,51 @@ _STORED_NAMES = {
     "deprecatedLastTimestamp": "lastTimestamp",
     "deprecatedCount": "count",
 }
-"""What the core group calls the fields that have another name here."""
-_SHOWN_NAMES = {stored: shown for shown, stored in _STORED_NAMES.items()}
+"""Field names of the core group by the field names of this group, where they differ."""
+_EVENTS_NAMES = {core: name for name, core in _CORE_NAMES.items()}
 
 
 def to_core(obj: Obj) -> Obj:
-    """An Event of this group in the form of the core group."""
-    return _renamed(obj, _STORED_NAMES) | {"apiVersion": "v1"}
+    """Convert an Event of this group to the form of the core group."""
+    return _renamed(obj, _CORE_NAMES) | {"apiVersion": "v1"}
 
 
 def from_core(obj: Obj) -> Obj:
-    """An Event of the core group in the form of this one."""
-    shown = _renamed(obj, _SHOWN_NAMES) | {"apiVersion": f"{GROUP}/v1"}
-    for name in ("reportingController", "reportingInstance"):  # always written there, and here only when they are set
-        if shown.get(name) == "":
-            del shown[name]
-    return shown
+    """Convert an Event of the core group to the form of this group."""
+    converted = _renamed(obj, _EVENTS_NAMES) | {"apiVersion": f"{GROUP}/v1"}
+    for name in (
+        "reportingController",
+        "reportingInstance",
+    ):  # the core group always writes them, this group only when set
+        if converted.get(name) == "":
+            del converted[name]
+    return converted
 
 
 def _renamed(obj: Obj, names: Mapping[str, str]) -> Obj:
     return {names.get(name, name): value for name, value in obj.items()}
 
 
-_FIELDS = {
+_CORE_LABELS = {
     "reason": "reason",
     **{f"regarding.{name}": f"involvedObject.{name}" for name in event.INVOLVED},
     "reportingController": "reportingComponent",
     "type": "type",
 }
-"""Selectable fields, and what the core group calls them."""
+"""Field labels of the core group by the field labels of this group."""
 
 
 def _fields(obj: Obj) -> Mapping[str, str]:
     stored = event.KIND.selectable_fields(to_core(obj))
-    return {label: stored[name] for label, name in _FIELDS.items()}
+    return {label: stored[name] for label, name in _CORE_LABELS.items()}
 
 
 def _validate(obj: Obj) -> list[FieldError]:
-    return event.errors_of(obj, "reportingController")
+    return event.event_errors(obj, "reportingController")
 
 
 _UNSET = ("firstTimestamp", "lastTimestamp", "count")
-_FROZEN = (
+_IMMUTABLE = (
     "involvedObject",
     "reason",
     "message",
@@ -145,8 +147,8 @@ _INITIALISMS = {"uid": "UID", "apiVersion": "APIVersion"}
 _TEXTS = frozenset(("action", "message", "reason", "reportingComponent", "reportingInstance", "type"))
 
 
-def _shown(name: str, value: Any) -> Any:
-    """Return the value of a frozen field as Go writes its internal type."""
+def _go_form(name: str, value: Any) -> Any:
+    """Return the value of an immutable field as Go prints its internal type."""
     if name == "involvedObject" or (name == "related" and value is not None):
         reference = value or {}
         return {_INITIALISMS.get(key) or key[0].upper() + key[1:]: reference.get(key, "") for key in _REFERENCE}
@@ -158,10 +160,10 @@ def _shown(name: str, value: Any) -> Any:
 
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     errors = _series_errors(new) if new.get("series") != old.get("series") else []
-    for name in (*_FROZEN, "reportingComponent", "reportingInstance"):
+    for name in (*_IMMUTABLE, "reportingComponent", "reportingInstance"):
         if (new.get(name) or None) != (old.get(name) or None):
-            told = "reportingController" if name == "reportingComponent" else name
-            errors.append(invalid(told, _shown(name, new.get(name)), "field is immutable"))
+            path = "reportingController" if name == "reportingComponent" else name
+            errors.append(invalid(path, _go_form(name, new.get(name)), "field is immutable"))
     return errors
 
 
@@ -203,7 +205,7 @@ KIND = Kind(
     validate_create=_validate_create,
     validate_update=_validate_update,
     selectable_fields=_fields,
-    field_labels=tuple(_FIELDS),
+    field_labels=tuple(_CORE_LABELS),
     allow_create_on_update=event.KIND.allow_create_on_update,
     garbage_collected=event.KIND.garbage_collected,
     alias=Alias(of=event.KIND, to_storage=to_core, from_storage=from_core),

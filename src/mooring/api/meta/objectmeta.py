@@ -1,16 +1,16 @@
-"""Object metadata, the same for every kind: what the server fills in, what a client may say, what may change.
+"""ObjectMeta of every kind: server-set fields on create and update, and validation.
 
 Rules kept here (docs/protocol/objects.md; field paths and wording as kube-apiserver's):
-* On create uid and creationTimestamp are the server's; whatever a client says about them, about deletion, generation,
-  selfLink or managedFields is dropped; a resourceVersion is refused. An empty name is made from generateName.
-* On update uid, creationTimestamp, the deletion fields and generation come from the stored object; generation grows by one
-  when the kind tracks it and spec changed. A uid that contradicts the stored one is 409. managedFields are not kept here:
-  what becomes of them is decided behind all hooks (`mooring.registry.write.serversideapply`).
-* Names follow the kind's rule. Label keys, annotation keys and finalizers are qualified names; a finalizer without a
-  domain must be a standard one; annotations weigh at most 256 KiB together.
+* On create the server sets uid and creationTimestamp. Values of a client for them, for deletion fields, generation, selfLink or
+  managedFields are dropped; a resourceVersion is refused. An empty name is generated from generateName.
+* On update uid, creationTimestamp, the deletion fields and generation come from the stored object. generation grows by one when the
+  kind tracks it and the object changed outside metadata and status. A uid that contradicts the stored one is 409. managedFields
+  are not handled here but after all hooks (`mooring.registry.write.serversideapply`).
+* Names follow the kind's rule. Label keys, annotation keys and finalizers are qualified names; a finalizer without a domain must be
+  a standard one; annotations have at most 256 KiB together.
 * Owner references are complete, at most one of them is the controller, and an Event owns nothing.
-* Nothing may add a finalizer to an object that is being deleted.
-* Hooks are lean: they run on every write.
+* No finalizer may be added to an object that is being deleted.
+* All of it must be fast, because it runs on every write.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ __all__ = [
 ]
 
 MAX_ANNOTATIONS = 256 * 1024
-"""Bytes of all annotation keys and values together: kube-apiserver's limit."""
+"""Bytes of all annotation keys and values together; kube-apiserver's limit."""
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 """Finalizers that need no domain."""
 
-_SERVER_SET = (
+_DROPPED_ON_CREATE = (
     "selfLink",
     "generation",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
     "managedFields",
 )
-_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_KEPT_ON_UPDATE = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def prepare_meta_for_create(
     obj: Obj, kind: Kind, namespace: str, uid: str, now: datetime, entropy: Callable[[int], bytes]
 ) -> None:
-    """Fill in the metadata of a new object, in place. `namespace` is the request's; `uid` is fresh.
+    """Fill in the metadata of a new object, in place. `namespace` is the request's; `uid` is a new one.
 
-    Raises BadRequestError when the body names another namespace, or has a resourceVersion.
+    Raises BadRequestError when the body has another namespace, or a resourceVersion.
     """
     meta = obj.setdefault("metadata", {})
     if meta.pop("resourceVersion", ""):
@@ -80,7 +80,7 @@ def prepare_meta_for_create(
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace) != namespace:
         raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
-    for name in _SERVER_SET:
+    for name in _DROPPED_ON_CREATE:
         meta.pop(name, None)
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = generate_name(meta["generateName"], entropy)
@@ -91,10 +91,10 @@ def prepare_meta_for_create(
 
 
 def prepare_meta_for_update(new: Obj, old: Obj, kind: Kind) -> None:
-    """Restore in `new`, in place, the metadata that no client may change. Call it after the kind's own hook, since
-    generation depends on what that hook left of spec.
+    """Reset in `new`, in place, the metadata that clients may not change.
 
-    Raises ConflictError when `new` carries the uid of another object.
+    It runs after the kind's own hook, because generation depends on the fields that the hook reset. Raises ConflictError when
+    `new` carries the uid of another object.
     """
     meta, kept = new.setdefault("metadata", {}), old["metadata"]
     if meta.get("uid") and meta["uid"] != kept.get("uid"):
@@ -110,26 +110,26 @@ def prepare_meta_for_update(new: Obj, old: Obj, kind: Kind) -> None:
         meta.setdefault("namespace", kept["namespace"])
     else:
         meta.pop("namespace", None)
-    for name in _KEPT:
+    for name in _KEPT_ON_UPDATE:
         if name in kept:
             meta[name] = kept[name]
         else:
             meta.pop(name, None)
-    if kind.has_generation and _wanted(new) != _wanted(old):
+    if kind.has_generation and _generation_content(new) != _generation_content(old):
         meta["generation"] = kept.get("generation", 0) + 1
 
 
-def _wanted(obj: Obj) -> Obj:
-    """What generation counts the changes of: all but metadata and status."""
+def _generation_content(obj: Obj) -> Obj:
+    """Return the fields whose changes increase generation: all but metadata and status."""
     return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata", "status")}
 
 
 def validate_meta(obj: Obj, kind: Kind) -> list[FieldError]:
-    """What is wrong with the metadata of `obj`, on create and on update alike."""
+    """Validate the metadata of `obj`, on create and on update."""
     meta = obj["metadata"]
     errors: list[FieldError] = []
     if base := meta.get("generateName"):
-        errors += [invalid("metadata.generateName", base, why) for why in kind.name_errors(_as_prefix(base))]
+        errors += [invalid("metadata.generateName", base, why) for why in kind.name_errors(_as_name(base))]
     if name := meta.get("name"):
         errors += [invalid("metadata.name", name, why) for why in kind.name_errors(name)]
     else:
@@ -144,16 +144,16 @@ def validate_meta(obj: Obj, kind: Kind) -> list[FieldError]:
     if annotations := meta.get("annotations"):
         errors += _annotation_errors(annotations)
     if references := meta.get("ownerReferences"):
-        errors += _owner_errors(references)
+        errors += _owner_reference_errors(references)
     if finalizers := meta.get("finalizers"):
-        errors += _finalizers_errors(finalizers, kind.finalizers_need_domain)
+        errors += _finalizer_list_errors(finalizers, kind.finalizers_need_domain)
     return errors
 
 
 def validate_meta_update(new: Obj, old: Obj, kind: Kind) -> list[FieldError]:
-    """What else is wrong with the metadata of `new` when it replaces `old`. Does not repeat `validate_meta`.
+    """Validate the changes of metadata from `old` to `new`, in addition to `validate_meta`.
 
-    `new` must still carry the resourceVersion the client sent: kinds without unconditional update require one.
+    `new` must still carry the client's resourceVersion, because kinds without unconditional update require one.
     """
     meta, kept = new["metadata"], old["metadata"]
     errors: list[FieldError] = []
@@ -178,19 +178,19 @@ def validate_meta_update(new: Obj, old: Obj, kind: Kind) -> list[FieldError]:
     return errors
 
 
-def _as_prefix(base: str) -> str:
-    """A base may end in a dash, since more follows it: judge it as a name that ends otherwise."""
+def _as_name(base: str) -> str:
+    """Replace a final dash of a generateName by a letter: it is valid there, because a suffix follows."""
     return base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
 
 
 def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
-    """Label keys and values, each told with what was given."""
+    """Validate label keys and values."""
     errors: list[FieldError] = []
     for key, value in labels.items():
         errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
         errors += [invalid(path, value, why) for why in label_value_errors(value)]
         if len(errors) > MAX_FIELD_ERRORS:
-            break  # no more are told, and a body holds a hundred thousand labels
+            break  # further errors are not reported, and a body may hold a hundred thousand labels
     return errors
 
 
@@ -202,10 +202,10 @@ def _annotation_errors(annotations: dict[str, str]) -> list[FieldError]:
     return errors
 
 
-def _owner_errors(references: list[Obj]) -> list[FieldError]:
+def _owner_reference_errors(references: list[Obj]) -> list[FieldError]:
     path = "metadata.ownerReferences"
     errors: list[FieldError] = []
-    controller, told = "", False
+    controller, reported = "", False
     for index, reference in enumerate(references):
         at = f"{path}[{index}]"
         if not reference.get("apiVersion"):
@@ -221,8 +221,8 @@ def _owner_errors(references: list[Obj]) -> list[FieldError]:
             this = f"{reference.get('kind', '')}/{reference.get('name', '')}"
             if not controller:
                 controller = this
-            elif not told:  # once: the error shows all references, and saying so for each multiplies megabytes
-                told = True
+            elif not reported:  # once, because each such error quotes all references, which may be megabytes
+                reported = True
                 why = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {this}"
@@ -232,14 +232,14 @@ def _owner_errors(references: list[Obj]) -> list[FieldError]:
 
 
 def finalizer_errors(finalizer: str, path: str, needs_domain: bool = True) -> list[FieldError]:
-    """A finalizer is a qualified name, with a domain unless it is a standard one."""
+    """Validate one finalizer: a qualified name, with a domain unless it is a standard one."""
     errors = [invalid(path, finalizer, why) for why in qualified_name_errors(finalizer)]
     if needs_domain and not errors and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
         errors.append(invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
     return errors
 
 
-def _finalizers_errors(finalizers: list[str], needs_domain: bool) -> list[FieldError]:
+def _finalizer_list_errors(finalizers: list[str], needs_domain: bool) -> list[FieldError]:
     path = "metadata.finalizers"
     errors = [
         error

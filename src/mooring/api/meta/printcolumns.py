@@ -1,8 +1,6 @@
-"""Table columns that many kinds share.
+"""Print columns that many kinds share: name, age, creation time (docs/protocol/tables.md).
 
-Source: docs/protocol/tables.md.
-
-Rules kept here: cells never fail; what is missing prints a word in angle brackets.
+Rules kept here: cells never fail; a missing value prints a word in angle brackets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Which part of an object an update may change: `reset_fields` puts back what it may not.
+"""Reset of fields that an update may not change, for the `prepare_for_update` hooks.
 
-Rules kept here: a part is taken over as it is, not copied: the registry hands hooks a copy of the stored object that belongs to
-this one write.
+Rules kept here: values are shared with the stored object, not copied, because hooks get a copy of it for this one write.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from mooring.apimachinery.schema import Obj
 
 
-def reset_fields(new: Obj, old: Obj, *parts: str) -> None:
-    """Make the named parts of `new`, in place, what they are in `old`: there or not there."""
-    for part in parts:
-        if part in old:
-            new[part] = old[part]
+def reset_fields(new: Obj, old: Obj, *names: str) -> None:
+    """Set the named fields of `new`, in place, to their values in `old`; fields absent in `old` are removed."""
+    for name in names:
+        if name in old:
+            new[name] = old[name]
         else:
-            new.pop(part, None)
+            new.pop(name, None)

@@ -1,9 +1,9 @@
-"""What RoleBinding and ClusterRoleBinding share: subjects, the reference to a role, and how they print.
+"""Schema, validation and print columns that RoleBinding and ClusterRoleBinding share.
 
 Rules kept here (docs/protocol/rbac.md, docs/protocol/tables.md):
-* roleRef never changes: who may edit a binding must not thereby grant another role.
-* Users and Groups belong to the API group rbac.authorization.k8s.io, which is the default; ServiceAccounts to "", and in a
-  ClusterRoleBinding they must say their namespace.
+* roleRef is immutable: permission to edit a binding must not include permission to grant another role.
+* Users and Groups belong to the API group rbac.authorization.k8s.io, which is the default. ServiceAccounts belong to "", and in a
+  ClusterRoleBinding they need a namespace.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ROLE_REF = Message(
 
 
 def binding_schema(kind: str, doc: str) -> Message:
-    """The message of one of the two kinds."""
+    """Return the schema of one of the two kinds."""
     return Message(
         API + kind,
         (
@@ -59,7 +59,7 @@ def binding_schema(kind: str, doc: str) -> Message:
 
 
 def default(obj: Obj) -> None:
-    """API groups that were left out. An empty one is left out too."""
+    """Fill in missing and empty API groups."""
     role = obj.get("roleRef")
     if role is not None and not role.get("apiGroup"):
         role["apiGroup"] = GROUP
@@ -69,7 +69,7 @@ def default(obj: Obj) -> None:
 
 
 def binding_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:
-    """What is wrong with roleRef and subjects."""
+    """Validate roleRef and subjects."""
     role = obj.get("roleRef") or {}
     group, kind, name = role.get("apiGroup", ""), role.get("kind", ""), role.get("name", "")
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
@@ -106,7 +106,7 @@ def _subject_errors(subject: Obj, path: str, namespaced: bool) -> list[FieldErro
 
 
 def role_ref_errors(new: Obj, old: Obj) -> list[FieldError]:
-    """roleRef never changes."""
+    """Return an error when roleRef changes."""
     role = new.get("roleRef") or {}
     if role == (old.get("roleRef") or {}):
         return []

@@ -1,9 +1,7 @@
-"""ClusterRole: rules that hold everywhere, or wherever a RoleBinding grants them.
+"""ClusterRole: schema and strategy.
 
-Source: docs/protocol/rbac.md.
-
-Rules kept here: those of `rbacrules`; an aggregation rule has at least one selector, and its selectors are valid. PUT of a
-missing ClusterRole creates it.
+Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.rules`. An aggregation rule has at least one selector, and its
+selectors are valid. PUT of a missing ClusterRole creates it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""ClusterRoleBinding: grants a role everywhere.
+"""ClusterRoleBinding: strategy; it grants a ClusterRole in the whole cluster.
 
-Source: docs/protocol/rbac.md.
-
-Rules kept here: those of `rbacbinding`. PUT of a missing ClusterRoleBinding creates it.
+Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.bindings`. PUT of a missing ClusterRoleBinding creates it.
 """
 
 from __future__ import annotations

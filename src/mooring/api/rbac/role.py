@@ -1,8 +1,6 @@
-"""Role: rules that hold in one namespace.
+"""Role: schema and strategy.
 
-Source: docs/protocol/rbac.md.
-
-Rules kept here: those of `rbacrules`, without URLs. PUT of a missing Role creates it.
+Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.rules`, without URLs. PUT of a missing Role creates it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""RoleBinding: grants a role in one namespace.
+"""RoleBinding: strategy; it grants a role in one namespace.
 
-Source: docs/protocol/rbac.md.
-
-Rules kept here: those of `rbacbinding`. PUT of a missing RoleBinding creates it.
+Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.bindings`. PUT of a missing RoleBinding creates it.
 """
 
 from __future__ import annotations

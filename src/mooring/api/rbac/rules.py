@@ -1,7 +1,7 @@
-"""Policy rules of Role and ClusterRole, and how they print.
+"""Schema, validation and print columns of the policy rules in Role and ClusterRole.
 
-Rules kept here (docs/protocol/rbac.md#validation-of-rbac-objects): a rule has verbs; it speaks either of URLs (never in a Role) or
-of resources, and then names API groups and resources. Names of RBAC objects are one path segment; colons are fine.
+Rules kept here (docs/protocol/rbac.md#validation-of-rbac-objects): a rule has verbs, and either URLs (never in a Role), or API
+groups and resources. Names of RBAC objects are one path segment, which may contain colons.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROLE_COLUMNS = (NAME, CREATED_AT)
 
 
 def rule_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:
-    """What is wrong with `obj.rules`."""
+    """Validate `obj.rules`."""
     errors: list[FieldError] = []
     for index, rule in enumerate(obj.get("rules") or []):
         at = f"rules[{index}]"

@@ -1,9 +1,9 @@
-"""CSINode: which storage drivers run on a node. A kubelet keeps one for itself, and does not become Ready without.
+"""CSINode: schema, strategy, validation. A kubelet keeps one about itself, and does not become Ready without it.
 
 Rules kept here (k8s.io/api storage/v1, generated.proto; Kubernetes API reference, CSINode):
-* A driver has a DNS name of at most 63 characters, named once, and an id of the node of at most 192 bytes.
-* Topology keys are qualified names, each once; a count of volumes is not negative.
-* A driver that stays keeps its id of the node and its topology keys; how many volumes it takes may change.
+* A driver has a unique DNS name of at most 63 characters, and a node id of at most 256 bytes.
+* Topology keys are unique qualified names; a volume count is not negative.
+* A driver that stays keeps its node id and its topology keys; its volume count may change.
 * PUT needs a resourceVersion.
 """
 
@@ -21,9 +21,9 @@ from mooring.errors import FieldError, duplicate, invalid, required
 
 API = "io.k8s.api.storage.v1."
 MAX_DRIVER_NAME = 63
-"""Characters; the Container Storage Interface's limit."""
+"""Characters of a driver name; the limit of the Container Storage Interface."""
 MAX_NODE_ID = 256
-"""Bytes; Kubernetes' own limit."""
+"""Bytes of a node id; kube-apiserver's limit."""
 
 VOLUME_NODE_RESOURCES = Message(
     API + "VolumeNodeResources",
@@ -126,8 +126,8 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
         invalid(f"spec.drivers[{index}].{field}", driver.get(field), "field is immutable")
         for index, driver in enumerate(_drivers(new))
         for field in ("nodeID", "topologyKeys")
-        if (was := before.get(driver.get("name"))) is not None
-        and (driver.get(field) or None) != (was.get(field) or None)
+        if (stored := before.get(driver.get("name"))) is not None
+        and (driver.get(field) or None) != (stored.get(field) or None)
     ]
 
 

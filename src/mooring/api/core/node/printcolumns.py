@@ -1,7 +1,7 @@
-"""How a Node prints (docs/protocol/tables.md): readiness, roles, version; wide also addresses and software.
+"""Print columns of Node: readiness, roles, version; with `-o wide` addresses and software (docs/protocol/tables.md).
 
-Rules kept here: Ready, NotReady, or Unknown without a Ready condition; roles are read from labels, sorted; what is missing
-prints `<none>` (roles, addresses) or `<unknown>` (software). The architecture stands behind the kernel, since Kubernetes 1.36.
+Rules kept here: the status is Ready, NotReady, or Unknown without a Ready condition. Roles are read from labels, sorted. A missing
+value prints `<none>` (roles, addresses) or `<unknown>` (software). The architecture follows the kernel, as in Kubernetes 1.36.
 """
 
 from __future__ import annotations

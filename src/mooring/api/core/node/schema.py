@@ -1,8 +1,7 @@
-"""What a Node looks like: all that kubelets report and `kubectl describe node` shows.
+"""Schema of Node: everything that kubelets report and `kubectl describe node` prints.
 
-Rules kept here: data only; numbers from k8s.io/api core/v1 generated.proto, patch keys from
-docs/protocol/patches.md#strategic-merge:
-conditions and addresses merge by type, podCIDRs as a set, taints are replaced.
+Rules kept here: data only; field numbers from k8s.io/api core/v1 generated.proto, patch keys from
+docs/protocol/patches.md#strategic-merge: conditions and addresses merge by type, podCIDRs as a set, taints are replaced.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Node: a machine of the cluster, registered and reported on by itself.
+"""Node: strategy, defaults, validation, warnings.
 
 Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge; wording as
 kube-apiserver's):
-* A node may be created with its status; afterwards the main resource changes all but status, `/status` all but spec.
+* A node may be created with its status. Afterwards the main resource changes all but status, `/status` all but spec.
 * `podCIDR` is the first of `podCIDRs`, at most one per IP family; both, and `providerID`, are set once.
 * Taints have a qualified key and a known effect, and are unique by key and effect.
-* Quantities of capacity and allocatable have qualified names and are not negative; allocatable is capacity when not given.
+* Quantities of capacity and allocatable have qualified names and are not negative; allocatable defaults to capacity.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
 TAINT_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
-_TAINTS = "metadata.taints"
-"""kube-apiserver reports taints under metadata though they live in spec; tools know it so."""
+_TAINTS_PATH = "metadata.taints"
+"""kube-apiserver reports errors of taints under metadata although they are in spec; tools expect it."""
 
 
 def _default(obj: Obj) -> None:
@@ -65,7 +65,7 @@ def _taint_errors(taints: list[Obj]) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
-        at = f"{_TAINTS}[{index}]"
+        at = f"{_TAINTS_PATH}[{index}]"
         key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
         errors += [invalid(f"{at}.key", key, why) for why in qualified_name_errors(key)]
         if why_not := label_value_errors(value):
@@ -102,12 +102,12 @@ def _cidr_errors(cidrs: list[str]) -> list[FieldError]:
             errors.append(invalid(f"{path}[{index}]", cidr, "must be valid CIDR"))
     if not errors and len(families) != len(set(families)):
         errors.append(invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
-    errors += [duplicate(f"{path}[{index}]", cidrs[index]) for index in _repeats(cidrs)]
+    errors += [duplicate(f"{path}[{index}]", cidrs[index]) for index in _duplicate_indexes(cidrs)]
     return errors
 
 
-def _repeats(values: Iterable[Hashable]) -> list[int]:
-    """Where a value stands that stood before. Linear: a node chooses how long its lists are, and everybody waits."""
+def _duplicate_indexes(values: Iterable[Hashable]) -> list[int]:
+    """Return the indexes of repeated values. Linear, because a node controls the length of its lists."""
     seen: set[Hashable] = set()
     found = []
     for index, value in enumerate(values):
@@ -131,20 +131,20 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
 
 def _address_errors(new: Obj) -> list[FieldError]:
     addresses = (new.get("status") or {}).get("addresses") or []
-    told = ((address.get("type"), address.get("address")) for address in addresses)
-    return [duplicate(f"status.addresses[{index}]", addresses[index]) for index in _repeats(told)]
+    pairs = ((address.get("type"), address.get("address")) for address in addresses)
+    return [duplicate(f"status.addresses[{index}]", addresses[index]) for index in _duplicate_indexes(pairs)]
 
 
 def _warnings(new: Obj, old: Obj | None) -> list[str]:
     spec = new["spec"]
-    told = []
+    warnings = []
     if "configSource" in spec:
-        told.append("spec.configSource: the feature is removed")
+        warnings.append("spec.configSource: the feature is removed")
     if spec.get("externalID"):
-        told.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+        warnings.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
     for index, cidr in enumerate(spec.get("podCIDRs") or ()):
-        told += range_warnings(f"spec.podCIDRs[{index}]", cidr)
-    return told
+        warnings += range_warnings(f"spec.podCIDRs[{index}]", cidr)
+    return warnings
 
 
 KIND = Kind(

@@ -1,4 +1,4 @@
-"""How a Service prints (kubectl get services): type, addresses and ports; wide also whom it selects."""
+"""Print columns of Service: type, addresses and ports; with `-o wide` the selector."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _cluster_ip(obj: Obj, now: datetime) -> str:
 
 def _external_ip(obj: Obj, now: datetime) -> str:
     spec = spec_of(obj)
-    own = spec.get("externalIPs") or []
+    external = spec.get("externalIPs") or []
     match spec.get("type"):
         case "ClusterIP" | "NodePort":
-            return ",".join(own) or NONE
+            return ",".join(external) or NONE
         case "LoadBalancer":
             ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-            given = sorted({way.get("ip") or way.get("hostname", "") for way in ingress} - {""})
-            return ",".join([*given, *own]) or "<pending>"
+            addresses = sorted({entry.get("ip") or entry.get("hostname", "") for entry in ingress} - {""})
+            return ",".join([*addresses, *external]) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
     return UNKNOWN
@@ -34,8 +34,8 @@ def _ports(obj: Obj, now: datetime) -> str:
 
 
 def _port(port: Obj) -> str:
-    outside = f":{port['nodePort']}" if port.get("nodePort") else ""
-    return f"{port.get('port', 0)}{outside}/{port.get('protocol', '')}"
+    node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port.get('port', 0)}{node_port}/{port.get('protocol', '')}"
 
 
 def _selector(obj: Obj, now: datetime) -> str:

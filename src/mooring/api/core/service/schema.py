@@ -1,6 +1,6 @@
-"""What a Service looks like.
+"""Schema of Service.
 
-Rules kept here: data only; numbers and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
+Rules kept here: data only; field numbers and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).
 """
 

@@ -1,12 +1,12 @@
-"""Service: a name and an address for a set of Pods. Nothing here routes traffic: who does reads Services and EndpointSlices.
+"""Service: strategy and defaults. No part of this server routes traffic; proxies read Services and EndpointSlices.
 
 Rules kept here (Kubernetes API reference, core/v1 Service; documentation "Service", "IPv4/IPv6 dual-stack"):
-* Type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods, unless said otherwise.
-* clusterIP and the first of clusterIPs are one thing with two names. Addresses, their families and node ports are given out by
-  admission; each is claimed in the store, so that no two servers give out the same.
-* Endpoints of the same name go with the Service. Its EndpointSlices are owned by it, and the garbage collector's.
-* An update that leaves out what was given out keeps it; one to a type that has no use for it gives it back, unless it asks for
-  something else at the same time, which validation judges.
+* Defaults: type ClusterIP, no affinity, policies Cluster, ports TCP to the same port of the Pods.
+* clusterIP and the first of clusterIPs are the same value. Admission allocates addresses, their families and node ports; the
+  store holds a claim for each, so that two servers never allocate the same.
+* Endpoints of the same name are deleted with the Service. Its EndpointSlices are owned by it, and garbage collected.
+* An update without an allocated value keeps it. An update to a type that does not use the value releases it, unless the update
+  changes the value at the same time, which validation refuses.
 * The main resource changes all but status, `/status` status only. PUT to a missing name creates.
 """
 
@@ -33,34 +33,34 @@ from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
 
-_CLUSTER_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+_CLUSTER_IP_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
 def _default(obj: Obj) -> None:
     spec = obj.setdefault("spec", {})
-    _fill(spec, "sessionAffinity", "None")
-    _fill(spec, "type", "ClusterIP")
+    _set_if_empty(spec, "sessionAffinity", "None")
+    _set_if_empty(spec, "type", "ClusterIP")
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
         config = spec.setdefault("sessionAffinityConfig", {})
         config.setdefault("clientIP", {}).setdefault("timeoutSeconds", DEFAULT_CLIENT_IP_SECONDS)
     for port in spec.get("ports") or ():
-        _fill(port, "protocol", "TCP")
+        _set_if_empty(port, "protocol", "TCP")
         if not port.get("targetPort"):
             port["targetPort"] = port.get("port", 0)
     if needs_cluster_ip(spec):
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if is_externally_accessible(spec):
-        _fill(spec, "externalTrafficPolicy", "Cluster")
+        _set_if_empty(spec, "externalTrafficPolicy", "Cluster")
     if spec["type"] == LOAD_BALANCER:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
-        for way in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
-            if way.get("ip"):
-                way.setdefault("ipMode", "VIP")
+        for entry in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+            if entry.get("ip"):
+                entry.setdefault("ipMode", "VIP")
 
 
-def _fill(obj: Obj, name: str, value: str) -> None:
+def _set_if_empty(obj: Obj, name: str, value: str) -> None:
     if not obj.get(name):
         obj[name] = value
 
@@ -77,7 +77,7 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     spec, kept = new["spec"], old.get("spec") or {}
     _keep_cluster_ip(spec, kept)
     _keep_node_ports(spec, kept)
-    _give_back(spec, kept)
+    _release_unused(spec, kept)
     if needs_cluster_ip(kept) and needs_cluster_ip(spec):
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and name in kept:
@@ -85,40 +85,40 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 
 
 def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
-    given, before = spec.get("clusterIP", ""), kept.get("clusterIP", "")
-    untouched = (spec.get("clusterIPs") or []) in ([], kept.get("clusterIPs") or [])
+    address, stored = spec.get("clusterIP", ""), kept.get("clusterIP", "")
+    unchanged = (spec.get("clusterIPs") or []) in ([], kept.get("clusterIPs") or [])
     if not (needs_cluster_ip(spec) and needs_cluster_ip(kept)):
-        if given and given != before and untouched:
-            spec["clusterIPs"] = [given]
-    elif not given and not spec.get("clusterIPs"):
+        if address and address != stored and unchanged:
+            spec["clusterIPs"] = [address]
+    elif not address and not spec.get("clusterIPs"):
         reset_fields(spec, kept, "clusterIP", "clusterIPs")
-    elif given == before and not spec.get("clusterIPs"):
+    elif address == stored and not spec.get("clusterIPs"):
         reset_fields(spec, kept, "clusterIPs")
-    elif given != before and untouched:
-        spec["clusterIPs"] = [given] if given else []
+    elif address != stored and unchanged:
+        spec["clusterIPs"] = [address] if address else []
 
 
 def _keep_node_ports(spec: Obj, kept: Obj) -> None:
-    """The same port of the same protocol keeps its node port."""
+    """Keep the node port of each port with unchanged protocol and number."""
     if needs_node_ports(spec) and needs_node_ports(kept):
-        known = {_identity(port): port["nodePort"] for port in kept.get("ports") or () if port.get("nodePort")}
-        wanted = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+        stored = {_port_key(port): port["nodePort"] for port in kept.get("ports") or () if port.get("nodePort")}
+        requested = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
         for port in spec.get("ports") or ():
-            before = known.get(_identity(port))
-            if before and not port.get("nodePort") and before not in wanted:
-                port["nodePort"] = before
+            number = stored.get(_port_key(port))
+            if number and not port.get("nodePort") and number not in requested:
+                port["nodePort"] = number
     if needs_health_check(spec) and needs_health_check(kept) and not spec.get("healthCheckNodePort"):
         reset_fields(spec, kept, "healthCheckNodePort")
 
 
-def _identity(port: Obj) -> tuple[str, int]:
+def _port_key(port: Obj) -> tuple[str, int]:
     return port.get("protocol", ""), port.get("port", 0)
 
 
-def _give_back(spec: Obj, kept: Obj) -> None:
-    """Take out what belonged to the type that the Service no longer has."""
-    if needs_cluster_ip(kept) and not needs_cluster_ip(spec) and _same(spec, kept, "clusterIP", "clusterIPs"):
-        for name in _CLUSTER_FIELDS:
+def _release_unused(spec: Obj, kept: Obj) -> None:
+    """Remove fields of the previous type that the new type does not use, unless the update changed them."""
+    if needs_cluster_ip(kept) and not needs_cluster_ip(spec) and _equal_in(spec, kept, "clusterIP", "clusterIPs"):
+        for name in _CLUSTER_IP_FIELDS:
             spec.pop(name, None)
     if needs_node_ports(kept) and not needs_node_ports(spec):
         before = {port.get("nodePort") for port in kept.get("ports") or ()}
@@ -131,11 +131,11 @@ def _give_back(spec: Obj, kept: Obj) -> None:
         ("allocateLoadBalancerNodePorts", is_load_balancer),
         ("loadBalancerClass", is_load_balancer),
     ):
-        if applies(kept) and not applies(spec) and _same(spec, kept, name):
+        if applies(kept) and not applies(spec) and _equal_in(spec, kept, name):
             spec.pop(name, None)
 
 
-def _same(spec: Obj, kept: Obj, *names: str) -> bool:
+def _equal_in(spec: Obj, kept: Obj, *names: str) -> bool:
     return all(spec.get(name) == kept.get(name) for name in names)
 
 
@@ -170,7 +170,7 @@ KIND = Kind(
     prepare_for_update=_prepare_for_update,
     validate=validation.validate,
     validate_update=validation.validate_update,
-    warnings=warnings.warnings,
+    warnings=warnings.service_warnings,
     selectable_fields=_fields,
     field_labels=("spec.clusterIP", "spec.type"),
     subresources={

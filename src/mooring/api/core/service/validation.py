@@ -1,9 +1,9 @@
-"""What is wrong with a Service, and what of one never changes (wording as kube-apiserver's).
+"""Validation of Services, on create and update, and of their status (wording as kube-apiserver's).
 
 Rules kept here (Kubernetes API reference, core/v1 Service):
-* A Service has ports, unless it is headless or a mere name. Several need names. No port of a protocol twice.
-* Each choice is among the known ones, and made only where its type knows it: node ports, external traffic, load balancers.
-* The first address and its family stay as long as the Service has an address.
+* A Service has ports, unless it is headless or of type ExternalName. Several ports need names. No protocol and number occur twice.
+* Enumerated fields have known values, and are set only for types that use them: node ports, external traffic, load balancers.
+* The first address and its family are immutable while the Service has an address.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 TRAFFIC = ("Cluster", "Local")
 DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
 IP_MODES = ("Proxy", "VIP")
-"""How traffic to an address of a load balancer is addressed when it arrives at a node."""
-FIXED = "may not change once set"
+"""Values of ipMode: the destination address of load-balanced traffic that arrives at a node."""
+IMMUTABLE = "may not change once set"
 
 
 def validate(obj: Obj) -> list[FieldError]:
-    """What is wrong with a Service that has its defaults, on create and on update alike."""
+    """Validate a Service that has its defaults, on create and on update."""
     spec = obj.get("spec") or {}
     errors = _type_errors(spec) + _ports_errors(spec)
     if selector := spec.get("selector"):
@@ -56,7 +56,9 @@ def validate(obj: Obj) -> list[FieldError]:
     errors += _affinity_errors(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         errors += _address_errors(address, f"spec.externalIPs[{index}]")
-    return errors + _traffic_errors(spec) + _balancer_errors(spec) + _cluster_ip_errors(spec) + _family_errors(spec)
+    return (
+        errors + _traffic_errors(spec) + _load_balancer_errors(spec) + _cluster_ip_errors(spec) + _family_errors(spec)
+    )
 
 
 def _type_errors(spec: Obj) -> list[FieldError]:
@@ -77,11 +79,11 @@ def _type_errors(spec: Obj) -> list[FieldError]:
 def _ports_errors(spec: Obj) -> list[FieldError]:
     ports = spec.get("ports") or []
     if not ports:
-        nameless = is_headless(spec) or spec.get("type") == EXTERNAL_NAME
-        return [] if nameless else [required("spec.ports")]
+        portless = is_headless(spec) or spec.get("type") == EXTERNAL_NAME
+        return [] if portless else [required("spec.ports")]
     errors = port_names_errors(ports, "spec.ports", needed=len(ports) > 1)
     seen: set[tuple[str, int]] = set()
-    outside: set[tuple[str, int]] = set()
+    node_ports: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         at, protocol, number = f"spec.ports[{index}]", port.get("protocol", ""), port.get("port", 0)
         errors += _port_errors(port, at)
@@ -100,9 +102,9 @@ def _ports_errors(spec: Obj) -> list[FieldError]:
             if spec.get("type") in (CLUSTER_IP, EXTERNAL_NAME):
                 why = f"may not be used when `type` is '{spec['type']}'"
                 errors.append(forbidden(f"{at}.nodePort", why))
-            elif (protocol, node_port) in outside:
+            elif (protocol, node_port) in node_ports:
                 errors.append(duplicate(f"{at}.nodePort", node_port))
-            outside.add((protocol, node_port))
+            node_ports.add((protocol, node_port))
     return errors
 
 
@@ -139,30 +141,30 @@ def _address_errors(text: str, path: str) -> list[FieldError]:
 
 def _traffic_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
-    outer, health = spec.get("externalTrafficPolicy", ""), spec.get("healthCheckNodePort", 0)
-    if outer and not is_externally_accessible(spec):
+    external, health = spec.get("externalTrafficPolicy", ""), spec.get("healthCheckNodePort", 0)
+    if external and not is_externally_accessible(spec):
         errors.append(
-            invalid("spec.externalTrafficPolicy", outer, "may only be set for externally-accessible services")
+            invalid("spec.externalTrafficPolicy", external, "may only be set for externally-accessible services")
         )
-    elif (outer or is_externally_accessible(spec)) and outer not in TRAFFIC:
-        errors.append(not_supported("spec.externalTrafficPolicy", outer, TRAFFIC))
+    elif (external or is_externally_accessible(spec)) and external not in TRAFFIC:
+        errors.append(not_supported("spec.externalTrafficPolicy", external, TRAFFIC))
     if health and not needs_health_check(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.append(invalid("spec.healthCheckNodePort", health, why))
-    inner, preferred = spec.get("internalTrafficPolicy"), spec.get("trafficDistribution")
-    if inner is not None and inner not in TRAFFIC:
-        errors.append(not_supported("spec.internalTrafficPolicy", inner, TRAFFIC))
-    if preferred is not None and preferred not in DISTRIBUTIONS:
-        errors.append(not_supported("spec.trafficDistribution", preferred, DISTRIBUTIONS))
+    internal, distribution = spec.get("internalTrafficPolicy"), spec.get("trafficDistribution")
+    if internal is not None and internal not in TRAFFIC:
+        errors.append(not_supported("spec.internalTrafficPolicy", internal, TRAFFIC))
+    if distribution is not None and distribution not in DISTRIBUTIONS:
+        errors.append(not_supported("spec.trafficDistribution", distribution, DISTRIBUTIONS))
     return errors
 
 
-def _balancer_errors(spec: Obj) -> list[FieldError]:
+def _load_balancer_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     if spec.get("type") != LOAD_BALANCER:
         why = "may only be used when `type` is 'LoadBalancer'"
-        present = (("loadBalancerSourceRanges", "LoadBalancerSourceRanges"), ("loadBalancerClass", "loadBalancerClass"))
-        errors += [forbidden(f"spec.{told}", why) for name, told in present if spec.get(name)]
+        fields = (("loadBalancerSourceRanges", "LoadBalancerSourceRanges"), ("loadBalancerClass", "loadBalancerClass"))
+        errors += [forbidden(f"spec.{path}", why) for name, path in fields if spec.get(name)]
         if spec.get("allocateLoadBalancerNodePorts") is not None:
             errors.append(forbidden("spec.allocateLoadBalancerNodePorts", why))
         return errors
@@ -203,8 +205,10 @@ def _cluster_ip_errors(spec: Obj) -> list[FieldError]:
 def _family_errors(spec: Obj) -> list[FieldError]:
     policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or []
     if spec.get("type") == EXTERNAL_NAME:
-        given = {"ipFamilyPolicy": policy, "ipFamilies": families}
-        return [forbidden(f"spec.{name}", "may not be set for ExternalName services") for name in given if given[name]]
+        fields = {"ipFamilyPolicy": policy, "ipFamilies": families}
+        return [
+            forbidden(f"spec.{name}", "may not be set for ExternalName services") for name in fields if fields[name]
+        ]
     errors = [
         not_supported(f"spec.ipFamilies[{index}]", family, FAMILIES)
         for index, family in enumerate(families)
@@ -223,30 +227,35 @@ def _family_errors(spec: Obj) -> list[FieldError]:
 
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
-    """What of a Service with these defaults may not become of the stored one."""
+    """Validate the changes from a stored Service to a new one."""
     spec, kept = new.get("spec") or {}, old.get("spec") or {}
     errors: list[FieldError] = []
     if needs_cluster_ip(spec) and needs_cluster_ip(kept):
         for name in ("clusterIPs", "ipFamilies"):
             now, before = spec.get(name) or [], kept.get(name) or []
             if before and now[:1] != before[:1]:
-                errors.append(invalid(f"spec.{name}[0]", now, FIXED))
+                errors.append(invalid(f"spec.{name}[0]", now, IMMUTABLE))
     if spec.get("type") == kept.get("type") == LOAD_BALANCER:
         now, before = spec.get("loadBalancerClass"), kept.get("loadBalancerClass")
         if now != before:
-            errors.append(invalid("spec.loadBalancerClass", now, FIXED))
+            errors.append(invalid("spec.loadBalancerClass", now, IMMUTABLE))
     return errors
 
 
 def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
-    """Only Services of type LoadBalancer lead in, under addresses with a mode and under DNS names."""
+    """Validate load balancer ingress: only for type LoadBalancer, addresses with a mode, DNS names."""
     path = "status.loadBalancer.ingress"
-    ways = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
-    if ways and (new.get("spec") or {}).get("type") != LOAD_BALANCER:
+    ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    if ingress and (new.get("spec") or {}).get("type") != LOAD_BALANCER:
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
     errors: list[FieldError] = []
-    for index, way in enumerate(ways):
-        at, address, mode, name = f"{path}[{index}]", way.get("ip", ""), way.get("ipMode"), way.get("hostname", "")
+    for index, entry in enumerate(ingress):
+        at, address, mode, name = (
+            f"{path}[{index}]",
+            entry.get("ip", ""),
+            entry.get("ipMode"),
+            entry.get("hostname", ""),
+        )
         if address and parse_address(address) is None:
             errors += address_errors(address, f"{at}.ip")
         if mode is None:
