@@ -156,8 +156,8 @@ ONE = {"level": "Metadata"}
         pytest.param(b"kind: Policy\napiVersion: v1", "say so in apiVersion and kind", id="another version"),
         pytest.param(policy(), "file: rules: from 1 to", id="no rules"),
         pytest.param(policy(ONE, rule=[]), 'file: unknown field "rule"', id="an unknown field of the policy"),
-        pytest.param(policy(ONE, metadata=[]), "file.metadata must be an object", id="metadata that is none"),
-        pytest.param(policy(ONE, omitStages=["Done"]), 'file.omitStages: "Done" is none of', id="an unknown stage"),
+        pytest.param(policy(ONE, metadata=[]), "file: metadata must be an object", id="metadata that is none"),
+        pytest.param(policy(ONE, omitStages=["Done"]), 'file: omitStages: "Done" is none of', id="an unknown stage"),
         pytest.param(
             policy(ONE, {"level": "All"}), "file: rules[1].level: give one of None, Metadata", id="an unknown level"
         ),
@@ -166,7 +166,7 @@ ONE = {"level": "Metadata"}
             policy({**ONE, "user": ["a"]}), 'file: rules[0]: unknown field "user"', id="an unknown field of a rule"
         ),
         pytest.param(policy({**ONE, "users": "a"}), "file: rules[0].users must be a list", id="no list"),
-        pytest.param(policy({**ONE, "users": [1]}), "file: rules[0].users[0] must be a text", id="no text in a list"),
+        pytest.param(policy({**ONE, "users": [1]}), "file: rules[0].users[0] must be text", id="no text in a list"),
         pytest.param(
             policy({**ONE, "omitManagedFields": "no"}), "omitManagedFields must be true or false", id="no truth"
         ),
@@ -188,7 +188,7 @@ ONE = {"level": "Metadata"}
         ),
         pytest.param(
             policy({**ONE, "resources": [{"resourceNames": ["a"]}]}),
-            "resourceNames: say of which",
+            "resourceNames: name their resources",
             id="names of nothing",
         ),
         pytest.param(

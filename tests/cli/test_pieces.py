@@ -144,7 +144,7 @@ BAD_FILES = {
         HEAD + "bootstrapTokens: [{}, {usages: [signing, foo]}]\n",
         "f: bootstrapTokens[1]: invalid bootstrap token usage foo: valid usages are signing,authentication",
     ),
-    "groups that are no list": (HEAD + "bootstrapTokens: [{groups: x}]\n", "f: bootstrapTokens[0].groups must be a list of texts"),
+    "groups that are no list": (HEAD + "bootstrapTokens: [{groups: x}]\n", "f: bootstrapTokens[0].groups must be a list"),
     "broken YAML": (HEAD + "a: [\n", "f: yaml: line 3: "),
 }  # fmt: skip
 

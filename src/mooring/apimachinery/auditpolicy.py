@@ -20,17 +20,14 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
 
-from mooring.apimachinery.codec.yaml import decode_yaml
+from mooring.apimachinery.codec.fieldreader import FieldReader
+from mooring.apimachinery.codec.yaml import YamlError, read_yaml
 from mooring.apimachinery.requestinfo import RequestInfo
-from mooring.errors import ConfigError, MooringError
+from mooring.errors import ConfigError
 from mooring.identity import UserInfo
-
-T = TypeVar("T")
 
 API_VERSION = "audit.k8s.io/v1"
 REQUEST_RECEIVED = "RequestReceived"
@@ -154,145 +151,89 @@ class AuditPolicy:
 
 
 def parse_policy(data: bytes, source: str) -> AuditPolicy:
-    """The policy in a YAML or JSON file. Raises ConfigError that names `source`, the rule and the field."""
+    """Return the policy of a YAML or JSON file. Raises ConfigError with `source`, the rule and the field."""
+
+    def source_error(message: str) -> ConfigError:
+        return ConfigError(f"{source}: {message}")
+
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an audit policy is at most {MAX_BYTES} bytes")
     try:
-        document, duplicates = decode_yaml(data.decode())
+        document = read_yaml(data.decode())
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: the file is not UTF-8 text") from None
-    except MooringError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    if duplicates:
-        raise ConfigError(f"{source}: {duplicates[0]}")
-    if not isinstance(document, dict):
+    except YamlError as error:
+        raise ConfigError(f"{source}: yaml: {error}") from None
+    if document.duplicates:
+        raise ConfigError(f"{source}: {document.duplicates[0]}")
+    if not isinstance(document.value, dict):
         raise ConfigError(f"{source}: one Policy of {API_VERSION} is expected")
-    policy = _Reader(document, source)
-    if (policy.take("apiVersion", _text), policy.take("kind", _text)) != (API_VERSION, "Policy"):
+    fields = FieldReader(document.value, "", source_error)
+    if (fields.text("apiVersion"), fields.text("kind")) != (API_VERSION, "Policy"):
         raise ConfigError(f"{source}: one Policy of {API_VERSION} is expected; say so in apiVersion and kind")
-    policy.take("metadata", _object)  # names and labels of a file mean nothing here
-    stages = policy.take("omitStages", _stages)
-    managed = policy.take("omitManagedFields", _truth)
-    entries = policy.take("rules", _list)
-    policy.end()
-    if not entries or len(entries) > MAX_RULES:
-        raise ConfigError(f"{source}: rules: from 1 to {MAX_RULES} rules are expected")
-    return AuditPolicy(
-        tuple(_rule(entry, f"{source}: rules[{index}]", stages, managed) for index, entry in enumerate(entries))
+    fields.object("metadata")  # names and labels of a file have no effect
+    omit_stages = _stages(fields, "omitStages")
+    omit_managed_fields = fields.flag("omitManagedFields")
+    rules = fields.each(
+        "rules", lambda rule, path: _parse_rule(fields.nested(rule, path), omit_stages, omit_managed_fields)
     )
+    fields.refuse_unknown()
+    if not rules or len(rules) > MAX_RULES:
+        raise ConfigError(f"{source}: rules: from 1 to {MAX_RULES} rules are expected")
+    return AuditPolicy(rules)
 
 
-def _rule(entry: Any, where: str, stages: tuple[str, ...], managed: bool) -> Rule:
-    reader = _Reader(entry, where)
-    word = reader.take("level", _text)
-    if word not in _LEVELS:
-        raise ConfigError(f"{where}.level: give one of {', '.join(_LEVELS)}")
-    own = reader.has("omitManagedFields")
-    omit = reader.take("omitManagedFields", _truth)
+def _parse_rule(fields: FieldReader, omit_stages: tuple[str, ...], omit_managed_fields: bool) -> Rule:
+    level = fields.text("level")
+    if level not in _LEVELS:
+        raise fields.error("level", f"give one of {', '.join(_LEVELS)}")
+    overridden = fields.value("omitManagedFields") is not None
     decision = Decision(
-        _LEVELS[word], frozenset((*stages, *reader.take("omitStages", _stages))), omit if own else managed
+        _LEVELS[level],
+        frozenset((*omit_stages, *_stages(fields, "omitStages"))),
+        fields.flag("omitManagedFields") if overridden else omit_managed_fields,
     )
     rule = Rule(
         decision,
-        users=frozenset(reader.take("users", _texts)),
-        groups=frozenset(reader.take("userGroups", _texts)),
-        verbs=frozenset(reader.take("verbs", _texts)),
-        resources=tuple(
-            _group_resources(item, f"{where}.resources[{index}]")
-            for index, item in enumerate(reader.take("resources", _list))
-        ),
-        namespaces=frozenset(reader.take("namespaces", _texts)),
-        urls=reader.take("nonResourceURLs", _urls),
+        users=frozenset(fields.texts("users")),
+        groups=frozenset(fields.texts("userGroups")),
+        verbs=frozenset(fields.texts("verbs")),
+        resources=fields.each("resources", lambda entry, path: _parse_group_resources(fields.nested(entry, path))),
+        namespaces=frozenset(fields.texts("namespaces")),
+        urls=_urls(fields, "nonResourceURLs"),
     )
-    reader.end()
+    fields.refuse_unknown()
     if rule.urls and (rule.resources or rule.namespaces):
-        raise ConfigError(f"{where}.nonResourceURLs: a rule about paths has no resources and no namespaces")
+        raise fields.error("nonResourceURLs", "a rule about paths has no resources and no namespaces")
     return rule
 
 
-def _group_resources(entry: Any, where: str) -> GroupResources:
-    reader = _Reader(entry, where)
-    group = reader.take("group", _text)
+def _parse_group_resources(fields: FieldReader) -> GroupResources:
+    group = fields.text("group")
     if "/" in group:
-        raise ConfigError(f"{where}.group: give the group alone, without a version")
-    resources = reader.take("resources", _texts)
-    names = reader.take("resourceNames", _texts)
-    reader.end()
+        raise fields.error("group", "give the group alone, without a version")
+    resources = fields.texts("resources")
+    names = fields.texts("resourceNames")
+    fields.refuse_unknown()
     for pattern in resources:
         if pattern.count("/") > 1 or not all(pattern.split("/")):
-            raise ConfigError(f'{where}.resources: "{pattern}" is neither resource nor resource/subresource')
+            raise fields.error("resources", f'"{pattern}" is neither resource nor resource/subresource')
     if names and not resources:
-        raise ConfigError(f"{where}.resourceNames: say of which resources")
+        raise fields.error("resourceNames", "name their resources too")
     return GroupResources(group, resources, frozenset(names))
 
 
-class _Reader:
-    """Takes the known fields out of one object, and then knows what is left."""
-
-    def __init__(self, entry: Any, where: str) -> None:
-        if not isinstance(entry, dict):
-            raise ConfigError(f"{where} must be an object")
-        self._left = dict(entry)
-        self._where = where
-
-    def has(self, key: str) -> bool:
-        return self._left.get(key) is not None
-
-    def take(self, key: str, read: Callable[[Any, str], T]) -> T:
-        return read(self._left.pop(key, None), f"{self._where}.{key}")
-
-    def end(self) -> None:
-        if self._left:
-            raise ConfigError(f'{self._where}: unknown field "{next(iter(self._left))}"')
-
-
-def _text(value: Any, where: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ConfigError(f"{where} must be a text")
-    return value
-
-
-def _truth(value: Any, where: str) -> bool:
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where} must be true or false")
-    return value
-
-
-def _object(value: Any, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where} must be an object")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ConfigError(f"{where} must be a list")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(_text(item, f"{where}[{index}]") for index, item in enumerate(_list(value, where)))
-
-
-def _stages(value: Any, where: str) -> tuple[str, ...]:
-    stages = _texts(value, where)
+def _stages(fields: FieldReader, key: str) -> tuple[str, ...]:
+    stages = fields.texts(key)
     for stage in stages:
         if stage not in STAGES:
-            raise ConfigError(f'{where}: "{stage}" is none of {", ".join(STAGES)}')
+            raise fields.error(key, f'"{stage}" is none of {", ".join(STAGES)}')
     return stages
 
 
-def _urls(value: Any, where: str) -> tuple[str, ...]:
-    urls = _texts(value, where)
+def _urls(fields: FieldReader, key: str) -> tuple[str, ...]:
+    urls = fields.texts(key)
     for url in urls:
         if url != "*" and (not url.startswith("/") or "*" in url[:-1]):
-            raise ConfigError(f'{where}: "{url}" is no path; it begins with /, and * stands at its end only')
+            raise fields.error(key, f'"{url}" is no path; it begins with /, and * stands at its end only')
     return urls

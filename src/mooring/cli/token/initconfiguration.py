@@ -12,6 +12,7 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Any
 
+from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError, MooringError
@@ -52,18 +53,17 @@ def _init_configuration(data: bytes, source: str) -> dict[str, Any]:
 
 
 def _record(entry: Any, where: str, now: datetime) -> TokenRecord:
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where} must be an object")
-    token, expires, ttl = (_text(entry, key, where) for key in ("token", "expires", "ttl"))
+    fields = FieldReader(entry, where, ConfigError)
+    token, expires, ttl = (fields.text(key) for key in ("token", "expires", "ttl"))
     try:
         return new_record(
             parse_token(token) if token else generate_token(secrets.token_bytes),
             now,
             ttl=_ttl(ttl, where) if ttl else None if expires else DEFAULT_TTL,
             expires=parse_expiration(expires) if expires else None,
-            usages=_texts(entry, "usages", where) or USAGES,
-            groups=_texts(entry, "groups", where) or DEFAULT_GROUPS,
-            description=_text(entry, "description", where),
+            usages=fields.texts("usages") or USAGES,
+            groups=fields.texts("groups") or DEFAULT_GROUPS,
+            description=fields.text("description"),
         )
     except TokenError as error:
         raise ConfigError(f"{where}: {error}") from None
@@ -74,17 +74,3 @@ def _ttl(text: str, where: str) -> timedelta:
         return parse_duration(text)
     except ValueError:
         raise ConfigError(f'{where}.ttl: "{text}" is not a duration; write it like 24h, 1h30m or 90s') from None
-
-
-def _text(entry: dict[str, Any], key: str, where: str) -> str:
-    value = entry.get(key)
-    if value is not None and not isinstance(value, str):
-        raise ConfigError(f"{where}.{key} must be text")
-    return value or ""
-
-
-def _texts(entry: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
-    value = entry.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ConfigError(f"{where}.{key} must be a list of texts")
-    return tuple(value)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml, resolve_scalar
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
@@ -51,24 +52,11 @@ def load(data: str | bytes) -> Any:
     return document.value
 
 
-class _Fields:
-    """A mapping read by field, each with the path that errors name."""
+class _Fields(FieldReader):
+    """Fields of one object of a kubeconfig."""
 
     def __init__(self, value: Any, path: str) -> None:
-        self._value: Mapping[Any, Any] = _typed(value, dict, path, "an object") or {}
-        self._path = path
-
-    def path(self, key: str) -> str:
-        return f"{self._path}.{key}" if self._path else key
-
-    def raw(self, key: str) -> Any:
-        return self._value.get(key)
-
-    def text(self, key: str) -> str:
-        return _typed(self.raw(key), str, self.path(key), "text") or ""
-
-    def flag(self, key: str) -> bool:
-        return _typed(self.raw(key), bool, self.path(key), "true or false") or False
+        super().__init__(value, path, KubeconfigError)
 
     def secret(self, key: str) -> Secret | None:
         text = self.text(key)
@@ -80,42 +68,25 @@ class _Fields:
         except (binascii.Error, ValueError):
             raise KubeconfigError(f"{self.path(key)} is not base64") from None
 
-    def each(self, key: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
-        values = _typed(self.raw(key), list, self.path(key), "a list") or []
-        return tuple(read(value, f"{self.path(key)}[{index}]") for index, value in enumerate(values))
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        return self.each(key, _text)
-
     def pairs(self, key: str, read: Callable[[Any, str], T]) -> tuple[tuple[str, T], ...]:
-        values = _typed(self.raw(key), dict, self.path(key), "an object") or {}
-        return tuple((_text(name, self.path(key)), read(value, self.path(key))) for name, value in values.items())
+        return tuple((name, read(value, self.path(key))) for name, value in self.object(key).items())
+
+    def secret_pairs(self, key: str) -> tuple[tuple[str, Secret], ...]:
+        return self.pairs(key, lambda value, path: Secret(self.as_text(value, path)))
+
+    def text_list_pairs(self, key: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        return self.pairs(key, self.as_texts)
 
     def extensions(self) -> tuple[Obj, ...]:
-        return self.each("extensions", _extension)
-
-
-def _typed(value: Any, kind: type[T], path: str, wanted: str) -> T | None:
-    if value is not None and not isinstance(value, kind):
-        raise KubeconfigError(f"{path or 'the kubeconfig'} must be {wanted}")
-    return value
-
-
-def _text(value: Any, path: str) -> str:
-    return _typed(value, str, path, "text") or ""
-
-
-def _secret(value: Any, path: str) -> Secret:
-    return Secret(_text(value, path))
-
-
-def _extension(value: Any, path: str) -> Obj:
-    return _typed(value, dict, path, "an object") or {}
+        return self.each("extensions", self.as_object)
 
 
 def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
     """The kubeconfig that `data` (YAML or JSON) is. Raises KubeconfigError; see `kubeconfig.validate` for its references."""
-    top = _Fields(load(data), "")
+    document = load(data)
+    if not isinstance(document, dict | None):
+        raise KubeconfigError("the kubeconfig must be an object")
+    top = _Fields(document, "")
     if top.text("kind") not in ("", "Config") or top.text("apiVersion") not in ("", "v1"):
         raise KubeconfigError("this is not a kubeconfig: kind must be Config and apiVersion v1")
     config = Kubeconfig(
@@ -123,7 +94,7 @@ def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
         top.each("users", _user),
         top.each("contexts", _context),
         top.text("current-context"),
-        _extension(top.raw("preferences"), "preferences"),
+        top.object("preferences"),
         top.extensions(),
     )
     entries: Mapping[str, tuple[Cluster, ...] | tuple[User, ...] | tuple[Context, ...]] = {
@@ -139,7 +110,7 @@ def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
 
 def _cluster(value: Any, path: str) -> Cluster:
     named = _Fields(value, path)
-    fields = _Fields(named.raw("cluster"), named.path("cluster"))
+    fields = _Fields(named.value("cluster"), named.path("cluster"))
     return Cluster(
         named.text("name"),
         fields.text("server"),
@@ -155,7 +126,7 @@ def _cluster(value: Any, path: str) -> Cluster:
 
 def _context(value: Any, path: str) -> Context:
     named = _Fields(value, path)
-    fields = _Fields(named.raw("context"), named.path("context"))
+    fields = _Fields(named.value("context"), named.path("context"))
     return Context(
         named.text("name"), fields.text("cluster"), fields.text("user"), fields.text("namespace"), fields.extensions()
     )
@@ -163,7 +134,7 @@ def _context(value: Any, path: str) -> Context:
 
 def _user(value: Any, path: str) -> User:
     named = _Fields(value, path)
-    fields = _Fields(named.raw("user"), named.path("user"))
+    fields = _Fields(named.value("user"), named.path("user"))
     key = fields.data("client-key-data")
     return User(
         named.text("name"),
@@ -175,18 +146,14 @@ def _user(value: Any, path: str) -> User:
         token_file=fields.text("tokenFile"),
         username=fields.text("username"),
         password=fields.secret("password"),
-        exec=_exec(fields.raw("exec"), fields.path("exec")),
-        auth_provider=_auth_provider(fields.raw("auth-provider"), fields.path("auth-provider")),
+        exec=_exec(fields.value("exec"), fields.path("exec")),
+        auth_provider=_auth_provider(fields.value("auth-provider"), fields.path("auth-provider")),
         impersonate=fields.text("as"),
         impersonate_uid=fields.text("as-uid"),
         impersonate_groups=fields.texts("as-groups"),
-        impersonate_extra=fields.pairs("as-user-extra", _texts),
+        impersonate_extra=fields.text_list_pairs("as-user-extra"),
         extensions=fields.extensions(),
     )
-
-
-def _texts(value: Any, path: str) -> tuple[str, ...]:
-    return tuple(_text(item, path) for item in _typed(value, list, path, "a list") or [])
 
 
 def _exec(value: Any, path: str) -> ExecPlugin | None:
@@ -213,7 +180,7 @@ def _auth_provider(value: Any, path: str) -> AuthProvider | None:
     if value is None:
         return None
     fields = _Fields(value, path)
-    return AuthProvider(fields.text("name"), fields.pairs("config", _secret))
+    return AuthProvider(fields.text("name"), fields.secret_pairs("config"))
 
 
 # ── write ────────────────────────────────────────────────────────────────────────────────────────────────────────
