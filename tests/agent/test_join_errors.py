@@ -215,7 +215,7 @@ def test_the_ca_changed_between_the_two_fetches(tmp_path: Path) -> None:
     message = serving(CA.server(*LOOPBACK), lambda url: published(url, OTHER.certificate_pem), tmp_path)
     assert message == (
         "join failed at step discovery: comparing both copies of cluster-info from HOST (step 6): cluster-info differs from "
-        "what was fetched before TLS was verified: the CA was just changed, or somebody altered the first answer; this "
+        "what was fetched before TLS was verified: the CA was just changed, or the first answer was altered; this "
         "server is not trusted: try again, and if it stays so, tell the administrator"
     )
 

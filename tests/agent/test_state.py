@@ -12,7 +12,7 @@ import pytest
 from mooring.agent.state import NodeState, Pair
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
-from mooring.trust.discovery.refresh import BASE, Base, digest
+from mooring.trust.discovery.refresh import BASE, MergeBase, digest
 from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.testca import ThrowawayCA
@@ -152,7 +152,7 @@ def test_kubelet_conf_is_kubelets_own(state: NodeState) -> None:
 BOTH = CA.certificate_pem + OTHER.certificate_pem
 FIRST = Cluster("a.test:6443", "https://a.test:6443", CA.certificate_pem)
 SECOND = Cluster("b.test:6443", "https://b.test:6443", CA.certificate_pem)
-PUBLISHED = Base((FIRST.server, SECOND.server), digest(CA.certificate_pem), digest(CA.certificate_pem))
+PUBLISHED = MergeBase((FIRST.server, SECOND.server), digest(CA.certificate_pem), digest(CA.certificate_pem))
 
 
 def test_every_address_is_kept_and_the_first_is_the_one_of_the_context(state: NodeState) -> None:
@@ -203,7 +203,7 @@ def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
     ],
 )
 def test_ca_crt_follows_from_what_was_published_before(
-    state: NodeState, kept: bytes, base: Base | None, found: bytes, after: bytes
+    state: NodeState, kept: bytes, base: MergeBase | None, found: bytes, after: bytes
 ) -> None:
     state.write_ca(kept)
     assert state.write_ca(found, base) is (kept != after)

@@ -18,7 +18,8 @@ from mooring.client.login.loginfiles import Logins
 from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
-from mooring.trust.login.loginrecord import Asked, Credential, Login, Place, Source
+from mooring.trust.login.execcredential import ExecInfo
+from mooring.trust.login.loginrecord import Credential, Login, Place, Source
 from mooring.trust.oidc.client import Tokens
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
@@ -140,9 +141,9 @@ def test_when_a_credential_is_renewed(
     clock = ManualClock(EPOCH + timedelta(minutes=minutes))
     if token is None:
         with pytest.raises(PeerError):
-            credential._current(logins, LOGIN.id, Asked(), clock, True)
+            credential._current(logins, LOGIN.id, ExecInfo(), clock, True)
     else:
-        found = credential._current(logins, LOGIN.id, Asked(), clock, True)
+        found = credential._current(logins, LOGIN.id, ExecInfo(), clock, True)
         assert found.token == Secret(token)
     assert asked == ([] if asks is None else [asks])
     kept = logins.read(LOGIN.id)
@@ -190,7 +191,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
     logins = Logins(tmp_path / "logins")
     logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
     with pytest.raises(PeerError):
-        credential._current(logins, LOGIN.id, Asked(), ManualClock(EPOCH + HOUR), False)
+        credential._current(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + HOUR), False)
     kept = logins.read(LOGIN.id)
     assert kept is not None
     assert kept.source.refresh_token == Secret("second")
@@ -200,7 +201,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
 def test_a_login_that_was_forgotten_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
     logins = Logins(tmp_path / "logins")
     with pytest.raises(ConfigError, match="no such login on this machine any more"):
-        credential._current(logins, LOGIN.id, Asked(), ManualClock(), True)
+        credential._current(logins, LOGIN.id, ExecInfo(), ManualClock(), True)
 
 
 def test_a_record_that_cannot_be_read_can_be_forgotten(

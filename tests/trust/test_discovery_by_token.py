@@ -212,7 +212,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
         pytest.param(
             failing(HttpFailure("reset", "connection reset")),
             errors.FetchError,
-            FIRST + "the exchange failed (connection reset); see the server's log",
+            FIRST + "the request failed (connection reset); see the server's log",
             id="a failure of another kind",
         ),
         pytest.param(
@@ -416,7 +416,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             changed({"kubeconfig": "apiVersion: v1\n"}),
             errors.ClusterInfoChangedError,
             SIXTH + "cluster-info differs from what was fetched before TLS was verified: the CA was just changed, or "
-            "somebody altered the first answer; this server is not trusted: try again, and if it stays so, tell the "
+            "the first answer was altered; this server is not trusted: try again, and if it stays so, tell the "
             "administrator",
             id="changed between the two fetches",
         ),

@@ -126,5 +126,5 @@ def test_the_three_messages_say_why_and_what_to_do() -> None:
     )
     assert str(SignatureWrongError("step", "07401b")) == (
         'step: the signature of cluster-info for token id "07401b" is wrong: the secret half of the token is not the '
-        "server's, or somebody forged the answer; this server is not trusted: check the token and the address"
+        "server's, or the answer was forged; this server is not trusted: check the token and the address"
     )

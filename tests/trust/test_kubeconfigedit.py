@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.edit import merged, without
+from mooring.trust.kubeconfig.edit import add_entries, remove_entries
 from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, KubeconfigError, User, user_kubeconfig
 from mooring.trust.kubeconfig.text import load, parse_kubeconfig
 
@@ -37,7 +37,7 @@ def named(top: Any) -> dict[str, list[str]]:
 
 
 def test_new_entries_are_put_last_and_nothing_else_changes() -> None:
-    before, after = loaded(OLD), loaded(merged(OLD, NEW, use=False))
+    before, after = loaded(OLD), loaded(add_entries(OLD, NEW, use=False))
     assert named(after) == {"clusters": ["a", "b", "new"], "contexts": ["a", "new"], "users": ["a", "new"]}
     assert after["current-context"] == "a"
     assert after["later"] == before["later"]
@@ -46,52 +46,54 @@ def test_new_entries_are_put_last_and_nothing_else_changes() -> None:
 
 
 def test_its_context_becomes_the_current_one_when_that_is_wanted() -> None:
-    assert loaded(merged(OLD, NEW, use=True))["current-context"] == "new"
+    assert loaded(add_entries(OLD, NEW, use=True))["current-context"] == "new"
 
 
 def test_entries_of_the_same_name_are_replaced_in_their_place() -> None:
-    once = merged(OLD, NEW, use=True)
+    once = add_entries(OLD, NEW, use=True)
     other = user_kubeconfig("https://other.example", b"", User("a", token=Secret("other")), "a")
-    after = loaded(merged(once.encode(), other, use=False))
+    after = loaded(add_entries(once.encode(), other, use=False))
     assert named(after)["clusters"] == ["a", "b", "new"]
     assert after["users"][0] == {"name": "a", "user": {"token": "other"}}
-    assert merged(once.encode(), NEW, use=True) == once
+    assert add_entries(once.encode(), NEW, use=True) == once
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{}", b"kind: Config\nusers: null\n"], ids=["nothing", "an object", "empty lists"]
 )
 def test_an_empty_kubeconfig_becomes_what_is_put_in(text: bytes) -> None:
-    assert parse_kubeconfig(merged(text, NEW, use=False)) == NEW
+    assert parse_kubeconfig(add_entries(text, NEW, use=False)) == NEW
 
 
 @pytest.mark.parametrize("text", [b"kind: Pod", b"[1]", b"users: {}", b"a: &x 1", b"{"])
 def test_what_is_no_kubeconfig_is_refused(text: bytes) -> None:
     with pytest.raises(KubeconfigError):
-        merged(text, NEW, use=True)
+        add_entries(text, NEW, use=True)
     with pytest.raises(KubeconfigError):
-        without(text, ["new"])
+        remove_entries(text, ["new"])
 
 
 def test_what_was_put_in_can_be_taken_out() -> None:
-    assert loaded(without(merged(OLD, NEW, use=False).encode(), ["new"])) == loaded(OLD)
+    assert loaded(remove_entries(add_entries(OLD, NEW, use=False).encode(), ["new"])) == loaded(OLD)
 
 
 def test_when_the_current_context_goes_there_is_none() -> None:
-    after = loaded(without(merged(b"", NEW, use=True).encode(), ["new"]))
+    after = loaded(remove_entries(add_entries(b"", NEW, use=True).encode(), ["new"]))
     assert (named(after), after["current-context"]) == ({"clusters": [], "contexts": [], "users": []}, "")
 
 
 def test_a_cluster_that_somebody_else_uses_stays() -> None:
-    text = merged(OLD, NEW, use=False).encode()
+    text = add_entries(OLD, NEW, use=False).encode()
     shared = Kubeconfig(users=(User("me"),), contexts=(Context("mine", "new", "me"),), current_context="mine")
-    after = loaded(without(merged(text, shared, use=True).encode(), ["new"]))
+    after = loaded(remove_entries(add_entries(text, shared, use=True).encode(), ["new"]))
     assert named(after) == {"clusters": ["a", "b", "new"], "contexts": ["a", "mine"], "users": ["a", "me"]}
 
 
 def test_a_context_that_says_nothing_is_kept() -> None:
-    assert named(loaded(without(b"contexts: [{name: x}]\nusers: []\nclusters: []", ["new"])))["contexts"] == ["x"]
+    assert named(loaded(remove_entries(b"contexts: [{name: x}]\nusers: []\nclusters: []", ["new"])))["contexts"] == [
+        "x"
+    ]
 
 
 def test_names_that_are_not_there_are_no_error() -> None:
-    assert loaded(without(OLD, ["nobody"])) == loaded(OLD)
+    assert loaded(remove_entries(OLD, ["nobody"])) == loaded(OLD)

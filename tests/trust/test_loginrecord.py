@@ -14,21 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.login import loginrecord
+from mooring.trust.login.execcredential import API_VERSIONS, ExecInfo, check_cluster, exec_credential, read_exec_info
 from mooring.trust.login.loginrecord import (
     SPARE,
-    Asked,
     Credential,
     Login,
     LoginRecordError,
     Place,
     Source,
-    check_cluster,
     check_id,
     dump,
-    exec_credential,
     load,
-    read_asked,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -160,22 +156,22 @@ def info(spec: Any = None, **top: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        pytest.param("", Asked(), id="by hand"),
-        pytest.param(info(), Asked(interactive=False, cluster={}), id="no spec"),
+        pytest.param("", ExecInfo(), id="by hand"),
+        pytest.param(info(), ExecInfo(interactive=False, cluster={}), id="no spec"),
         pytest.param(
             info({"interactive": True, "cluster": {"server": "https://a"}}),
-            Asked(interactive=True, cluster={"server": "https://a"}),
+            ExecInfo(interactive=True, cluster={"server": "https://a"}),
             id="v1",
         ),
         pytest.param(
             info({}, apiVersion="client.authentication.k8s.io/v1beta1"),
-            Asked("client.authentication.k8s.io/v1beta1", False, {}),
+            ExecInfo("client.authentication.k8s.io/v1beta1", False, {}),
             id="v1beta1",
         ),
     ],
 )
-def test_what_is_asked(text: str, asked: Asked) -> None:
-    assert read_asked(text) == asked
+def test_what_is_asked(text: str, asked: ExecInfo) -> None:
+    assert read_exec_info(text) == asked
 
 
 @pytest.mark.parametrize(
@@ -197,7 +193,7 @@ def test_what_is_asked(text: str, asked: Asked) -> None:
 )
 def test_what_asks_wrong(text: str, message: str) -> None:
     with pytest.raises(LoginRecordError, match=message):
-        read_asked(text)
+        read_exec_info(text)
 
 
 def encoded(data: bytes) -> str:
@@ -218,7 +214,7 @@ SAME = {"server": PLACE.server, "certificate-authority-data": encoded(CA)}
     ],
 )
 def test_the_credential_is_for_its_own_cluster(cluster: Any, place: Place) -> None:
-    check_cluster(Asked(cluster=cluster), place)
+    check_cluster(ExecInfo(cluster=cluster), place)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +233,13 @@ def test_the_credential_is_for_its_own_cluster(cluster: Any, place: Place) -> No
 )
 def test_the_credential_is_for_no_other(cluster: Any, message: str) -> None:
     with pytest.raises(LoginRecordError, match=message):
-        check_cluster(Asked(cluster=cluster), PLACE)
+        check_cluster(ExecInfo(cluster=cluster), PLACE)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=3)))
 def test_whatever_is_asked_is_read_or_refused_and_nothing_is_handed_out_for_it(spec: Any) -> None:
     try:
-        asked = read_asked(info(spec))
+        asked = read_exec_info(info(spec))
         check_cluster(asked, PLACE)
     except LoginRecordError:
         return
@@ -251,7 +247,7 @@ def test_whatever_is_asked_is_read_or_refused_and_nothing_is_handed_out_for_it(s
 
 
 def test_what_kubectl_reads_of_a_token() -> None:
-    assert json.loads(exec_credential(TOKEN, loginrecord.API_VERSIONS[1])) == {
+    assert json.loads(exec_credential(TOKEN, API_VERSIONS[1])) == {
         "kind": "ExecCredential",
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "status": {"token": "the-token", "expirationTimestamp": "2026-01-02T04:04:05Z"},
@@ -259,7 +255,7 @@ def test_what_kubectl_reads_of_a_token() -> None:
 
 
 def test_what_kubectl_reads_of_a_certificate() -> None:
-    status = json.loads(exec_credential(PAIR, loginrecord.API_VERSIONS[0]))["status"]
+    status = json.loads(exec_credential(PAIR, API_VERSIONS[0]))["status"]
     assert status == {
         "clientCertificateData": "CERT",
         "clientKeyData": "KEY",

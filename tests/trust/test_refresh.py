@@ -8,7 +8,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import clusterinfo, errors
-from mooring.trust.discovery.refresh import BASE, Base, Refreshed, base_of, digest, refreshed
+from mooring.trust.discovery.refresh import BASE, MergeBase, Refreshed, digest, merge_base, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import Trust
 from mooring.trust.kubeconfig.model import Cluster
@@ -23,8 +23,8 @@ def info(*addresses: str, ca: bytes = CA, client_ca: bytes = b"") -> Obj:
     return clusterinfo.config_map(first, ca, others=others, client_ca_pem=client_ca)
 
 
-def base(*addresses: str, ca: bytes = CA, client_ca: bytes = CA) -> Base:
-    return Base(tuple(f"https://{address}" for address in addresses), digest(ca), digest(client_ca))
+def base(*addresses: str, ca: bytes = CA, client_ca: bytes = CA) -> MergeBase:
+    return MergeBase(tuple(f"https://{address}" for address in addresses), digest(ca), digest(client_ca))
 
 
 def known(*addresses: str, ca: bytes = CA) -> tuple[Cluster, ...]:
@@ -57,14 +57,14 @@ def order(found: Refreshed) -> list[str]:
     ],
 )
 def test_addresses(
-    before: list[str], written: Base | None, published: Obj, answering: list[str], after: list[str]
+    before: list[str], written: MergeBase | None, published: Obj, answering: list[str], after: list[str]
 ) -> None:
-    assert order(network(published, *answering).drive(refreshed(known(*before), written))) == after
+    assert order(network(published, *answering).drive(refresh_cluster(known(*before), written))) == after
 
 
 def test_a_typed_address_is_asked_under_the_known_ca_when_no_known_one_answers() -> None:
     net = network(info(B), B)
-    found = net.drive(refreshed(known(A), base(A), [A, B]))
+    found = net.drive(refresh_cluster(known(A), base(A), [A, B]))
     assert order(found) == [B]
     assert "nothing answers there" in net.kept[0]
     assert {request.target for request in net.servers[B].requests} == {Trust(CA)}
@@ -81,39 +81,39 @@ def test_a_typed_address_is_asked_under_the_known_ca_when_no_known_one_answers()
         pytest.param(CA, base(A), OTHER_CA, CA, CA, id="a published CA that does not verify the server is not used"),
     ],
 )
-def test_cas(before: bytes, written: Base | None, published: bytes, serving: bytes, after: bytes) -> None:
+def test_cas(before: bytes, written: MergeBase | None, published: bytes, serving: bytes, after: bytes) -> None:
     net = network(info(A, ca=published), A, serving_ca=serving)
-    found = net.drive(refreshed(known(A, ca=before), written))
+    found = net.drive(refresh_cluster(known(A, ca=before), written))
     assert [one.ca_pem for one in found.clusters] == [after]
 
 
 def test_a_change_of_ca_has_to_be_authenticated_by_the_ca_before() -> None:
     with pytest.raises(errors.CertificateError):
-        network(info(A, ca=OTHER_CA), A, serving_ca=OTHER_CA).drive(refreshed(known(A), base(A)))
+        network(info(A, ca=OTHER_CA), A, serving_ca=OTHER_CA).drive(refresh_cluster(known(A), base(A)))
 
 
 def test_nothing_is_taken_over_that_does_not_answer() -> None:
     with pytest.raises(errors.EndpointDownError):
-        network(info(B), A).drive(refreshed(known(A), base(A)))
+        network(info(B), A).drive(refresh_cluster(known(A), base(A)))
 
 
 @pytest.mark.parametrize("code", [401, 403])
 def test_a_server_that_tells_strangers_nothing_is_no_reason_to_leave_it(code: int) -> None:
     net = network(info(B), A, B)
     net.servers[B].override = lambda count, request: status(code)
-    assert order(net.drive(refreshed(known(A), base(A)))) == [B]
+    assert order(net.drive(refresh_cluster(known(A), base(A)))) == [B]
 
 
 def test_where_nothing_changed_one_request_is_enough() -> None:
     net = network(info(A), A)
-    net.drive(refreshed(known(A), base(A)))
+    net.drive(refresh_cluster(known(A), base(A)))
     assert len(net.servers[A].requests) == 1
 
 
 def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:
     empty = {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {}}
     with pytest.raises(errors.UnusableClusterInfoError, match='it has no key "kubeconfig"'):
-        network(empty, A).drive(refreshed(known(A), base(A)))
+        network(empty, A).drive(refresh_cluster(known(A), base(A)))
 
 
 def test_the_base_is_kept_as_an_extension() -> None:
@@ -121,14 +121,14 @@ def test_the_base_is_kept_as_an_extension() -> None:
         f"https://{C}", CA, "", None, (), "file", client_ca_pem=OTHER_CA,
         published_servers=(f"https://{A}", f"https://{B}"), published_ca_pem=BOTH,
     )  # fmt: skip
-    written = Base.of(found)
+    written = MergeBase.of(found)
     assert written is not None
     assert written == base(A, B, ca=BOTH, client_ca=OTHER_CA)
-    assert base_of(Cluster("c", extensions=({"name": "other"}, written.extension()))) == written
+    assert merge_base(Cluster("c", extensions=({"name": "other"}, written.extension()))) == written
 
 
 def test_without_a_cluster_info_there_is_no_base() -> None:
-    assert Base.of(TrustedCluster(f"https://{A}", CA, "", None, (), "file", client_ca_pem=CA)) is None
+    assert MergeBase.of(TrustedCluster(f"https://{A}", CA, "", None, (), "file", client_ca_pem=CA)) is None
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_without_a_cluster_info_there_is_no_base() -> None:
     [None, {}, {"servers": "x"}, {"servers": [1], "certificate-authority": "", "client-certificate-authority": ""}],
 )
 def test_an_extension_that_cannot_be_read_is_none(content: Any) -> None:
-    assert base_of(Cluster("c", extensions=({"name": BASE, "extension": content},))) is None
+    assert merge_base(Cluster("c", extensions=({"name": BASE, "extension": content},))) is None

@@ -284,7 +284,7 @@ def test_a_presented_token_is_refused_for(obj: Obj | None, reason: str) -> None:
 )
 def test_the_operator_is_told_which_token_and_how_much_is_amiss(obj: Obj | None, detail: str) -> None:
     reason, _ = tokensecret.authenticate_secret(obj, TOKEN, NOW)
-    assert tokensecret.told(obj, TOKEN.id, reason, NOW) == f"token id 07401b{detail}"
+    assert tokensecret.refusal_detail(obj, TOKEN.id, reason, NOW) == f"token id 07401b{detail}"
 
 
 def test_a_new_record_becomes_the_secret_kubeadm_writes() -> None:

@@ -28,7 +28,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.notices import Notice
-from mooring.trust.discovery.refresh import Base, refreshed
+from mooring.trust.discovery.refresh import MergeBase, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.kubeconfig.model import Cluster
 
@@ -60,7 +60,7 @@ async def refresh(
     known = state.read_clusters()
     if not known:
         raise ConfigError(f"{state.kubeconfig} cannot be used; join again to have it written")
-    found = await drive_fetching(refreshed(known, state.read_base(), endpoints), clock, notify)
+    found = await drive_fetching(refresh_cluster(known, state.read_base(), endpoints), clock, notify)
     return Refresh(found.clusters, write(state, pair, found.clusters, found.published, clock.now()))
 
 
@@ -76,7 +76,7 @@ def write(
     """Write ca.crt and kubelet.conf where they change: the files written. Raises ConfigError."""
     before = state.read_base()
     written = [state.ca] if state.write_ca(client_cas(published, pair, now), before) else []
-    if state.write_kubeconfig(clusters, Base.of(published) or (None if anew else before), anew=anew):
+    if state.write_kubeconfig(clusters, MergeBase.of(published) or (None if anew else before), anew=anew):
         written.append(state.kubeconfig)
     return tuple(written)
 

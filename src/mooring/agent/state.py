@@ -33,8 +33,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
 from mooring.secret import Secret
-from mooring.trust.discovery import refresh
-from mooring.trust.discovery.refresh import Base
+from mooring.trust.discovery.refresh import BASE, MergeBase, digest, merge_base
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -118,13 +117,13 @@ class NodeState:
                 f"remove {self.ca}, {self.kubeconfig} and {self.certificates}, then join again"
             )
 
-    def write_ca(self, ca_pem: bytes, base: Base | None = None) -> bool:
+    def write_ca(self, ca_pem: bytes, base: MergeBase | None = None) -> bool:
         """Write ca.crt if it is absent or still what was published with `base`; whether it was written.
 
         Raises ConfigError when it holds the CA of another cluster.
         """
         kept = self.read_ca()
-        if kept and (base is None or refresh.digest(kept) != base.client_ca):
+        if kept and (base is None or digest(kept) != base.client_ca):
             self.check_ca(ca_pem)
             return False
         if not ca_pem or kept == ca_pem:
@@ -186,7 +185,9 @@ class NodeState:
         """The token has done its work."""
         self._remove(self.bootstrap)
 
-    def write_kubeconfig(self, clusters: Sequence[Cluster], base: Base | None = None, *, anew: bool = False) -> bool:
+    def write_kubeconfig(
+        self, clusters: Sequence[Cluster], base: MergeBase | None = None, *, anew: bool = False
+    ) -> bool:
         """Write the addresses of the cluster, first the one to use, and what was published; whether that changed the file.
 
         A file that is there keeps its users and contexts unless it is written `anew`, naming the current certificate.
@@ -195,7 +196,7 @@ class NodeState:
         config = config or kubelet_kubeconfig(clusters[0].server, str(self.current))
         present = select_context(config).cluster
         dropped = {present.name, *(one.name for one in other_addresses(config, self._flat(present)))}
-        extensions = tuple(one for one in present.extensions if one.get("name") != refresh.BASE)
+        extensions = tuple(one for one in present.extensions if one.get("name") != BASE)
         if base is not None:
             extensions = (*extensions, base.extension())
         first = replace(clusters[0], name=present.name, ca_file="", extensions=extensions)
@@ -220,10 +221,10 @@ class NodeState:
         first = self._flat(select_context(config).cluster)
         return (first, *other_addresses(config, first))
 
-    def read_base(self) -> Base | None:
+    def read_base(self) -> MergeBase | None:
         """What was published when kubelet.conf was written; None when that is not known."""
         config = self._read_kubeconfig()
-        return refresh.base_of(select_context(config).cluster) if config else None
+        return merge_base(select_context(config).cluster) if config else None
 
     def _read_kubeconfig(self) -> Kubeconfig | None:
         try:

@@ -1,11 +1,11 @@
-"""The inputs of a join: kubeadm's flags and which of them exclude or need each other.
+"""Join configuration: the inputs of `kubeadm join`, and which of them exclude or need each other.
 
 Rules kept here (docs/protocol/discovery-and-join.md#inputs, docs/differences.md#super-simple-discovery-api):
 * `--token` fills whichever of `--discovery-token` and `--tls-bootstrap-token` is empty. Without an address, token discovery is
   dropped, so that `--discovery-file F --token T` means: trust F, ask for the certificate with T.
 * Exactly one way of discovery. By token: an address `host` or `host:port`, a valid token, and pins or the flag named unsafe.
-  By document: a path, `file://`, `-` for standard input, or https. Whether a path exists is the caller's business.
-* A credential to ask with is needed before anything is sent: a token, or a document whose credentials were allowed.
+  By document: a path, `file://`, `-` for standard input, or https. The caller checks that a path exists.
+* A credential for the certificate request is needed before anything is sent: a token, or a document whose credentials are allowed.
 * Messages name the flag and never repeat a token.
 """
 
@@ -24,15 +24,15 @@ from mooring.trust.discovery.pins import Pin, PinError, parse_pin
 
 STDIN = "-"
 MAX_ENDPOINTS = 64
-"""More control-plane addresses than any cluster has; each is asked in every polling round."""
+"""More control-plane addresses than any cluster has. Each is tried in every polling round."""
 
 HTTPS_PORT = 443
-"""RFC 9110 4.2.2."""
+"""RFC 9110 section 4.2.2."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinInput:
-    """What was typed; empty means not given."""
+    """Values of the flags. Empty means not given."""
 
     node_name: str
     endpoints: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class JoinInput:
 
 @dataclass(frozen=True, slots=True)
 class ByToken:
-    """Discovery by token from `endpoints`; no pins only when that was asked for by the unsafe flag."""
+    """Discovery by token from `endpoints`, without pins only when the unsafe flag is set."""
 
     endpoints: tuple[str, ...]
     token: BootstrapToken
@@ -70,7 +70,7 @@ class ByUrl:
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """A join that may start. Without `tls_token` the document's own credentials ask for the certificate."""
+    """A valid join. Without `tls_token` the certificate is requested with the document's own credentials."""
 
     discovery: ByToken | ByFile | ByUrl
     tls_token: BootstrapToken | None
@@ -98,10 +98,10 @@ def parse_endpoint(text: str) -> str:
 
 
 def validate_join_input(given: JoinInput) -> JoinPlan:
-    """The plan that the flags mean. Raises ConfigError that names the flag to change."""
+    """Return the join that the flags mean. Raises ConfigError that names the flag to change."""
     _check_node_name(given.node_name)
-    discovery_token, discovery_flag = _filled(given.discovery_token, "--discovery-token", given.token)
-    tls_token, tls_flag = _filled(given.tls_bootstrap_token, "--tls-bootstrap-token", given.token)
+    discovery_token, discovery_flag = _token_or_shared(given.discovery_token, "--discovery-token", given.token)
+    tls_token, tls_flag = _token_or_shared(given.tls_bootstrap_token, "--tls-bootstrap-token", given.token)
     if given.discovery_file and (given.discovery_token or given.endpoints):
         what = "--discovery-token" if given.discovery_token else "an API server address"
         raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
@@ -117,23 +117,23 @@ def validate_join_input(given: JoinInput) -> JoinPlan:
         discovery = _by_token(given, discovery_token, discovery_flag)
         if tls_token is None:
             raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
-    token = _token(tls_flag, tls_token) if tls_token is not None else None
+    token = _parse_token(tls_flag, tls_token) if tls_token is not None else None
     return JoinPlan(discovery, token, given.node_name, given.allow_discovery_credentials)
 
 
-def _filled(own: Secret | None, flag: str, shared: Secret | None) -> tuple[Secret | None, str]:
-    return (own, flag) if own else (shared or None, "--token")
+def _token_or_shared(specific: Secret | None, flag: str, shared: Secret | None) -> tuple[Secret | None, str]:
+    return (specific, flag) if specific else (shared or None, "--token")
 
 
 def _check_node_name(name: str) -> None:
     if not name:
         raise ConfigError("--node-name is needed: the name of this machine could not be found out")
-    broken = dns1123_subdomain_errors(name)
-    if broken:
-        raise ConfigError(f'--node-name "{name}" is invalid: {broken[0]}')
+    problems = dns1123_subdomain_errors(name)
+    if problems:
+        raise ConfigError(f'--node-name "{name}" is invalid: {problems[0]}')
 
 
-def _token(flag: str, token: Secret) -> BootstrapToken:
+def _parse_token(flag: str, token: Secret) -> BootstrapToken:
     try:
         return parse_token(token.reveal().decode("utf-8", "replace"))
     except TokenError as error:
@@ -150,7 +150,7 @@ def _by_token(given: JoinInput, token: Secret | None, flag: str) -> ByToken:
     if len(given.endpoints) > MAX_ENDPOINTS:
         raise ConfigError(f"at most {MAX_ENDPOINTS} API server addresses can be given")
     endpoints = tuple(dict.fromkeys(parse_endpoint(text) for text in given.endpoints))
-    parsed = _token(flag, token)
+    parsed = _parse_token(flag, token)
     if not given.ca_cert_hashes and not given.unsafe_skip_ca_verification:
         raise ConfigError(
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "

@@ -1,13 +1,12 @@
-"""The ConfigMaps kube-system/kubeadm-config and kube-system/kubelet-config, which `kubeadm join` reads before it asks for a
-certificate (docs/protocol/discovery-and-join.md).
+"""ConfigMaps kubeadm-config and kubelet-config in kube-system, for `kubeadm join`.
 
-Rules kept here:
-* kubeadm-config holds a ClusterConfiguration (kubeadm.k8s.io/v1beta4) as kubeadm writes it: its own defaults spelled out. Paths
-  are those of the machine that joins, so they are kubeadm's, wherever Mooring keeps its own. Without a pod subnet: nothing here
-  runs Pods. Without etcd: kubeadm fills in its default, which a worker does not use.
-* kubelet-config holds a KubeletConfiguration (kubelet.config.k8s.io/v1beta1): only what kubeadm sets; what it writes as zero
-  means "the kubelet's default" and is left out. Client certificates rotate; serving certificates are the kubelet's own until
-  somebody approves those of `serverTLSBootstrap`, so that is not set.
+Rules kept here (docs/protocol/discovery-and-join.md):
+* kubeadm-config holds a ClusterConfiguration (kubeadm.k8s.io/v1beta4) as kubeadm writes it, with its defaults written out. Paths
+  are kubeadm's, because they are those of the machine that joins. It has no pod subnet, since no Pods run here. It has no etcd:
+  kubeadm fills in its default, which a worker does not use.
+* kubelet-config holds a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) with the fields that kubeadm sets. Zero values mean
+  the kubelet's defaults and are left out. Client certificates rotate. `serverTLSBootstrap` is not set, because the requests for
+  serving certificates would wait for approval.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ KUBELET_KEY = "kubelet"
 CLUSTER_NAME = "kubernetes"
 DNS_DOMAIN = "cluster.local"
 DNS_OFFSET = 10
-"""kubeadm gives the cluster's DNS the tenth address of the range of Services."""
+"""Index of the cluster DNS in the range of Services: kubeadm takes the tenth address."""
 CERTIFICATES = "/etc/kubernetes/pki"
 
 
 def kubeadm_config(endpoint: str, version: str, services: Network) -> Obj:
-    """A fresh kubeadm-config for the API server at `endpoint` (host:port), of Kubernetes `version` (v1.2.3).
+    """Return a new kubeadm-config for the API server at `endpoint` (host:port), of Kubernetes `version` (v1.2.3).
 
     `services` is the range of the addresses of Services.
     """
@@ -39,7 +38,7 @@ def kubeadm_config(endpoint: str, version: str, services: Network) -> Obj:
 
 
 def kubelet_config(services: Network) -> Obj:
-    """A fresh kubelet-config."""
+    """Return a new kubelet-config."""
     return _config_map(KUBELET_NAME, KUBELET_KEY, _kubelet_configuration(str(services[DNS_OFFSET])))
 
 

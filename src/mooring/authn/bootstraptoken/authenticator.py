@@ -39,6 +39,6 @@ class BootstrapTokenAuthenticator:
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
         reason, groups = tokensecret.authenticate_secret(found, token, now)
         if reason != tokensecret.OK:
-            detail = tokensecret.told(found, token.id, reason, now)
+            detail = tokensecret.refusal_detail(found, token.id, reason, now)
             return Rejected(reason, detail, form_only=reason == tokensecret.UNKNOWN_ID)
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

@@ -1,10 +1,10 @@
 """`mooring credential`: the exec plugin that kubectl calls (KEP-541, client.authentication.k8s.io).
 
 Rules kept here:
-* Nothing is imported, and nobody asked, while the kept credential is fresh: kubectl waits for this at every command.
-* Renewal is done by one process at a time; the others find what it brought. When it fails and the old credential is still good,
-  that is handed out.
-* Who cannot be asked gets one line on stderr that says to run mooring login. stdout is the ExecCredential and nothing else.
+* While the stored credential is fresh, no heavy module is imported and no request is sent: kubectl waits for this command.
+* One process at a time renews a login; the others use its result. When a renewal fails and the old credential is still usable,
+  the old one is printed.
+* Where a person is needed and there is none, one line on stderr says to run mooring login. stdout holds only the ExecCredential.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mooring.cli.printing.output import echo
 from mooring.client.login.loginfiles import Logins, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError
-from mooring.trust.login import loginrecord
+from mooring.trust.login.execcredential import ExecInfo, check_cluster, exec_credential, read_exec_info
 
 if TYPE_CHECKING:
-    from mooring.trust.login.loginrecord import Credential
+    from mooring.trust.login.loginrecord import Credential, Login
 
 
 @click.command("credential")
@@ -32,20 +32,20 @@ def credential(login_id: str) -> None:
 
     `mooring login` writes this command into the kubeconfig; nobody has to type it.
     """
-    asked = loginrecord.read_asked(os.environ.get("KUBERNETES_EXEC_INFO", ""))
-    interactive = sys.stdin.isatty() if asked.interactive is None else asked.interactive
-    found = _current(Logins(directory()), login_id, asked, SystemClock(), interactive)
-    echo(loginrecord.exec_credential(found, asked.api_version).decode())
+    info = read_exec_info(os.environ.get("KUBERNETES_EXEC_INFO", ""))
+    interactive = sys.stdin.isatty() if info.interactive is None else info.interactive
+    found = _current(Logins(directory()), login_id, info, SystemClock(), interactive)
+    echo(exec_credential(found, info.api_version).decode())
 
 
-def _current(logins: Logins, login_id: str, asked: loginrecord.Asked, clock: Clock, interactive: bool) -> Credential:
-    login = _known(logins, login_id)
-    loginrecord.check_cluster(asked, login.place)
+def _current(logins: Logins, login_id: str, info: ExecInfo, clock: Clock, interactive: bool) -> Credential:
+    login = _read_login(logins, login_id)
+    check_cluster(info, login.place)
     if login.credential is not None and login.credential.fresh(clock.now()):
         return login.credential
     with logins.locked(login_id):
-        login = _known(logins, login_id)  # another process may have renewed it, or forgotten it
-        loginrecord.check_cluster(asked, login.place)
+        login = _read_login(logins, login_id)  # another process may have renewed it, or forgotten it
+        check_cluster(info, login.place)
         kept = login.credential
         if kept is not None and kept.fresh(clock.now()):
             return kept
@@ -59,11 +59,11 @@ def _current(logins: Logins, login_id: str, asked: loginrecord.Asked, clock: Clo
                 return kept
             raise
         logins.write(login)
-    assert login.credential is not None  # a renewal brings one
+    assert login.credential is not None  # a renewal sets one
     return login.credential
 
 
-def _known(logins: Logins, login_id: str) -> loginrecord.Login:
+def _read_login(logins: Logins, login_id: str) -> Login:
     login = logins.read(login_id)
     if login is None:
         raise ConfigError("there is no such login on this machine any more; run mooring login")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.edit import merged
+from mooring.trust.kubeconfig.edit import add_entries
 from mooring.trust.kubeconfig.model import Cluster, Context, ExecPlugin, Kubeconfig, User
-from mooring.trust.login import loginrecord
+from mooring.trust.login.execcredential import API_VERSIONS
 from mooring.trust.login.loginrecord import Login
 
 
@@ -23,7 +23,7 @@ def entries(found: Login) -> Kubeconfig:
     name, place = found.name, found.place
     plugin = ExecPlugin(
         "mooring",
-        loginrecord.API_VERSIONS[0],
+        API_VERSIONS[0],
         ("credential", "--login", found.id),
         install_hint="Install mooring, or put it on PATH, and run mooring login again.",
         provide_cluster_info=True,
@@ -45,7 +45,7 @@ def kubeconfig_target(named: str) -> Path:
 
 def put(target: Path, made: Kubeconfig, *, use: bool) -> None:
     with changing(target) as (path, text):
-        write_atomic(path, merged(text, made, use=use).encode())
+        write_atomic(path, add_entries(text, made, use=use).encode())
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from mooring.client.files import write_atomic
 from mooring.client.login.loginfiles import Logins, directory
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.edit import without
+from mooring.trust.kubeconfig.edit import remove_entries
 from mooring.trust.login.loginrecord import LoginRecordError
 
 
@@ -60,4 +60,4 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
 def _clean(target: Path, names: list[str]) -> None:
     if names and target.exists():
         with changing(target) as (path, text):
-            write_atomic(path, without(text, names).encode())
+            write_atomic(path, remove_entries(text, names).encode())

@@ -1,10 +1,10 @@
-"""Bootstrap tokens: the `id.secret` grammar, generation from given entropy, usages and groups.
+"""Bootstrap token: the grammar of `id.secret`, generation from entropy, usages and groups.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md):
-* A token is 6 + 1 + 16 characters: id, dot, secret, both of `[a-z0-9]`. Matches are absolute: a trailing newline is wrong.
-* The id is public and may be printed. The secret half is a `Secret`, and no error repeats any part of what was typed:
-  a token with one wrong character is still nearly the whole secret.
-* Generation draws each character uniformly: bytes that would favour some characters are thrown away and drawn again.
+* A token is 6 + 1 + 16 characters: id, dot, secret, both of `[a-z0-9]`. A trailing newline is an error.
+* The id is public and may be printed. The secret half is a `Secret`. No error repeats any part of the input: a token with one
+  wrong character still gives away nearly the whole secret.
+* Generation draws each character uniformly: bytes that would favour some characters are discarded and drawn again.
 * Groups need the `authentication` usage and must match the pattern; unknown usages are listed sorted.
 """
 
@@ -27,9 +27,9 @@ USAGES = (USAGE_SIGNING, USAGE_AUTHENTICATION)
 """Known usages, in the order Kubernetes lists them."""
 
 DEFAULT_GROUPS = ("system:bootstrappers:kubeadm:default-node-token",)
-"""What `token create` grants when no group is named."""
+"""Groups of a token for which none are given."""
 GROUP_PATTERN = r"\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z"
-"""The pattern as Kubernetes words it, for messages; `_GROUP` is the same in Python's grammar."""
+"""Kubernetes' pattern in Go's grammar, for messages. `_GROUP` is the same pattern in Python's grammar."""
 
 MAX_DRAWS = 64
 """Calls of an entropy source for one token; a sound source needs more than five about once in 10^7 tokens."""
@@ -52,7 +52,7 @@ class BootstrapToken:
     secret: Secret
 
     def reveal(self) -> str:
-        """The full `id.secret` text; never log it."""
+        """Return the full text `id.secret`. Never log it."""
         return f"{self.id}.{self.secret.reveal().decode('ascii')}"
 
     def __str__(self) -> str:
@@ -60,17 +60,17 @@ class BootstrapToken:
 
 
 def is_token_id(text: str) -> bool:
-    """Whether `text` is exactly a token id."""
+    """Return True when `text` is exactly a token id."""
     return _ID.fullmatch(text) is not None
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether `text` has the form of a token, and so must not be shown or sent as anything else."""
+    """Return True when `text` has the form of a token, so that it must not be printed."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def parse_token(text: str) -> BootstrapToken:
-    """The token that `text` is, to the last character. Raises TokenError."""
+    """Return the token in `text`, which holds nothing else. Raises TokenError."""
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise TokenError(
@@ -81,7 +81,7 @@ def parse_token(text: str) -> BootstrapToken:
 
 
 def parse_token_id(text: str) -> str:
-    """The id of `text`, which is an id alone or a whole token (`token delete` takes either). Raises TokenError."""
+    """Return the id in `text`, which is an id or a whole token. Raises TokenError."""
     if is_token_id(text):
         return text
     try:
@@ -93,7 +93,7 @@ def parse_token_id(text: str) -> str:
 
 
 def generate_token(entropy: Callable[[int], bytes]) -> BootstrapToken:
-    """A fresh token; `entropy(n)` gives n unpredictable bytes. Every character is uniform over the 36."""
+    """Return a new token. `entropy(n)` returns n unpredictable bytes. Every character is uniform over the 36."""
     wanted = ID_LENGTH + SECRET_LENGTH
     drawn: list[str] = []
     for _ in range(MAX_DRAWS):
@@ -104,20 +104,20 @@ def generate_token(entropy: Callable[[int], bytes]) -> BootstrapToken:
 
 
 def validate_usages(usages: Collection[str]) -> None:
-    """Raise TokenError when a usage is unknown; all unknown ones are named, sorted."""
+    """Raise TokenError that lists every unknown usage, sorted."""
     unknown = sorted(set(usages) - set(USAGES))
     if unknown:
         raise TokenError(f"invalid bootstrap token usage {','.join(unknown)}: valid usages are {','.join(USAGES)}")
 
 
 def validate_group(group: str) -> None:
-    """Raise TokenError when `group` is none that a bootstrap token may grant."""
+    """Raise TokenError unless a bootstrap token may grant `group`."""
     if _GROUP.fullmatch(group) is None:
         raise TokenError(f'bootstrap group "{group}" is invalid: it must match {GROUP_PATTERN}')
 
 
 def validate_groups(usages: Collection[str], groups: Sequence[str]) -> None:
-    """Raise TokenError when `groups` cannot be granted by a token with these `usages`."""
+    """Raise TokenError unless a token with these `usages` may grant `groups`."""
     if groups and USAGE_AUTHENTICATION not in usages:
         raise TokenError(f'token groups cannot be given unless the usages include "{USAGE_AUTHENTICATION}"')
     for group in groups:

@@ -1,12 +1,12 @@
-"""The Secret that holds a bootstrap token: read leniently as Kubernetes reads it, strictly for people, and written.
+"""Secret of a bootstrap token: lenient reading as Kubernetes does it, strict reading for administrators, and writing.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md):
 * A missing key, missing data and an empty value all read as the empty string. A usage counts only when it is exactly `true`.
 * No expiration means never. One that cannot be parsed counts as expired, and so does the expiry instant itself.
   Times are RFC 3339 as Go's `time.Parse` takes them: a one-digit hour and a comma before the fraction pass.
 * `auth-extra-groups` is split on commas without trimming; one bad element refuses the whole token.
-* `authenticate_secret` answers in the authenticator's order, and compares the secret in constant time.
-* The API server does not validate these Secrets, so nothing here trusts that one is well formed: what is unreadable is refused.
+* `authenticate_secret` checks in the order of Kubernetes' authenticator, and compares the secret in constant time.
+* The API server does not validate these Secrets. A Secret that cannot be read is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KEY_GROUPS = "auth-extra-groups"
 DEFAULT_TTL = timedelta(hours=24)
 
 UNREADABLE = "\ufffd"
-"""What a value that is not base64 text reads as: never empty, so every rule refuses it."""
+"""Stands for a value that is not base64. It is not empty, so that every rule refuses it."""
 
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
@@ -57,18 +57,18 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 def secret_name(token_id: str) -> str:
-    """`bootstrap-token-<id>`."""
+    """Return the name of the Secret, `bootstrap-token-<id>`."""
     return NAME_PREFIX + token_id
 
 
 def token_id_of_name(name: str) -> str | None:
-    """The id in a Secret's name, or None when the name is none of a bootstrap token."""
+    """Return the token id in the name of a Secret; None when the name is not that of a bootstrap token."""
     token_id = name.removeprefix(NAME_PREFIX)
     return token_id if token_id != name and is_token_id(token_id) else None
 
 
 def data_bytes(secret_obj: Obj, key: str) -> bytes:
-    """The decoded value of `key`; empty when it or all data is missing."""
+    """Return the decoded value of `key`; empty when the key or all data is missing."""
     value = (secret_obj.get("data") or {}).get(key)
     if not value:
         return b""
@@ -79,12 +79,12 @@ def data_bytes(secret_obj: Obj, key: str) -> bytes:
 
 
 def data_value(secret_obj: Obj, key: str) -> str:
-    """The same as text."""
+    """Return the decoded value of `key` as text."""
     return data_bytes(secret_obj, key).decode("utf-8", "replace")
 
 
 def parse_expiration(text: str) -> datetime:
-    """An RFC 3339 time as Go's `time.Parse` takes it, in UTC. Raises TokenError."""
+    """Return an RFC 3339 time in UTC, read as Go's `time.Parse` does. Raises TokenError."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise TokenError("the expiration is not an RFC 3339 time such as 2026-01-02T03:04:05Z")
@@ -104,13 +104,13 @@ def parse_expiration(text: str) -> datetime:
 
 
 def expiration(secret_obj: Obj) -> datetime | None:
-    """When the token expires; None when never. Raises TokenError when that cannot be read: such a token is expired."""
+    """Return the expiration time; None for a token that never expires. Raises TokenError when it cannot be read."""
     text = data_value(secret_obj, KEY_EXPIRATION)
     return parse_expiration(text) if text else None
 
 
 def expired(secret_obj: Obj, now: datetime) -> bool:
-    """Whether the token is past its time at `now`; unreadable counts as past, the instant itself too."""
+    """Return True from the expiration time on, and when that time cannot be read."""
     try:
         moment = expiration(secret_obj)
     except TokenError:
@@ -119,12 +119,12 @@ def expired(secret_obj: Obj, now: datetime) -> bool:
 
 
 def usage_enabled(secret_obj: Obj, usage: str) -> bool:
-    """Whether the value of `usage-bootstrap-<usage>` is exactly `true`."""
+    """Return True when the value of `usage-bootstrap-<usage>` is exactly `true`."""
     return data_bytes(secret_obj, USAGE_PREFIX + usage) == b"true"
 
 
 def groups(secret_obj: Obj) -> tuple[str, ...]:
-    """The groups the token grants, `system:bootstrappers` included, sorted, none twice. Raises TokenError."""
+    """Return the groups that the token grants, sorted, with `system:bootstrappers`. Raises TokenError."""
     text = data_value(secret_obj, KEY_GROUPS)
     extra = text.split(",") if text else []
     for group in extra:
@@ -142,28 +142,26 @@ EXPIRED = "expired"
 USAGE_MISSING = "usage-missing"
 BAD_GROUPS = "bad-groups"
 _NO_TOKEN: Obj = {"data": {KEY_SECRET: base64.b64encode(bytes(16)).decode()}}
-"""In place of a Secret that is not there: as long as a token's secret, and equal to none."""
+"""Compared in place of a missing Secret. It has the length of a token's secret and equals none."""
 REASONS = (OK, UNKNOWN_ID, DELETING, WRONG_TYPE, WRONG_SECRET, ID_MISMATCH, EXPIRED, USAGE_MISSING, BAD_GROUPS)
 
 
 def authenticate_secret(
     secret_obj: Obj | None, presented: BootstrapToken, now: datetime
 ) -> tuple[str, tuple[str, ...]]:
-    """(reason, groups) for a presented token and the Secret of its name.
+    """Return (reason, groups) for a presented token and the Secret of its name.
 
-    The checks are steps 2 to 9 of docs/protocol/bootstrap-tokens.md#authentication, in that order.
-
-    Groups are empty unless the reason is `ok`. Reasons are for the operator: the caller learns nothing from them, nor from what a
-    refusal costs: an id that nobody knows is decoded and compared like one that somebody knows.
+    The checks are steps 2 to 9 of docs/protocol/bootstrap-tokens.md#authentication, in that order. Groups are empty unless the
+    reason is `ok`. Reasons are for the operator; the caller does not see them. An unknown id costs as much time as a known one.
     """
-    right = presented.secret.matches(data_bytes(secret_obj or _NO_TOKEN, KEY_SECRET))
+    secret_matches = presented.secret.matches(data_bytes(secret_obj or _NO_TOKEN, KEY_SECRET))
     if secret_obj is None:
         return UNKNOWN_ID, ()
     if secret_obj["metadata"].get("deletionTimestamp"):
         return DELETING, ()
     if secret_obj.get("type") != SECRET_TYPE or not secret_obj.get("data"):
         return WRONG_TYPE, ()
-    if not right:
+    if not secret_matches:
         return WRONG_SECRET, ()
     if data_value(secret_obj, KEY_ID) != presented.id:
         return ID_MISMATCH, ()
@@ -177,17 +175,17 @@ def authenticate_secret(
         return BAD_GROUPS, ()
 
 
-def told(secret_obj: Obj | None, token_id: str, reason: str, now: datetime) -> str:
-    """What the operator is told of a refusal by `authenticate_secret`: which token, and how much is amiss; no part of a secret."""
+def refusal_detail(secret_obj: Obj | None, token_id: str, reason: str, now: datetime) -> str:
+    """Return the detail of a refusal for the operator: token id and cause, without any part of a secret."""
     detail = f"token id {token_id}"
     if secret_obj is None:
         return f"{detail}: there is no Secret {NAMESPACE}/{secret_name(token_id)}"
-    if more := _amiss(secret_obj, reason, now):
+    if more := _cause(secret_obj, reason, now):
         detail += f": {more}"
     return detail
 
 
-def _amiss(secret_obj: Obj, reason: str, now: datetime) -> str:
+def _cause(secret_obj: Obj, reason: str, now: datetime) -> str:
     if reason == WRONG_TYPE:
         return f"the Secret is of type {secret_obj.get('type') or 'none'}, or holds no data; it wants {SECRET_TYPE}"
     if reason == ID_MISMATCH:
@@ -206,7 +204,7 @@ def _amiss(secret_obj: Obj, reason: str, now: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """Everything a token's Secret says, as administrators see it."""
+    """Contents of a token's Secret."""
 
     token: BootstrapToken
     description: str = ""
@@ -225,7 +223,7 @@ def new_record(
     groups: tuple[str, ...] = DEFAULT_GROUPS,
     description: str = "",
 ) -> TokenRecord:
-    """A record to be written: `ttl` counts from `now`, zero or None means never; `expires` excludes a ttl. Raises TokenError."""
+    """Return a record to write. A ttl of zero or None means never; it excludes `expires`. Raises TokenError."""
     validate_usages(usages)
     validate_groups(usages, groups)
     if ttl and expires is not None:
@@ -241,7 +239,7 @@ def new_record(
 
 
 def from_secret(secret_obj: Obj) -> TokenRecord:
-    """The record in a Secret, strictly: what `token list` shows. Raises TokenError that says what is wrong with which Secret."""
+    """Return the record in a Secret, read strictly, for `token list`. Raises TokenError that names the Secret and the fault."""
     name = secret_obj["metadata"]["name"]
     token_id = data_value(secret_obj, KEY_ID)
     if not token_id:
@@ -270,7 +268,7 @@ def from_secret(secret_obj: Obj) -> TokenRecord:
 
 
 def to_secret(record: TokenRecord) -> Obj:
-    """The Secret of `record`, as `kubeadm token create` writes it."""
+    """Return the Secret of `record`, as `kubeadm token create` writes it."""
     data = {KEY_ID: record.token.id.encode(), KEY_SECRET: record.token.secret.reveal()}
     if record.description:
         data[KEY_DESCRIPTION] = record.description.encode()

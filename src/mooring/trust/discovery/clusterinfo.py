@@ -1,14 +1,14 @@
-"""The ConfigMap kube-public/cluster-info: made at first boot, kept signed, read by joiners.
+"""ConfigMap kube-public/cluster-info: its contents, and its signatures by the tokens that are eligible.
 
 Rules kept here (docs/protocol/cluster-info.md):
 * It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
   of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
-  entry holds the CAs of client certificates where those are others.
+  entry holds the CAs of client certificates where they differ.
 * Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
   that id, whose `token-secret` is not empty (its format is not checked), not expired, usage `signing` exactly `true`.
-  deletionTimestamp is not looked at.
-* Whatever text is under `kubeconfig` is signed as it stands. Without that key nothing is done: stale signatures stay.
-* Nothing to change gives None, so that a controller that watches its own write comes to rest.
+  deletionTimestamp does not matter.
+* The text under `kubeconfig` is signed unread. Without that key nothing changes: stale signatures stay.
+* `signed` returns None when nothing changes, so that a controller that watches its own writes stops.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from mooring.trust.kubeconfig.text import format_kubeconfig
 NAMESPACE = "kube-public"
 NAME = "cluster-info"
 PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
-"""Where every Kubernetes API server publishes it."""
+"""Path of cluster-info on every Kubernetes API server."""
 
 
 def config_map(server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b"") -> Obj:
-    """A fresh, unsigned cluster-info. See `cluster_info_kubeconfig`."""
+    """Return a new, unsigned cluster-info with the contents of `cluster_info_kubeconfig`."""
     published = cluster_info_kubeconfig(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
     return {
         "kind": "ConfigMap",
@@ -53,7 +53,7 @@ def config_map(server: str, ca_pem: bytes, *, others: Iterable[str] = (), client
 
 
 def signing_token(secret_obj: Obj, now: datetime) -> tuple[str, bytes] | None:
-    """(id, secret) of a token that may sign at `now`, or None."""
+    """Return (id, secret) of a token that is eligible at `now`; None for any other Secret."""
     metadata = secret_obj["metadata"]
     if secret_obj.get("type") != SECRET_TYPE or metadata.get("namespace") != TOKEN_NAMESPACE:
         return None
@@ -67,7 +67,7 @@ def signing_token(secret_obj: Obj, now: datetime) -> tuple[str, bytes] | None:
 
 
 def signatures(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> dict[str, str]:
-    """The `jws-kubeconfig-<id>` entries the ConfigMap should have; empty when it has no kubeconfig."""
+    """Return the entries `jws-kubeconfig-<id>` for the ConfigMap; empty when it has no kubeconfig."""
     text = (config_map.get("data") or {}).get(KUBECONFIG_KEY)
     if text is None:
         return {}
@@ -77,7 +77,7 @@ def signatures(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> 
 
 
 def signed(config_map: Obj, token_secrets: Iterable[Obj], now: datetime) -> Obj | None:
-    """A copy of the ConfigMap with exactly the signatures it should have; None when it has them, or has no kubeconfig."""
+    """Return the ConfigMap with exactly the right signatures; None when it has them already, or has no kubeconfig."""
     data = config_map.get("data") or {}
     if KUBECONFIG_KEY not in data:
         return None

@@ -1,9 +1,9 @@
-"""Why a joiner does not trust what it found: one class per cause, each with the sentence the user reads.
+"""Errors of discovery: one class for each cause, each with its message to the user.
 
 Rules kept here (docs/protocol/discovery-and-join.md):
-* A message names the step that failed, why, and what to do. It may name a token's id, never its secret.
-* `final` says whether polling the same server again could help: a server may still be starting, a signature may lag,
-  but a wrong signature or pin does not become right.
+* A message names the failed step, the cause and the remedy. It may name a token's id, never its secret.
+* `final` is True when polling the same server again cannot help. A server may still be starting and a signature may be late, but a
+  wrong signature or pin stays wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mooring.errors import PeerError
 
 
 class DiscoveryError(PeerError):
-    """Discovery found no cluster that can be trusted."""
+    """Discovery failed: no cluster was trusted."""
 
     code: ClassVar[str] = "discovery"
     final: ClassVar[bool] = False
@@ -69,12 +69,12 @@ class ClockSkewError(DiscoveryError):
 
 
 class FetchError(DiscoveryError):
-    """The exchange failed in a way that has no sentence of its own."""
+    """The request failed for a cause that has no class of its own."""
 
     code = "fetch"
 
     def __init__(self, step: str, why: str) -> None:
-        super().__init__(f"{step}: the exchange failed ({why}); see the server's log")
+        super().__init__(f"{step}: the request failed ({why}); see the server's log")
 
 
 class NotKubernetesError(DiscoveryError):
@@ -138,7 +138,7 @@ class SignatureMissingError(DiscoveryError):
     code = "signature-missing"
 
     def __init__(self, step: str, token_id: str, *, others: bool) -> None:
-        """`others`: other tokens have signed."""
+        """`others`: cluster-info has signatures of other tokens."""
         why = (
             ": the token is unknown, expired, or lacks the signing usage"
             if others
@@ -158,7 +158,7 @@ class SignatureWrongError(DiscoveryError):
     def __init__(self, step: str, token_id: str) -> None:
         super().__init__(
             f'{step}: the signature of cluster-info for token id "{token_id}" is wrong: the secret half of the token is not '
-            "the server's, or somebody forged the answer; this server is not trusted: check the token and the address"
+            "the server's, or the answer was forged; this server is not trusted: check the token and the address"
         )
 
 
@@ -190,7 +190,7 @@ class ClusterInfoChangedError(DiscoveryError):
     def __init__(self, step: str) -> None:
         super().__init__(
             f"{step}: cluster-info differs from what was fetched before TLS was verified: the CA was just changed, or "
-            "somebody altered the first answer; this server is not trusted: try again, and if it stays so, tell the administrator"
+            "the first answer was altered; this server is not trusted: try again, and if it stays so, tell the administrator"
         )
 
 

@@ -1,4 +1,4 @@
-"""Detached JWS over the cluster-info kubeconfig (RFC 7515 appendix F).
+"""Signature of cluster-info: a detached JWS over its kubeconfig (RFC 7515 appendix F).
 
 Rules kept here (docs/protocol/cluster-info.md#signature):
 * The header is exactly `{"alg":"HS256","kid":"<id>"}`; the text is `<header>..<signature>`, base64url without padding.
@@ -30,14 +30,14 @@ def sign_encoded(encoded_payload: bytes, token_id: str, token_secret: bytes) -> 
 
 
 def sign(payload: bytes, token_id: str, token_secret: bytes) -> str:
-    """The detached signature of `payload` by the token."""
+    """Return the detached signature of `payload` by the token."""
     return sign_encoded(base64url.encode(payload).encode(), token_id, token_secret)
 
 
 def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifying cluster-info") -> str:
-    """The `kubeconfig` text in the data of a cluster-info ConfigMap, proved to be signed by `token`.
+    """Return the kubeconfig in the data of a cluster-info ConfigMap after verifying its signature by `token`.
 
-    Raises NotSetUpError, SignatureMissingError or SignatureWrongError, each opening with `step`.
+    Raises NotSetUpError, SignatureMissingError or SignatureWrongError, each beginning with `step`.
     """
     text = data.get(KUBECONFIG_KEY)
     if text is None:

@@ -1,10 +1,10 @@
-"""Pins: SHA-256 hashes of the public keys of CAs that a joiner will trust (RFC 7469 section 2.4; kubeadm).
+"""Pins: SHA-256 hashes of the public keys of trusted CAs (RFC 7469 section 2.4; kubeadm).
 
 Rules kept here (docs/protocol/discovery-and-join.md#discovery-by-token):
 * `sha256:<64 hex>`: exactly one colon, prefix and hex in any case, written in lower case; the hash is over the DER
   SubjectPublicKeyInfo, so a CA renewed with the same key keeps its pin.
-* One pinned CA is enough, and no pins at all trust nothing. `check_pins` returns the certificates that are pinned, so that
-  the caller verifies TLS under those and not under whatever else stood beside them.
+* One pinned CA is enough. Without pins nothing is trusted. `check_pins` returns the pinned certificates, so that the caller
+  verifies TLS under those and not under other certificates in the bundle.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class PinError(ConfigError):
-    """The text is no pin."""
+    """A text is not a pin."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pin:
-    """The SHA-256 digest of one public key; prints as `sha256:<hex>`."""
+    """SHA-256 digest of one public key, printed as `sha256:<hex>`."""
 
     digest: bytes
 
@@ -41,7 +41,7 @@ class Pin:
 
 
 def parse_pin(text: str) -> Pin:
-    """The pin that `text` is. Raises PinError."""
+    """Return the pin in `text`. Raises PinError."""
     if text.count(":") != 1:
         raise PinError(f'invalid CA hash "{text}": the form is sha256:<64 hexadecimal digits>')
     algorithm, digest = text.split(":")
@@ -53,7 +53,7 @@ def parse_pin(text: str) -> Pin:
 
 
 def pin_of(certificate: x509.Certificate) -> Pin:
-    """The pin of a certificate's public key. Raises PinError for a key of an unknown kind."""
+    """Return the pin of a certificate's public key. Raises PinError for a key of an unknown kind."""
     try:
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):
@@ -62,14 +62,14 @@ def pin_of(certificate: x509.Certificate) -> Pin:
 
 
 def pins_of(ca_pem: bytes) -> tuple[Pin, ...]:
-    """The pins of every certificate of a PEM bundle, in its order, as a join line carries them. Raises PemError or PinError."""
+    """Return the pins of all certificates in a PEM bundle, in its order. Raises PemError or PinError."""
     return tuple(pin_of(certificate) for certificate in pem.certificates_among(ca_pem))
 
 
 def check_pins(
     ca_pem: bytes, pins: Collection[Pin], step: str = "checking the CA of the cluster"
 ) -> tuple[x509.Certificate, ...]:
-    """The certificates of `ca_pem` whose key is pinned, at least one. Raises PinMismatchError or UnusableClusterInfoError."""
+    """Return the certificates of `ca_pem` that are pinned, at least one. Raises PinMismatchError or UnusableClusterInfoError."""
     try:
         found = [(certificate, pin_of(certificate)) for certificate in pem.certificates_among(ca_pem)]
     except (PkiError, PinError) as error:

@@ -1,11 +1,11 @@
-"""How a member reaches and verifies its cluster, and how that follows what the cluster publishes.
+"""Refresh of a member's addresses and CAs from what the cluster publishes.
 
 Rules kept here:
 * cluster-info is read anonymously, with TLS verified under the CAs that the member knows. So a change of CA is authenticated by
-  the CA before it.
-* `Base` is what cluster-info said when the member's files were written. An address or CA that is no longer the one of the base
-  was set by somebody else, such as a load balancer of the machine; it stays as long as it works (a three-way merge).
-* What is new takes over only after the server answered with it.
+  the previous CA.
+* The merge is a three-way merge. `MergeBase` is the content of cluster-info when the member's files were written. An address or CA
+  that differs from it was set locally, for a load balancer for example, and stays as long as it works.
+* New addresses and CAs take over only after a server responded with them.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ BASE = "mooring.dev/cluster-info"
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """What cluster-info published: the addresses, and the SHA-256 of both bundles."""
+class MergeBase:
+    """Addresses in cluster-info, and the SHA-256 of both its bundles, when the member's files were written."""
 
     servers: tuple[str, ...]
     ca: str
     client_ca: str
 
     @classmethod
-    def of(cls, found: TrustedCluster) -> Base | None:
-        """None when cluster-info was not read."""
+    def of(cls, found: TrustedCluster) -> MergeBase | None:
+        """Return the base for the files of a new member; None when cluster-info was not read."""
         if not found.published_servers:
             return None
         return cls(found.published_servers, digest(found.published_ca_pem), digest(found.client_ca_pem))
 
     def extension(self) -> Obj:
-        """As kubelet.conf keeps it."""
+        """Return the base as an extension of kubelet.conf."""
         content = {
             "servers": list(self.servers),
             "certificate-authority": self.ca,
@@ -53,37 +53,37 @@ class Base:
         return {"name": BASE, "extension": content}
 
 
-def base_of(cluster: Cluster) -> Base | None:
-    """The base that a kubelet.conf keeps; None when it keeps none that can be read."""
+def merge_base(cluster: Cluster) -> MergeBase | None:
+    """Return the base in kubelet.conf; None when there is none that can be read."""
     for extension in cluster.extensions:
         content: Any = extension.get("extension")
         if extension.get("name") == BASE and isinstance(content, dict):
             servers = content.get("servers")
             digests = content.get("certificate-authority"), content.get("client-certificate-authority")
             if isinstance(servers, list) and all(isinstance(text, str) for text in (*servers, *digests)):
-                return Base(tuple(servers), str(digests[0]), str(digests[1]))
+                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]))
     return None
 
 
 def digest(ca_pem: bytes) -> str:
-    """The SHA-256 of a bundle, in hexadecimal digits."""
+    """Return the SHA-256 of a bundle, in hexadecimal digits."""
     return hashlib.sha256(ca_pem).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """The addresses of the cluster, first the one to use, and what cluster-info says now."""
+    """Addresses of the cluster, first the one to use, and the present content of cluster-info."""
 
     clusters: tuple[Cluster, ...]
     published: TrustedCluster
 
 
-def refreshed(
-    known: Sequence[Cluster], base: Base | None, endpoints: Sequence[str] = ()
+def refresh_cluster(
+    known: Sequence[Cluster], base: MergeBase | None, endpoints: Sequence[str] = ()
 ) -> DiscoveryExchange[Refreshed]:
     """Read cluster-info again and merge it. `known` are the addresses of a member, `endpoints` further ones to try.
 
-    Raises DiscoveryError when no address answers under the CAs that the member knows, or none with those that are published now.
+    Raises DiscoveryError when no address responds under the CAs that the member knows, or none under those published now.
     """
     current = known[0]
     typed = [Cluster(endpoint, f"https://{endpoint}", current.ca_pem) for endpoint in endpoints]
@@ -102,7 +102,7 @@ def refreshed(
         clusters = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
         for turn, one in enumerate(clusters):
             try:
-                if (one.server, bundle) != (answering.server, answering.ca_pem):  # else it has just answered
+                if (one.server, bundle) != (answering.server, answering.ca_pem):  # else it has just responded
                     yield from prove_server(one)
             except DiscoveryError as error:
                 last = error

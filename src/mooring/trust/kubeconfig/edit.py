@@ -1,9 +1,9 @@
-"""Entries put into somebody's kubeconfig, and taken out again, as `kubectl config set-…` and `delete-…` do.
+"""Edit of a user's kubeconfig: add and remove entries, as `kubectl config set-…` and `delete-…` do.
 
 Rules kept here (client-go `clientcmd.ModifyConfig`):
-* Entries of the same name are replaced in their place; new ones are put last; all others stay as they are, with whatever they say
-  that nobody here knows. Comments and layout are lost, as with kubectl.
-* What is no kubeconfig is refused, and left as it is.
+* Entries of the same name are replaced in their place. New ones are appended. All others stay as they are, unknown fields
+  included. Comments and layout are lost, as with kubectl.
+* A text that is not a kubeconfig is refused.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from mooring.trust.kubeconfig.text import dump_object, kubeconfig_object, load, 
 _LISTS = ("clusters", "contexts", "users")
 
 
-def merged(text: bytes, made: Kubeconfig, *, use: bool) -> str:
-    """`text` with the entries of `made`; with `use` its context is the current one afterwards. Raises KubeconfigError.
+def add_entries(text: bytes, added: Kubeconfig, *, use: bool) -> str:
+    """Return `text` with the entries of `added`. With `use` their context becomes the current one. Raises KubeconfigError.
 
-    A text that has no current context gets that of `made` in any case.
+    A text without a current context gets that of `added` in any case.
     """
-    top = _top(text)
-    new = kubeconfig_object(made)
+    top = _load_object(text)
+    new = kubeconfig_object(added)
     for key in _LISTS:
-        added = {entry["name"]: entry for entry in new[key] or ()}
-        kept = [added.pop(entry.get("name"), entry) for entry in top.get(key) or ()]
-        top[key] = [*kept, *added.values()] or None
+        by_name = {entry["name"]: entry for entry in new[key] or ()}
+        kept = [by_name.pop(entry.get("name"), entry) for entry in top.get(key) or ()]
+        top[key] = [*kept, *by_name.values()] or None
     if use or not top.get("current-context"):
-        top["current-context"] = made.current_context
+        top["current-context"] = added.current_context
     return dump_object({"kind": "Config", "apiVersion": "v1"} | top)
 
 
-def without(text: bytes, names: Collection[str]) -> str:
-    """`text` without the users of these names, the contexts that use them, and clusters of these names that nobody else uses.
+def remove_entries(text: bytes, names: Collection[str]) -> str:
+    """Return `text` without the users of these names, their contexts, and clusters of these names that no other context uses.
 
     Raises KubeconfigError.
     """
-    top = _top(text)
+    top = _load_object(text)
     contexts = top.get("contexts") or []
     left = [entry for entry in contexts if _part(entry, "context").get("user") not in names]
     used = {_part(entry, "context").get("cluster") for entry in left}
@@ -57,7 +57,7 @@ def _part(entry: Any, key: str) -> Obj:
     return part if isinstance(part, dict) else {}
 
 
-def _top(text: bytes) -> Obj:
-    parse_kubeconfig(text)  # whatever is wrong with it is told by path
+def _load_object(text: bytes) -> Obj:
+    parse_kubeconfig(text)  # raises an error that names the field
     top: Obj = load(text) or {}
     return top

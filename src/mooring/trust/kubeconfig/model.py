@@ -1,11 +1,12 @@
-"""The kubeconfig model: build, look up, merge, flatten and check (client-go `clientcmd`).
+"""Kubeconfig: its data model, and building, selecting, merging, flattening and validating it (client-go `clientcmd`).
 
 Rules kept here (docs/protocol/discovery-and-join.md, docs/protocol/kubeadm-init.md,
 docs/protocol/kubelet-certificates.md#kubeconfig):
 * Tokens, passwords, keys, exec environments and auth-provider settings are `Secret`; certificates and CAs are public bytes.
 * Inline data overrides the file of the same meaning. Extensions are kept.
 * Merging several files: the first to name an entry or the current context wins, whole entries at a time.
-* No file is read here: flattening is given a reader. `problems` are those `clientcmd.Validate` finds without the disk.
+* No file is read here: flattening is given a function that reads one. `kubeconfig_problems` are those that `clientcmd.Validate`
+  finds without reading files.
 
 Text in and out is `mooring.trust.kubeconfig.text`.
 """
@@ -25,22 +26,22 @@ from mooring.secret import Secret
 
 EXEC_MODES = ("Never", "IfAvailable", "Always")
 EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentication.k8s.io/v1beta1")
-"""Exec API versions whose interactiveMode may be missing and then is IfAvailable."""
+"""Exec API versions whose interactiveMode is optional. Its default is IfAvailable."""
 
 CLIENT_CA = "mooring.dev/client-ca"
-"""Extension of the cluster in cluster-info: the CAs that sign client certificates. The signature of cluster-info covers it."""
+"""Extension of the cluster in cluster-info that holds the CAs of client certificates. The signature of cluster-info covers it."""
 
 _PORT = re.compile(r":[0-9]+$")
 PROXY_SCHEMES = ("http://", "https://", "socks5://")
 
 
 class KubeconfigError(ConfigError):
-    """A kubeconfig that cannot be read or used; the message names the place, never a credential."""
+    """A kubeconfig cannot be read or used. The message names the field, never a credential."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How to reach an API server, and whom to believe there."""
+    """Address of an API server, and how to verify it."""
 
     name: str
     server: str = ""
@@ -68,7 +69,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True)
 class AuthProvider:
-    """The older plugin form; recognised and kept, never run."""
+    """Plugin of the kind before exec: kept in the file, never run."""
 
     name: str
     config: tuple[tuple[str, Secret], ...] = ()
@@ -76,7 +77,7 @@ class AuthProvider:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The credentials to present."""
+    """Credentials of one user."""
 
     name: str
     certificate_pem: bytes = b""
@@ -97,7 +98,7 @@ class User:
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """Kinds of credential present: `clientCertificate`, `token`, `tokenFile`, `basic`, `exec`, `authProvider`."""
+        """Return the kinds of credential present: `clientCertificate`, `token`, `tokenFile`, `basic`, `exec`, `authProvider`."""
         present = {
             "clientCertificate": bool(self.certificate_pem or self.certificate_file or self.key or self.key_file),
             "token": bool(self.token),
@@ -111,7 +112,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A named pair of cluster and user."""
+    """A named pair of cluster and user, with a default namespace."""
 
     name: str
     cluster: str = ""
@@ -155,7 +156,7 @@ class Kubeconfig:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What one context means: the cluster, the user, the default namespace, and further addresses of the cluster."""
+    """Cluster, user and default namespace of one context, and further addresses of the cluster."""
 
     cluster: Cluster
     user: User
@@ -167,7 +168,7 @@ class Selected:
 
 
 def address_of(server: str) -> str:
-    """`host:port` of an https URL, as endpoints are written; a path stays behind it."""
+    """Return `host:port` of an https URL, followed by its path if it has one."""
     host, slash, path = server.removeprefix("https://").rstrip("/").partition("/")
     return (host if _PORT.search(host) else f"{host}:443") + slash + path
 
@@ -175,10 +176,10 @@ def address_of(server: str) -> str:
 def cluster_info_kubeconfig(
     server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b""
 ) -> Kubeconfig:
-    """What cluster-info publishes: one cluster without a name, nobody's credentials.
+    """Return the kubeconfig in cluster-info: one cluster without a name, and no user.
 
-    `others` are further URLs of the same cluster, an entry each; kubeadm reads the first entry alone. `client_ca_pem` are the CAs
-    that sign client certificates; they are published where they are not those that verify the server.
+    `others` are further URLs of the same cluster, an entry each; kubeadm reads the first entry alone. `client_ca_pem` holds
+    the CAs that sign client certificates. They are published where they differ from `ca_pem`.
     """
     extensions: tuple[Obj, ...] = ()
     if client_ca_pem and client_ca_pem != ca_pem:
@@ -188,25 +189,25 @@ def cluster_info_kubeconfig(
 
 
 def address_entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
-    """The entry `cluster`, and one for each further URL of the same cluster, named by its address."""
+    """Return the entry `cluster`, and one for each further URL of the same cluster, named by its address."""
     return (cluster, *(Cluster(address_of(server), server, cluster.ca_pem) for server in others))
 
 
 def user_kubeconfig(
     server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes", *, others: Iterable[str] = ()
 ) -> Kubeconfig:
-    """One cluster, one user and the context `<user>@<cluster>` (admin.conf, and the bootstrap kubeconfig)."""
+    """Return one cluster, one user and the context `<user>@<cluster>`, as in admin.conf."""
     context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)
     return Kubeconfig(address_entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
 
 
 def bootstrap_kubeconfig(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
-    """bootstrap-kubelet.conf: the bearer token that may ask for a certificate."""
+    """Return bootstrap-kubelet.conf, with the bootstrap token that requests a certificate."""
     return user_kubeconfig(server, ca_pem, User("tls-bootstrap-token-user", token=Secret(token)))
 
 
 def kubelet_kubeconfig(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_file: str = "") -> Kubeconfig:
-    """kubelet.conf: certificate and key are read from one file, so that rotation needs no new kubeconfig."""
+    """Return kubelet.conf. Certificate and key are read from one file, so that rotation needs no new kubeconfig."""
     return Kubeconfig(
         (Cluster("default-cluster", server, ca_pem, ca_file),),
         (User("default-auth", certificate_file=pem_file, key_file=pem_file),),
@@ -219,7 +220,7 @@ def kubelet_kubeconfig(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_fi
 
 
 def discovery_cluster(config: Kubeconfig) -> Cluster:
-    """The cluster a discovery document means: the one named "", else the current context's (2.2 step 4)."""
+    """Return the cluster of a discovery document: the one without a name, else that of the current context."""
     unnamed = config.cluster("")
     if unnamed is not None:
         return unnamed
@@ -233,9 +234,9 @@ def discovery_cluster(config: Kubeconfig) -> Cluster:
 
 
 def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]:
-    """Further addresses of `cluster`: entries that are named by their own address, or any beside a cluster without a name.
+    """Return further addresses of `cluster`: entries named by their own address, or any entry when `cluster` has no name.
 
-    An entry under another CA is another cluster. One that would not be verified is left out.
+    An entry with another CA is another cluster. An entry that is not verified is left out.
     """
     return tuple(
         entry
@@ -250,7 +251,7 @@ def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]
 
 
 def client_cas(cluster: Cluster) -> bytes:
-    """The CAs of client certificates that a cluster-info names, as PEM; empty when it names none. Raises KubeconfigError."""
+    """Return the CAs of client certificates in cluster-info, as PEM; empty when it names none. Raises KubeconfigError."""
     for extension in cluster.extensions:
         if extension.get("name") == CLIENT_CA:
             content = extension.get("extension")
@@ -263,7 +264,7 @@ def client_cas(cluster: Cluster) -> bytes:
 
 
 def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
-    """The cluster and user of a context (the current one unless named), checked as a client must. Raises KubeconfigError."""
+    """Return cluster and user of a context, by default the current one, validated. Raises KubeconfigError."""
     name = context_name or config.current_context
     if not name:
         raise KubeconfigError("the kubeconfig has no current context: name one with --context")
@@ -272,10 +273,10 @@ def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
         raise KubeconfigError(f'the kubeconfig has no context "{name}"')
     cluster = config.cluster(context.cluster)
     user = config.user(context.user)
-    broken = _context_problems(context, config)
-    broken += _cluster_problems(cluster) if cluster else []
-    broken += _user_problems(user) if user else []
-    _refuse(broken)
+    found = _context_problems(context, config)
+    found += _cluster_problems(cluster) if cluster else []
+    found += _user_problems(user) if user else []
+    _refuse(found)
     assert cluster is not None  # its absence was a problem above
     assert user is not None
     return Selected(cluster, user, context.namespace, other_addresses(config, cluster))
@@ -293,7 +294,7 @@ def _first_of_each(lists: Iterable[Iterable[N]]) -> tuple[N, ...]:
 
 
 def merge_kubeconfigs(configs: Iterable[Kubeconfig]) -> Kubeconfig:
-    """One kubeconfig of several, as a KUBECONFIG list means: the first to say something wins."""
+    """Return one kubeconfig of several, as KUBECONFIG lists them: the first to set a value wins."""
     given = tuple(configs)
     extensions: dict[str, Obj] = {}
     for config in given:
@@ -310,7 +311,7 @@ def merge_kubeconfigs(configs: Iterable[Kubeconfig]) -> Kubeconfig:
 
 
 Read = Callable[[str], bytes]
-"""path → content; raises OSError."""
+"""Function that returns the content of the file at a path. Raises OSError."""
 
 
 def _content(read: Read, what: str, path: str) -> bytes:
@@ -321,7 +322,7 @@ def _content(read: Read, what: str, path: str) -> bytes:
 
 
 def flatten_cluster(cluster: Cluster, read: Read) -> Cluster:
-    """The same cluster with its CA inline."""
+    """Return the cluster with its CA inline."""
     if not cluster.ca_file:
         return cluster
     return replace(
@@ -336,7 +337,7 @@ def _token(content: bytes, path: str) -> Secret:
 
 
 def flatten_user(user: User, read: Read) -> User:
-    """The same user with certificate, key and token inline; an inline value overrides its file."""
+    """Return the user with certificate, key and token inline. An inline value overrides its file."""
     if user.certificate_file:
         pem = user.certificate_pem or _content(read, "client-certificate", user.certificate_file)
         user = replace(user, certificate_pem=pem, certificate_file="")
@@ -349,7 +350,7 @@ def flatten_user(user: User, read: Read) -> User:
 
 
 def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:
-    """The same kubeconfig with relative file names made absolute: they count from the directory of the kubeconfig."""
+    """Return the kubeconfig with relative file names made absolute: they are relative to the kubeconfig's directory."""
 
     def absolute(path: str) -> str:
         return path if not path or path.startswith("/") else f"{directory.rstrip('/')}/{path}"
@@ -373,7 +374,7 @@ def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:
 
 
 def kubeconfig_problems(config: Kubeconfig) -> list[str]:
-    """Everything `clientcmd.Validate` would refuse that can be seen without reading files."""
+    """Return every problem that `clientcmd.Validate` finds without reading files."""
     if config == Kubeconfig():
         return ["the kubeconfig is empty"]
     found = []
@@ -389,7 +390,7 @@ def kubeconfig_problems(config: Kubeconfig) -> list[str]:
 
 
 def validate_kubeconfig(config: Kubeconfig) -> Kubeconfig:
-    """The kubeconfig itself when nothing is wrong with it. Raises KubeconfigError that lists every problem."""
+    """Return the kubeconfig when it has no problem. Raises KubeconfigError that lists every problem."""
     _refuse(kubeconfig_problems(config))
     return config
 
