@@ -193,7 +193,7 @@ def test_without_the_library_an_expression_says_what_is_missing(monkeypatch: pyt
 
     cel._environment.cache_clear()
     monkeypatch.setattr(builtins, "__import__", no_library)
-    with pytest.raises(CelError, match="the package cel-expr-python, which is not installed"):
+    with pytest.raises(CelError, match=r"pip install 'mooring\[cel\]'"):
         compile_expression("claims.sub", CLAIMS, TEXT)
 
 

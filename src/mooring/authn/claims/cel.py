@@ -120,7 +120,7 @@ def _environment(variable: str) -> Any:
         from cel_expr_python import cel
         from cel_expr_python.ext import ext_optional, ext_strings
     except ImportError:
-        raise CelError("expressions need the package cel-expr-python, which is not installed") from None
+        raise CelError("expressions need the CEL library: pip install 'mooring[cel]'") from None
     kinds = cel.Type
     return cel.NewEnv(
         variables={variable: kinds.Map(kinds.STRING, kinds.DYN)},

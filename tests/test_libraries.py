@@ -1,0 +1,114 @@
+"""Rules about libraries: each import is declared, each dependency is used, and only public names are."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from threading import Thread
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src/mooring").rglob("*.py"))
+
+
+def normalised(name: str) -> str:
+    """A distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\s\[<>=!~;]", name, maxsplit=1)[0]).lower()
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Top-level packages that a file imports anywhere, without the standard library and this project."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                modules = [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(module), level=0):
+                modules = [module]
+            case _:
+                continue
+        for module in modules:
+            package = module.partition(".")[0]
+            if package not in sys.stdlib_module_names and package != "mooring":
+                yield package
+
+
+def test_the_declared_dependencies_are_the_imported_ones() -> None:
+    """Extras that users install count; what the tests alone need does not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = (wanted for name, wanted in project["optional-dependencies"].items() if name != "dev")
+    declared = {normalised(one) for wanted in (project["dependencies"], *extras) for one in wanted}
+    distributions = packages_distributions()
+    used = {
+        package: {normalised(one) for one in distributions[package]} for path in SOURCES for package in imported(path)
+    }
+    assert not {package for package, providers in used.items() if not providers & declared}, "imported, not declared"
+    assert not declared - {provider for providers in used.values() for provider in providers}, "declared, not imported"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+@cache
+def private_names(kind: type) -> frozenset[str]:
+    """Private names that a class of a library defines: its members, and the attributes that its methods set or read."""
+    found = set(vars(kind))
+    with contextlib.suppress(OSError, TypeError):  # compiled classes have no source
+        found.update(re.findall(r"\bself\.(_\w+)", inspect.getsource(kind)))
+    return frozenset(filter(is_private, found))
+
+
+def shared_private_names(kind: type, definition: ast.ClassDef) -> set[str]:
+    """Private names that a class uses on any object or defines, and that a library class which it extends has as well."""
+    bases = [base for base in kind.__mro__[1:] if base is not object and not base.__module__.startswith("mooring")]
+    theirs: set[str] = set().union(*map(private_names, bases))
+    ours = set()
+    for node in ast.walk(definition):
+        match node:
+            case (
+                ast.Attribute(attr=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.Name(id=name)
+            ):
+                ours.add(name)
+            case _:
+                pass
+    return theirs & ours
+
+
+class Reaching(Thread):
+    """An example of what is forbidden."""
+
+    def start(self) -> None:
+        self._target = None
+
+
+def test_the_use_of_a_private_name_of_a_base_class_is_found() -> None:
+    (definition,) = ast.parse(inspect.getsource(Reaching)).body
+    assert isinstance(definition, ast.ClassDef)
+    assert shared_private_names(Reaching, definition) == {"_target"}
+
+
+def test_no_class_uses_a_private_name_of_the_library_class_that_it_extends() -> None:
+    """An attribute of the same name would replace the library's own. Other uses of private names are ruff's SLF001."""
+    found = []
+    for path in SOURCES:
+        definitions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+        if not definitions:
+            continue
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+        for definition in definitions:
+            if isinstance(kind := getattr(module, definition.name, None), type):
+                shared = sorted(shared_private_names(kind, definition))
+                found += [f"{path.relative_to(ROOT)}: {definition.name}.{name}" for name in shared]
+    assert not found
