@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.pod.validation import placement_errors
+from mooring.api.core.pod.validation import scheduling_and_probe_errors
 from mooring.apimachinery.schema import Obj
 
 FIRST = "spec.containers[0]"
@@ -109,5 +109,5 @@ def spread(*constraints: Obj) -> Obj:
     ],
 )
 def test_what_is_refused(spec: Obj, told: list[str]) -> None:
-    paths = [error.field.removeprefix("spec.affinity.nodeAffinity.") for error in placement_errors(spec)]
+    paths = [error.field.removeprefix("spec.affinity.nodeAffinity.") for error in scheduling_and_probe_errors(spec)]
     assert paths == told

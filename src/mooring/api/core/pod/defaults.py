@@ -1,14 +1,14 @@
-"""What a Pod is when its author leaves it out (Kubernetes API reference, core/v1 Pod; k8s.io/api core/v1 comments).
+"""Defaults of Pods and of Pod templates (Kubernetes API reference, core/v1 Pod; k8s.io/api core/v1 comments).
 
 Rules kept here:
-* Spec: restartPolicy Always, dnsPolicy ClusterFirst, 30 seconds to stop, default-scheduler, service links, an empty
-  securityContext; serviceAccount and serviceAccountName are one thing with two names.
-* Containers: images tagged latest, or not at all, are always pulled; last words in /dev/termination-log; ports speak TCP;
-  requests are limits when not given; with hostNetwork a port is the node's. Probes: 1, 10, 1, 3.
-* Volumes: a volume without a source is an empty directory; files have mode 0644; tokens live for an hour; the older sources
-  say which driver, pool or file system is usual.
-* Status: podIP is the first of podIPs, hostIP of hostIPs.
-* A template of Pods has all that, but for service links and requests: those are the Pod's that is made from it.
+* Spec: restartPolicy Always, dnsPolicy ClusterFirst, 30 seconds grace period, default-scheduler, service links, an empty
+  securityContext; serviceAccount and serviceAccountName are two names of one field.
+* Containers: imagePullPolicy Always for the tag latest or no tag; termination messages in /dev/termination-log; protocol TCP;
+  requests equal to limits; with hostNetwork the host port equals the container port. Probes: timeout 1, period 10, success 1,
+  failure 3.
+* Volumes: emptyDir without a source; file mode 0644; tokens for an hour; the usual driver, pool or file system of in-tree sources.
+* Status: podIP is the first of podIPs, hostIP the first of hostIPs.
+* A template gets the same defaults except service links and requests, which are set in the Pod that is created from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def default(obj: Obj) -> None:
-    """Fill in a Pod, in place."""
+    """Fill in the defaults of a Pod, in place."""
     spec = obj.setdefault("spec", {})
     default_spec(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -42,77 +42,77 @@ def default(obj: Obj) -> None:
             if limits := resources.get("limits"):
                 resources["requests"] = {**limits, **(resources.get("requests") or {})}
     if status := obj.get("status"):
-        _first(status, "podIP", "podIPs")
-        _first(status, "hostIP", "hostIPs")
+        _sync_first_address(status, "podIP", "podIPs")
+        _sync_first_address(status, "hostIP", "hostIPs")
 
 
 def default_spec(spec: Obj) -> None:
-    """Fill in what Pods and templates of Pods have alike, in place."""
-    _fill(spec, _SPEC)
+    """Fill in the defaults that Pods and Pod templates share, in place."""
+    _set_if_empty(spec, _SPEC)
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("securityContext", {})
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for name in CONTAINER_LISTS:
         for container in spec.get(name) or ():
-            _container(container, host_network=bool(spec.get("hostNetwork")))
+            _default_container(container, host_network=bool(spec.get("hostNetwork")))
     for volume in spec.get("volumes") or ():
-        _volume(volume)
+        _default_volume(volume)
 
 
-def _fill(obj: Obj, defaults: dict[str, Any]) -> None:
+def _set_if_empty(obj: Obj, defaults: dict[str, Any]) -> None:
     for name, value in defaults.items():
         if not obj.get(name):
             obj[name] = value
 
 
-def _first(status: Obj, one: str, many: str) -> None:
-    """Both spellings of an address list; the single one wins when they differ."""
-    first, all_of_them = status.get(one), status.get(many)
-    if first and (not all_of_them or all_of_them[0].get("ip") != first):
-        status[many] = [{"ip": first}]
-    elif all_of_them and not first and all_of_them[0].get("ip"):
-        status[one] = all_of_them[0]["ip"]
+def _sync_first_address(status: Obj, singular: str, plural: str) -> None:
+    """Make the singular address field equal the first of the plural one; the singular one wins when they differ."""
+    first, addresses = status.get(singular), status.get(plural)
+    if first and (not addresses or addresses[0].get("ip") != first):
+        status[plural] = [{"ip": first}]
+    elif addresses and not first and addresses[0].get("ip"):
+        status[singular] = addresses[0]["ip"]
 
 
-def _container(container: Obj, *, host_network: bool) -> None:
-    _fill(container, _CONTAINER)
-    _fill(container, {"imagePullPolicy": "Always" if is_latest(container.get("image", "")) else "IfNotPresent"})
+def _default_container(container: Obj, *, host_network: bool) -> None:
+    _set_if_empty(container, _CONTAINER)
+    _set_if_empty(container, {"imagePullPolicy": "Always" if is_latest(container.get("image", "")) else "IfNotPresent"})
     for port in container.get("ports") or ():
-        _fill(port, {"protocol": "TCP"})
+        _set_if_empty(port, {"protocol": "TCP"})
         if host_network and port.get("containerPort"):
-            _fill(port, {"hostPort": port["containerPort"]})
+            _set_if_empty(port, {"hostPort": port["containerPort"]})
     for variable in container.get("env") or ():
-        _field_version(variable.get("valueFrom") or {})
+        _default_field_ref(variable.get("valueFrom") or {})
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name in container:
-            _fill(container[name], _PROBE)
-            _handler(container[name])
+            _set_if_empty(container[name], _PROBE)
+            _default_handler(container[name])
     for handler in (container.get("lifecycle") or {}).values():
-        if isinstance(handler, dict):  # stopSignal stands beside the handlers
-            _handler(handler)
+        if isinstance(handler, dict):  # stopSignal is a string beside the handlers
+            _default_handler(handler)
 
 
 def is_latest(image: str) -> bool:
-    """Whether an image name means the tag `latest`: by that tag, or without tag and digest."""
+    """Return true when an image has the tag `latest`, or neither tag nor digest."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return tag == "latest" or not (tag or digest)
 
 
-def _handler(handler: Obj) -> None:
+def _default_handler(handler: Obj) -> None:
     if "httpGet" in handler:
-        _fill(handler["httpGet"], {"path": "/", "scheme": "HTTP"})
+        _set_if_empty(handler["httpGet"], {"path": "/", "scheme": "HTTP"})
     if "grpc" in handler:
         handler["grpc"].setdefault("service", "")
 
 
-def _field_version(source: Obj) -> None:
+def _default_field_ref(source: Obj) -> None:
     if "fieldRef" in source:
-        _fill(source["fieldRef"], {"apiVersion": "v1"})
+        _set_if_empty(source["fieldRef"], {"apiVersion": "v1"})
 
 
-def _volume(volume: Obj) -> None:
+def _default_volume(volume: Obj) -> None:
     if not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
     if "hostPath" in volume:
@@ -123,15 +123,15 @@ def _volume(volume: Obj) -> None:
     for name in ("secret", "configMap", "downwardAPI", "projected"):
         if name in volume:
             volume[name].setdefault("defaultMode", FILE_MODE)
-    for source in _downward(volume):
+    for source in _downward_api_sources(volume):
         for item in source.get("items") or ():
-            _field_version(item)
+            _default_field_ref(item)
     for source in (volume.get("projected") or {}).get("sources") or ():
         if "serviceAccountToken" in source:
             source["serviceAccountToken"].setdefault("expirationSeconds", TOKEN_SECONDS)
 
 
-def _downward(volume: Obj) -> Iterator[Obj]:
+def _downward_api_sources(volume: Obj) -> Iterator[Obj]:
     for source in (volume, *((volume.get("projected") or {}).get("sources") or ())):
         if "downwardAPI" in source:
             yield source["downwardAPI"]

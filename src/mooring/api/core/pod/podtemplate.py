@@ -1,9 +1,9 @@
-"""PodTemplate: Pods to be made later, by whoever wants them. Nothing here makes one.
+"""PodTemplate: schema, strategy, validation, print columns. No part of this server creates Pods from it.
 
-Rules kept here (k8s.io/api core/v1, generated.proto; docs/protocol/e2e-tests.md#teste2eapimachinery-with-stored-kinds, whose tests
-of chunked lists and tables store hundreds of them):
-* What a template says of its Pods is defaulted and judged as a Pod is; ephemeral containers are never in it.
-* All of it may change; generation counts the changes.
+Rules kept here (k8s.io/api core/v1, generated.proto; docs/protocol/e2e-tests.md#teste2eapimachinery-with-stored-kinds, whose
+tests of chunked lists and tables store hundreds of them):
+* The template gets the defaults and the validation of a Pod; it has no ephemeral containers.
+* Every field may change; generation counts the changes.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def _validate(obj: Obj) -> list[FieldError]:
     return [replace(error, field=f"template.{error.field}") for error in errors]
 
 
-def _containers(member: str, obj: Obj) -> str:
+def _joined_container_field(member: str, obj: Obj) -> str:
     spec = _template(obj).get("spec") or {}
     return ",".join(container.get(member, "") for container in spec.get("containers") or ())
 
 
 def _names(obj: Obj, now: datetime) -> str:
-    return _containers("name", obj)
+    return _joined_container_field("name", obj)
 
 
 def _images(obj: Obj, now: datetime) -> str:
-    return _containers("image", obj)
+    return _joined_container_field("image", obj)
 
 
 def _labels(obj: Obj, now: datetime) -> str:

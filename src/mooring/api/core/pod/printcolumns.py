@@ -1,10 +1,10 @@
-"""How a Pod prints (kubectl get pods): ready containers, one word about its state, restarts; wide also where it is.
+"""Print columns of Pod: ready containers, status word, restarts; with `-o wide` IP, node and readiness gates.
 
-Rules kept here (Kubernetes documentation "Pod Lifecycle"; words as kubectl shows them):
-* The word is the phase, unless something says more: a reason, waiting gates, an init container that is not done (`Init:…`), a
-  container that waits or ended, and Terminating for a Pod that is being deleted.
-* Init containers that always restart count as containers; while others run only theirs are counted.
-* The last restart is told by how long ago it was; what is missing prints `<none>`.
+Rules kept here (Kubernetes documentation "Pod Lifecycle"; words as kubectl prints them):
+* The status word is the phase, unless something more specific applies: a reason, scheduling gates, an init container that is not
+  done (`Init:…`), a waiting or terminated container, and Terminating for a deleted Pod.
+* Restartable init containers count as containers. While init containers run, only their restarts are counted.
+* The time since the last restart is printed with the count; a missing value prints `<none>`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mooring.api.meta.printcolumns import AGE, NAME, NONE, since, spec_of
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
 
-ENDED = ("Failed", "Succeeded")
-"""Phases that a Pod does not leave."""
+FINAL_PHASES = ("Failed", "Succeeded")
+"""Phases that never change again."""
 
 
 def _status(obj: Obj) -> Obj:
@@ -31,7 +31,7 @@ def _is_true(obj: Obj, condition: str) -> bool:
 
 
 def _sidecars(obj: Obj) -> set[str]:
-    """Init containers that run as long as the Pod."""
+    """Return the names of restartable init containers, which run as long as the Pod."""
     return {
         one.get("name", "") for one in spec_of(obj).get("initContainers") or () if one.get("restartPolicy") == "Always"
     }
@@ -41,24 +41,24 @@ def _ready(obj: Obj, now: datetime) -> str:
     sidecars, status = _sidecars(obj), _status(obj)
     total = len(spec_of(obj).get("containers") or ()) + len(sidecars)
     running = [one for one in status.get("containerStatuses") or () if "running" in (one.get("state") or {})]
-    up = [
+    started = [
         one for one in status.get("initContainerStatuses") or () if one.get("name") in sidecars and one.get("started")
     ]
-    if _unfinished(obj) and not _is_true(obj, "Initialized"):
+    if _init_status(obj) and not _is_true(obj, "Initialized"):
         running = []
-    return f"{sum(bool(one.get('ready')) for one in (*running, *up))}/{total}"
+    return f"{sum(bool(one.get('ready')) for one in (*running, *started))}/{total}"
 
 
-def _unfinished(obj: Obj) -> str:
-    """What the first init container that is not done is doing; "" when all are."""
+def _init_status(obj: Obj) -> str:
+    """Return the status word of the first unfinished init container; "" when all are done."""
     sidecars = _sidecars(obj)
     for index, one in enumerate(_status(obj).get("initContainerStatuses") or ()):
         state = one.get("state") or {}
-        ended, waiting = state.get("terminated"), state.get("waiting") or {}
-        if ended is not None:
-            if not ended.get("exitCode"):
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated is not None:
+            if not terminated.get("exitCode"):
                 continue
-            return "Init:" + _end(ended)
+            return "Init:" + _termination_word(terminated)
         if one.get("name") in sidecars and one.get("started"):
             continue
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
@@ -67,43 +67,43 @@ def _unfinished(obj: Obj) -> str:
     return ""
 
 
-def _end(ended: Obj) -> str:
-    reason: str = ended.get("reason", "")
+def _termination_word(terminated: Obj) -> str:
+    reason: str = terminated.get("reason", "")
     if reason:
         return reason
-    return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode', 0)}"
+    return f"Signal:{terminated['signal']}" if terminated.get("signal") else f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _word(obj: Obj, now: datetime) -> str:
+def _status_word(obj: Obj, now: datetime) -> str:
     status = _status(obj)
     word: str = status.get("reason") or status.get("phase") or ""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             word = "SchedulingGated"
-    unfinished = _unfinished(obj)
-    word = unfinished or word
-    if not unfinished or _is_true(obj, "Initialized"):
-        word = _of_containers(obj, word)
+    init_status = _init_status(obj)
+    word = init_status or word
+    if not init_status or _is_true(obj, "Initialized"):
+        word = _container_status(obj, word)
     if obj["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        if status.get("phase") not in ENDED:
+        if status.get("phase") not in FINAL_PHASES:
             return "Terminating"
     return word
 
 
-def _of_containers(obj: Obj, word: str) -> str:
-    some_run = False
+def _container_status(obj: Obj, word: str) -> str:
+    any_running = False
     for one in reversed(_status(obj).get("containerStatuses") or ()):
         state = one.get("state") or {}
-        ended, waiting = state.get("terminated"), state.get("waiting") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
         if waiting.get("reason"):
             word = waiting["reason"]
-        elif ended is not None:
-            word = _end(ended)
+        elif terminated is not None:
+            word = _termination_word(terminated)
         elif one.get("ready") and "running" in state:
-            some_run = True
-    if word == "Completed" and some_run:
+            any_running = True
+    if word == "Completed" and any_running:
         return "Running" if _is_true(obj, "Ready") else "NotReady"
     return word
 
@@ -111,18 +111,18 @@ def _of_containers(obj: Obj, word: str) -> str:
 def _restarts(obj: Obj, now: datetime) -> str:
     sidecars, status = _sidecars(obj), _status(obj)
     counted = list(status.get("initContainerStatuses") or ())
-    if not _unfinished(obj) or _is_true(obj, "Initialized"):
+    if not _init_status(obj) or _is_true(obj, "Initialized"):
         counted = [one for one in counted if one.get("name") in sidecars]
         counted += status.get("containerStatuses") or ()
     total = sum(one.get("restartCount", 0) for one in counted)
-    last = max(_ends(counted), default="")
+    last = max(_restart_times(counted), default="")
     return f"{total} ({since(last, now)} ago)" if total and last else str(total)
 
 
-def _ends(statuses: Iterable[Obj]) -> list[str]:
-    """When containers last ended before they were started again. RFC 3339 texts of equal form sort as times do."""
-    ended = [((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for one in statuses]
-    return [text for text in ended if text]
+def _restart_times(statuses: Iterable[Obj]) -> list[str]:
+    """Return the times when containers last terminated before a restart. RFC 3339 texts of equal form sort like times."""
+    times = [((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for one in statuses]
+    return [text for text in times if text]
 
 
 def _ip(obj: Obj, now: datetime) -> str:
@@ -150,7 +150,7 @@ def _gates(obj: Obj, now: datetime) -> str:
 COLUMNS = (
     NAME,
     Column("Ready", _ready, description="Containers that are ready, of all."),
-    Column("Status", _word, description="One word about the state of the Pod."),
+    Column("Status", _status_word, description="One word about the state of the Pod."),
     Column("Restarts", _restarts, description="How often containers were started again, and when last."),
     AGE,
     Column("IP", _ip, description="Address of the Pod.", priority=1),

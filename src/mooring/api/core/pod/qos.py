@@ -1,9 +1,9 @@
-"""Amounts of a Pod: what a quantity is worth, and the class of service that follows from requests and limits.
+"""Quality of service class of a Pod, from the requests and limits of its containers.
 
 Rules kept here (Kubernetes documentation "Pod Quality of Service Classes" and "Quantity"):
-* Guaranteed: every container limits cpu and memory, and asks for exactly its limits. BestEffort: nobody asks for or limits
-  either. Burstable: everything else. Resources of the Pod as a whole, when given, are looked at instead of the containers'.
-* Amounts of zero say nothing.
+* Guaranteed: every container limits cpu and memory, and its requests equal its limits. BestEffort: no container requests or limits
+  either. Burstable: everything else. Resources of the Pod as a whole, when given, replace those of the containers.
+* Amounts of zero count as absent.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SUFFIXES = {
 }
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+)?([a-zA-Z]*)", re.ASCII)
 _MAX_EXPONENT = 64
-"""Larger ones than any amount of anything are read as this, so that no text makes a number of many digits."""
-CLASSED = ("cpu", "memory")
-"""The resources that the class of service looks at."""
+"""Largest exponent that is computed; larger ones count as this, so that no text makes a number of many digits."""
+QOS_RESOURCES = ("cpu", "memory")
+"""Resources that determine the class."""
 
 
 def amount(text: str | int) -> Decimal:
-    """What a quantity that fits the schema is worth; 0 for any other text."""
+    """Return the value of a quantity, or 0 for an invalid text."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None or found[3] not in _SUFFIXES:
         return Decimal(0)
@@ -38,18 +38,22 @@ def amount(text: str | int) -> Decimal:
 
 
 def qos_class(spec: Obj) -> str:
-    """Guaranteed, Burstable or BestEffort."""
-    whole = spec.get("resources")
+    """Return Guaranteed, Burstable or BestEffort."""
+    pod_resources = spec.get("resources")
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    parts: list[Obj] = [whole] if whole else [container.get("resources") or {} for container in containers]
-    asked = [_amounts(part.get("requests")) for part in parts]
+    parts: list[Obj] = (
+        [pod_resources] if pod_resources else [container.get("resources") or {} for container in containers]
+    )
+    requests = [_amounts(part.get("requests")) for part in parts]
     limits = [_amounts(part.get("limits")) for part in parts]
-    if not any(asked) and not any(limits):
+    if not any(requests) and not any(limits):
         return "BestEffort"
-    exact = all(len(limit) == len(CLASSED) and limit == wanted for wanted, limit in zip(asked, limits, strict=True))
+    exact = all(
+        len(limit) == len(QOS_RESOURCES) and limit == request for request, limit in zip(requests, limits, strict=True)
+    )
     return "Guaranteed" if exact else "Burstable"
 
 
 def _amounts(resources: Obj | None) -> dict[str, Decimal]:
-    worth = {name: amount(text) for name, text in (resources or {}).items() if name in CLASSED}
-    return {name: value for name, value in worth.items() if value > 0}
+    amounts = {name: amount(text) for name, text in (resources or {}).items() if name in QOS_RESOURCES}
+    return {name: value for name, value in amounts.items() if value > 0}

@@ -1,10 +1,10 @@
-"""Rules of a Pod's `/status` (wording as kube-apiserver's).
+"""Strategy and validation of a Pod's `/status` (wording as kube-apiserver's).
 
 Rules kept here (Kubernetes API reference, core/v1 PodStatus; docs/protocol/node-authorization.md#noderestriction):
-* Annotations that mark a mirror Pod or choose an AppArmor profile change here as little as through the Pod.
-* The class of service stays. A Pod on a node is no longer nominated for one.
-* An observed generation that is left out stays, for the Pod and for each condition.
-* Resource claims in the status are those of the spec: the node authorizer lets a node read the claims that a status names.
+* Annotations that mark a mirror Pod or choose an AppArmor profile are immutable here, as in updates of the Pod.
+* The quality of service class is immutable. A Pod on a node has no new nominated node.
+* A missing observed generation keeps the stored one, for the Pod and for each condition.
+* Resource claims in the status match those of the spec, because the node authorizer lets a node read the claims in a status.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_e
 from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, required
 
-_GENERATION = "observedGeneration"
+_OBSERVED_GENERATION = "observedGeneration"
 
 
 def keep_observed_generations(new: Obj, old: Obj) -> None:
-    """Fill in observed generations that an older client left out; conditions of one type are matched in order."""
+    """Keep observed generations that an older client does not send; conditions of one type are matched in order."""
     status, kept = new.get("status") or {}, old.get("status") or {}
-    if kept.get(_GENERATION) and not status.get(_GENERATION):
-        new["status"] = status = {**status, _GENERATION: kept[_GENERATION]}
-    known: dict[str, list[int]] = {}
+    if kept.get(_OBSERVED_GENERATION) and not status.get(_OBSERVED_GENERATION):
+        new["status"] = status = {**status, _OBSERVED_GENERATION: kept[_OBSERVED_GENERATION]}
+    stored: dict[str, list[int]] = {}
     for condition in kept.get("conditions") or ():
-        known.setdefault(condition.get("type", ""), []).append(condition.get(_GENERATION) or 0)
+        stored.setdefault(condition.get("type", ""), []).append(condition.get(_OBSERVED_GENERATION) or 0)
     for condition in status.get("conditions") or ():
-        generations = known.get(condition.get("type", ""))
+        generations = stored.get(condition.get("type", ""))
         generation = generations.pop(0) if generations else 0
-        if generation and not condition.get(_GENERATION):
-            condition[_GENERATION] = generation
+        if generation and not condition.get(_OBSERVED_GENERATION):
+            condition[_OBSERVED_GENERATION] = generation
 
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
-    """Return what is wrong with an update of a Pod's status."""
+    """Validate an update of a Pod's status."""
     spec, status, kept = new.get("spec") or {}, new.get("status") or {}, old.get("status") or {}
     errors = annotation_errors(new, old)
     node = status.get("nominatedNodeName", "")
@@ -42,8 +42,8 @@ def validate_update(new: Obj, old: Obj) -> list[FieldError]:
         if spec.get("nodeName"):
             why = "may not be set on pods that are already bound to a node"
             errors.append(forbidden("status.nominatedNodeName", why))
-    if (generation := status.get(_GENERATION) or 0) < 0:
-        errors.append(invalid(f"status.{_GENERATION}", generation, "must be a non-negative integer"))
+    if (generation := status.get(_OBSERVED_GENERATION) or 0) < 0:
+        errors.append(invalid(f"status.{_OBSERVED_GENERATION}", generation, "must be a non-negative integer"))
     if status.get("qosClass") != kept.get("qosClass"):
         errors.append(invalid("status.qosClass", status.get("qosClass"), "field is immutable"))
     return (
@@ -62,9 +62,9 @@ def _claim_errors(status: Obj, spec: Obj) -> list[FieldError]:
         if name in seen:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
-        made = claim.get("resourceClaimName")
-        if made is not None:
-            errors += [invalid(f"{path}.resourceClaimName", made, why) for why in dns1123_subdomain_errors(made)]
+        created = claim.get("resourceClaimName")
+        if created is not None:
+            errors += [invalid(f"{path}.resourceClaimName", created, why) for why in dns1123_subdomain_errors(created)]
     return errors
 
 
@@ -93,9 +93,11 @@ def _extended_claim_errors(claim: Obj | None, spec: Obj) -> list[FieldError]:
                 "spec.containers.resources.requests"
             )
             errors.append(invalid(f"{at}.resourceName", resource, why))
-        asked = mapping.get("requestName", "")
-        errors += [invalid(f"{path}.requestName", asked, why) for why in dns1123_label_errors(asked)]
-    made = claim.get("resourceClaimName", "")
-    if not made:
+        request = mapping.get("requestName", "")
+        errors += [invalid(f"{path}.requestName", request, why) for why in dns1123_label_errors(request)]
+    created = claim.get("resourceClaimName", "")
+    if not created:
         errors.append(required(f"{path}.resourceClaimName"))
-    return errors + [invalid(f"{path}.resourceClaimName", made, why) for why in dns1123_subdomain_errors(made) if made]
+    return errors + [
+        invalid(f"{path}.resourceClaimName", created, why) for why in dns1123_subdomain_errors(created) if created
+    ]

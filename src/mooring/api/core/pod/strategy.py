@@ -1,13 +1,12 @@
-"""Pod: what is to run on a node. Nothing here runs one: nodes read Pods, service account tokens are bound to them.
+"""Pod: strategy of the main resource and of `/status`. No part of this server runs Pods; nodes read them, tokens are bound to them.
 
-Rules kept here (docs/protocol/node-authorization.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge; defaults
-and validation in files of their own):
-* A new Pod is Pending, whatever status its author gave it, and has the class of service that its resources make.
-* A Pod that waits for gates says so in a condition. Ephemeral containers are never there from the start.
-* The main resource changes all but status; `/status` changes status only, leaves owner references alone and the class as it is.
-* A Pod on a node stays, when deleted, until its time to stop is over and the node deletes it with no time left. One without a
-  node, or that has ended, goes at once.
-* No binding, eviction, log or exec: a Pod gets its node when it is created, or not at all.
+Rules kept here (docs/protocol/node-authorization.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge):
+* A new Pod is Pending, whatever status the client sends, and has the quality of service class of its resources.
+* A Pod with scheduling gates says so in a condition. Ephemeral containers are refused on create.
+* The main resource changes all but status. `/status` changes status only, keeps owner references and the quality of service class.
+* A deleted Pod on a node stays until its grace period is over and the node deletes it with grace period 0. A Pod without a node,
+  or in a final phase, is removed at once.
+* There is no binding, eviction, log or exec: a Pod gets its node when it is created, or never.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.api.core.pod import defaults, statusstrategy, validation, warnings
-from mooring.api.core.pod.printcolumns import COLUMNS, ENDED
+from mooring.api.core.pod.printcolumns import COLUMNS, FINAL_PHASES
 from mooring.api.core.pod.qos import qos_class
 from mooring.api.core.pod.schema.pod import POD
 from mooring.api.kind import Change, Kind, SubresourceStrategy
@@ -27,7 +26,7 @@ from mooring.errors import InvalidError, forbidden
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
-    """Raises InvalidError for ephemeral containers."""
+    """Set status. Raises InvalidError for ephemeral containers."""
     spec = obj["spec"]
     if spec.get("ephemeralContainers"):
         error = forbidden("spec.ephemeralContainers", "cannot be set on create")
@@ -57,11 +56,11 @@ def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
     statusstrategy.keep_observed_generations(new, old)
 
 
-def _grace_seconds(obj: Obj, asked: int | None) -> int:
+def _grace_seconds(obj: Obj, requested: int | None) -> int:
     spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
-    if not spec.get("nodeName") or phase in ENDED:
+    if not spec.get("nodeName") or phase in FINAL_PHASES:
         return 0
-    seconds: int = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+    seconds: int = spec.get("terminationGracePeriodSeconds", 0) if requested is None else requested
     return seconds if seconds >= 0 else 1
 
 

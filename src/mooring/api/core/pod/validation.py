@@ -1,13 +1,18 @@
-"""What is wrong with a Pod, and what of one may change (wording as kube-apiserver's).
+"""Validation of Pods, on create and update (wording as kube-apiserver's).
 
-Rules kept here (Kubernetes API reference, core/v1 Pod; docs/protocol/node-authorization.md#noderestriction):
-* At least one container; names of containers and volumes are DNS labels and unique in the Pod; a mount names a volume.
-* A volume has one source. Choices are among the known ones. Requests are not above limits, and nothing is negative.
-* Kernel parameters are named once, each as one can be named: [sig-node] Sysctls of the e2e tests.
-* A mirror Pod names its node, and stays one; no other Pod becomes one.
-* After creation only images, activeDeadlineSeconds (given or lowered), tolerations (added), scheduling gates (removed) and
+Rules kept here (Kubernetes API reference, core/v1 Pod, Container, Volume; docs/protocol/node-authorization.md#noderestriction):
+* At least one container. Names of containers and volumes are DNS labels and unique in the Pod. Containers have an image. A
+  variable has a name and one value. A mount names a volume and a path of its own.
+* A volume has one source, with its required fields; a projected token lives at least ten minutes.
+* Enumerated fields have known values. Requests do not exceed limits, quantities are not negative, ports are within range.
+* A probe and a lifecycle hook have one handler; its port is a number or the name of a container port.
+* Node selectors have operators with fitting values; weights are 1 to 100. A spread constraint names a key and an action, each
+  pair once.
+* Host aliases and name servers are addresses. Kernel parameters have unique, valid names.
+* A mirror Pod names its node; the annotation is immutable.
+* After creation only images, activeDeadlineSeconds (set or lowered), tolerations (added), scheduling gates (removed) and
   terminationGracePeriodSeconds (from below zero to 1) change.
-What only a node or a scheduler can judge is left to them.
+Rules that need a node or a scheduler are left to those.
 """
 
 from __future__ import annotations
@@ -24,18 +29,18 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation that marks the API's picture of a Pod which a node runs from a file."""
+"""Annotation of a mirror Pod, which represents a static Pod of a node."""
 APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
-"""Begins annotations that chose the AppArmor profile of a container before its security context could."""
+"""Prefix of annotations that set the AppArmor profile of a container before the security context had a field."""
 MAX_DEADLINE = (1 << 31) - 1
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MAX_SYSCTL = 253
-"""Characters in the name of a kernel parameter: kube-apiserver's limit."""
+"""Characters in the name of a kernel parameter; kube-apiserver's limit."""
 _SYSCTL_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL = re.compile(rf"({_SYSCTL_PART}[\./])*{_SYSCTL_PART}")
-_CHANGES = (
+_IMMUTABLE_SPEC = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
@@ -43,11 +48,11 @@ _CHANGES = (
 
 
 def validate(obj: Obj) -> list[FieldError]:
-    """What is wrong with a Pod that has its defaults, on create and on update alike."""
+    """Validate a Pod that has its defaults, on create and on update."""
     spec = obj.get("spec") or {}
     volumes, errors = volume_errors(spec.get("volumes") or [])
     errors += container_errors(spec, volumes)
-    errors += _choice_errors(spec) + _name_errors(spec) + placement_errors(spec)
+    errors += _enum_errors(spec) + _name_errors(spec) + scheduling_and_probe_errors(spec)
     errors += _sysctl_errors((spec.get("securityContext") or {}).get("sysctls") or ())
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_DEADLINE:
@@ -64,7 +69,7 @@ def validate(obj: Obj) -> list[FieldError]:
     return errors
 
 
-def _choice_errors(spec: Obj) -> list[FieldError]:
+def _enum_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     restart, dns = spec.get("restartPolicy", ""), spec.get("dnsPolicy", "")
     if restart not in RESTART_POLICIES:
@@ -135,21 +140,21 @@ def _toleration_errors(toleration: Obj, path: str) -> list[FieldError]:
 
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
-    """What of the change is not allowed."""
+    """Validate the changes from a stored Pod to a new one."""
     errors = annotation_errors(new, old)
     spec, kept = new.get("spec") or {}, old.get("spec") or {}
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(kept.get(name) or ()):
             return [*errors, forbidden(f"spec.{name}", "pod updates may not add or remove containers")]
     errors += _deadline_errors(spec.get("activeDeadlineSeconds"), kept.get("activeDeadlineSeconds"))
-    errors += _added_errors(spec, kept)
-    if _without_what_may_change(spec, kept) != _without_what_may_change(kept, kept):
-        errors.append(forbidden("spec", _CHANGES))
+    errors += _toleration_and_gate_errors(spec, kept)
+    if _immutable_part(spec, kept) != _immutable_part(kept, kept):
+        errors.append(forbidden("spec", _IMMUTABLE_SPEC))
     return errors
 
 
 def annotation_errors(new: Obj, old: Obj) -> list[FieldError]:
-    """Return the changes of annotations that no update may make, through the Pod or its status."""
+    """Return an error for each change of an immutable annotation, in an update of the Pod or its status."""
     before = old["metadata"].get("annotations") or {}
     after = new["metadata"].get("annotations") or {}
     errors: list[FieldError] = []
@@ -171,10 +176,10 @@ def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:
     return [invalid(path, new, "must be less than or equal to previous value")] if new > old else []
 
 
-def _added_errors(spec: Obj, kept: Obj) -> list[FieldError]:
+def _toleration_and_gate_errors(spec: Obj, kept: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
-    there = {_without_seconds(one) for one in spec.get("tolerations") or ()}
-    if any(_without_seconds(one) not in there for one in kept.get("tolerations") or ()):
+    present = {_without_seconds(one) for one in spec.get("tolerations") or ()}
+    if any(_without_seconds(one) not in present for one in kept.get("tolerations") or ()):
         why = "existing toleration can not be modified except its tolerationSeconds"
         errors.append(forbidden("spec.tolerations", why))
     gates = {gate.get("name", "") for gate in kept.get("schedulingGates") or ()}
@@ -190,28 +195,30 @@ def _without_seconds(toleration: Obj) -> frozenset[tuple[str, str]]:
     return frozenset((name, value) for name, value in toleration.items() if name != "tolerationSeconds")
 
 
-def _without_what_may_change(spec: Obj, kept: Obj) -> Obj:
-    """A copy of `spec` in which everything that may change is left out."""
-    left_out = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "containers", "initContainers")
-    rest: Obj = {name: value for name, value in spec.items() if name not in left_out and value not in (None, "", [])}
+def _immutable_part(spec: Obj, kept: Obj) -> Obj:
+    """Return a copy of `spec` without the fields that may change."""
+    mutable = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "containers", "initContainers")
+    immutable: Obj = {
+        name: value for name, value in spec.items() if name not in mutable and value not in (None, "", [])
+    }
     for name in ("containers", "initContainers"):
-        rest[name] = [{**container, "image": ""} for container in spec.get(name) or ()]
+        immutable[name] = [{**container, "image": ""} for container in spec.get(name) or ()]
     if kept.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
-        rest["terminationGracePeriodSeconds"] = kept["terminationGracePeriodSeconds"]
-    return rest
+        immutable["terminationGracePeriodSeconds"] = kept["terminationGracePeriodSeconds"]
+    return immutable
 
 
-_CHOICES = (
+_ENUMS = (
     ("imagePullPolicy", ("Always", "IfNotPresent", "Never")),
     ("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
 )
 
 
 def container_errors(spec: Obj, volumes: Collection[str]) -> list[FieldError]:
-    """What is wrong with all containers of a spec whose volumes have these names."""
+    """Validate the containers of a spec; `volumes` are the names of its volumes."""
     errors = [] if spec.get("containers") else [required("spec.containers")]
     names: set[str] = set()
-    bound: set[tuple[str, str, int]] = set()
+    host_ports: set[tuple[str, str, int]] = set()
     for group in CONTAINER_LISTS:
         for index, container in enumerate(spec.get(group) or ()):
             path, name = f"spec.{group}[{index}]", container.get("name", "")
@@ -222,22 +229,22 @@ def container_errors(spec: Obj, volumes: Collection[str]) -> list[FieldError]:
             else:
                 errors += [invalid(f"{path}.name", name, why) for why in dns1123_label_errors(name)]
             names.add(name)
-            errors += _one(container, path)
+            errors += _container_errors(container, path)
             errors += _port_errors(
-                container, path, bool(spec.get("hostNetwork")), bound if group == "containers" else set()
+                container, path, bool(spec.get("hostNetwork")), host_ports if group == "containers" else set()
             )
             errors += _mount_errors(container, path, volumes)
     return errors
 
 
-def _one(container: Obj, path: str) -> list[FieldError]:
+def _container_errors(container: Obj, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     image = container.get("image", "")
     if not image:
         errors.append(required(f"{path}.image"))
     elif image != image.strip():
         errors.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
-    for name, known in _CHOICES:
+    for name, known in _ENUMS:
         if (choice := container.get(name, "")) not in known:
             errors.append(not_supported(f"{path}.{name}", choice, known))
     for index, variable in enumerate(container.get("env") or ()):
@@ -264,30 +271,32 @@ def _resource_errors(resources: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-def _port_errors(container: Obj, path: str, host_network: bool, bound: set[tuple[str, str, int]]) -> list[FieldError]:
+def _port_errors(
+    container: Obj, path: str, host_network: bool, host_ports: set[tuple[str, str, int]]
+) -> list[FieldError]:
     errors: list[FieldError] = []
     names: set[str] = set()
     for index, port in enumerate(container.get("ports") or ()):
         at = f"{path}.ports[{index}]"
-        inner, outer, protocol = port.get("containerPort", 0), port.get("hostPort", 0), port.get("protocol", "")
+        number, host_port, protocol = port.get("containerPort", 0), port.get("hostPort", 0), port.get("protocol", "")
         if name := port.get("name"):
             if name in names:
                 errors.append(duplicate(f"{at}.name", name))
             names.add(name)
-        if not inner:
+        if not number:
             errors.append(required(f"{at}.containerPort"))
-        for where, number in (("containerPort", inner), ("hostPort", outer)):
-            if number and not 1 <= number <= MAX_PORT:
-                errors.append(invalid(f"{at}.{where}", number, NOT_A_PORT))
-        if host_network and outer != inner:
-            errors.append(invalid(f"{at}.containerPort", inner, "must match `hostPort` when `hostNetwork` is true"))
+        for field, value in (("containerPort", number), ("hostPort", host_port)):
+            if value and not 1 <= value <= MAX_PORT:
+                errors.append(invalid(f"{at}.{field}", value, NOT_A_PORT))
+        if host_network and host_port != number:
+            errors.append(invalid(f"{at}.containerPort", number, "must match `hostPort` when `hostNetwork` is true"))
         if protocol not in PROTOCOLS:
             errors.append(not_supported(f"{at}.protocol", protocol, PROTOCOLS))
-        if outer:
-            key = (protocol, port.get("hostIP", ""), outer)
-            if key in bound:
+        if host_port:
+            key = (protocol, port.get("hostIP", ""), host_port)
+            if key in host_ports:
                 errors.append(duplicate(f"{at}.hostPort", "/".join(map(str, key))))
-            bound.add(key)
+            host_ports.add(key)
     return errors
 
 
@@ -295,16 +304,16 @@ def _mount_errors(container: Obj, path: str, volumes: Collection[str]) -> list[F
     errors: list[FieldError] = []
     paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
-        at, name, where = f"{path}.volumeMounts[{index}]", mount.get("name", ""), mount.get("mountPath", "")
+        at, name, mount_path = f"{path}.volumeMounts[{index}]", mount.get("name", ""), mount.get("mountPath", "")
         if not name:
             errors.append(required(f"{at}.name"))
         elif name not in volumes:
             errors.append(FieldError("FieldValueNotFound", f"{at}.name", "", name))
-        if not where:
+        if not mount_path:
             errors.append(required(f"{at}.mountPath"))
-        elif where in paths:
-            errors.append(invalid(f"{at}.mountPath", where, "must be unique"))
-        paths.add(where)
+        elif mount_path in paths:
+            errors.append(invalid(f"{at}.mountPath", mount_path, "must be unique"))
+        paths.add(mount_path)
         if mount.get("subPath") and mount.get("subPathExpr"):
             errors.append(forbidden(f"{at}.subPathExpr", "subPathExpr and subPath are mutually exclusive"))
     return errors
@@ -312,7 +321,7 @@ def _mount_errors(container: Obj, path: str, volumes: Collection[str]) -> list[F
 
 MIN_TOKEN_SECONDS = 600
 MAX_TOKEN_SECONDS = 1 << 32
-_NEEDED = {
+_REQUIRED_FIELDS = {
     "hostPath": ("path",),
     "secret": ("secretName",),
     "configMap": ("name",),
@@ -338,7 +347,7 @@ _NEEDED = {
     "scaleIO": ("gateway", "system", "volumeName"),
     "storageos": ("volumeName",),
 }
-_PROJECTED = {
+_PROJECTED_REQUIRED_FIELDS = {
     "secret": ("name",),
     "configMap": ("name",),
     "serviceAccountToken": ("path",),
@@ -348,7 +357,7 @@ _PROJECTED = {
 
 
 def volume_errors(volumes: list[Obj]) -> tuple[set[str], list[FieldError]]:
-    """The names that mounts may use, and what is wrong."""
+    """Return the names of the volumes, and the errors."""
     names: set[str] = set()
     errors: list[FieldError] = []
     for index, volume in enumerate(volumes):
@@ -369,7 +378,7 @@ def _source_errors(volume: Obj, path: str) -> list[FieldError]:
     errors = [forbidden(f"{path}.{name}", "may not specify more than 1 volume type") for name in sources[1:]]
     for name in sources[:1]:
         source = volume[name]
-        errors += [required(f"{path}.{name}.{part}") for part in _NEEDED.get(name, ()) if not source.get(part)]
+        errors += [required(f"{path}.{name}.{part}") for part in _REQUIRED_FIELDS.get(name, ()) if not source.get(part)]
         if name == "projected":
             for index, part in enumerate(source.get("sources") or ()):
                 errors += _projection_errors(part, f"{path}.projected.sources[{index}]")
@@ -381,7 +390,11 @@ def _projection_errors(part: Obj, path: str) -> list[FieldError]:
     if len(part) > 1:
         errors.append(forbidden(path, "may not specify more than 1 volume type per source"))
     for name, source in part.items():
-        errors += [required(f"{path}.{name}.{needed}") for needed in _PROJECTED.get(name, ()) if not source.get(needed)]
+        errors += [
+            required(f"{path}.{name}.{needed}")
+            for needed in _PROJECTED_REQUIRED_FIELDS.get(name, ())
+            if not source.get(needed)
+        ]
     if "serviceAccountToken" in part:
         seconds = part["serviceAccountToken"].get("expirationSeconds", MIN_TOKEN_SECONDS)
         at = f"{path}.serviceAccountToken.expirationSeconds"
@@ -396,67 +409,67 @@ SCHEMES = ("HTTP", "HTTPS")
 HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 MAX_WEIGHT = 100
-_CONTAINERS = ("initContainers", "containers")
+_CONTAINER_LISTS_WITH_HANDLERS = ("initContainers", "containers")
 
 
-def placement_errors(spec: Obj) -> list[FieldError]:
-    """Return what is wrong with the spec of a Pod that has its defaults."""
-    return [*_handlers(spec), *_affinity(spec), *_spread(spec), *_names(spec)]
+def scheduling_and_probe_errors(spec: Obj) -> list[FieldError]:
+    """Validate handlers, affinity, spread constraints and host names of a spec that has its defaults."""
+    return [*_handlers_errors(spec), *_affinity_errors(spec), *_spread_errors(spec), *_host_errors(spec)]
 
 
-def _handlers(spec: Obj) -> Iterator[FieldError]:
-    for member in _CONTAINERS:
+def _handlers_errors(spec: Obj) -> Iterator[FieldError]:
+    for member in _CONTAINER_LISTS_WITH_HANDLERS:
         for index, container in enumerate(spec.get(member) or ()):
             path = f"spec.{member}[{index}]"
             for name in ("livenessProbe", "readinessProbe", "startupProbe"):
                 if name in container:
-                    yield from _handler(container[name], f"{path}.{name}")
+                    yield from _handler_errors(container[name], f"{path}.{name}")
             lifecycle = container.get("lifecycle") or {}
             for name in ("postStart", "preStop"):
                 if name in lifecycle:
-                    yield from _handler(lifecycle[name], f"{path}.lifecycle.{name}")
+                    yield from _handler_errors(lifecycle[name], f"{path}.lifecycle.{name}")
 
 
-def _handler(handler: Obj, path: str) -> Iterator[FieldError]:
-    given = [name for name in HANDLERS if name in handler]
-    if not given:
+def _handler_errors(handler: Obj, path: str) -> Iterator[FieldError]:
+    handlers = [name for name in HANDLERS if name in handler]
+    if not handlers:
         yield required(path, "must specify a handler type")
-    for name in given[1:]:
+    for name in handlers[1:]:
         yield forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
-    match given[:1]:
+    match handlers[:1]:
         case ["exec"]:
             if not handler["exec"].get("command"):
                 yield required(f"{path}.exec.command")
         case ["httpGet"]:
             request = handler["httpGet"]
-            yield from _port(request.get("port", 0), f"{path}.httpGet.port")
+            yield from _handler_port_errors(request.get("port", 0), f"{path}.httpGet.port")
             if request.get("scheme") not in SCHEMES:
                 yield not_supported(f"{path}.httpGet.scheme", request.get("scheme", ""), SCHEMES)
         case ["tcpSocket" | "grpc" as name]:
-            yield from _port(handler[name].get("port", 0), f"{path}.{name}.port")
+            yield from _handler_port_errors(handler[name].get("port", 0), f"{path}.{name}.port")
 
 
-def _port(port: int | str, path: str) -> Iterator[FieldError]:
+def _handler_port_errors(port: int | str, path: str) -> Iterator[FieldError]:
     if isinstance(port, str):
         yield from (invalid(path, port, why) for why in port_name_errors(port))
     elif not 1 <= port <= MAX_PORT:
         yield invalid(path, port, NOT_A_PORT)
 
 
-def _affinity(spec: Obj) -> Iterator[FieldError]:
+def _affinity_errors(spec: Obj) -> Iterator[FieldError]:
     node = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     name = "preferredDuringSchedulingIgnoredDuringExecution"
     for index, term in enumerate(node.get(name) or ()):
         path, weight = f"spec.affinity.nodeAffinity.{name}[{index}]", term.get("weight", 0)
         if not 1 <= weight <= MAX_WEIGHT:
             yield invalid(f"{path}.weight", weight, f"must be in the range 1-{MAX_WEIGHT}")
-        yield from _expressions(term.get("preference") or {}, f"{path}.preference")
+        yield from _expression_errors(term.get("preference") or {}, f"{path}.preference")
     name = "requiredDuringSchedulingIgnoredDuringExecution"
     for index, term in enumerate((node.get(name) or {}).get("nodeSelectorTerms") or ()):
-        yield from _expressions(term, f"spec.affinity.nodeAffinity.{name}.nodeSelectorTerms[{index}]")
+        yield from _expression_errors(term, f"spec.affinity.nodeAffinity.{name}.nodeSelectorTerms[{index}]")
 
 
-def _expressions(term: Obj, path: str) -> Iterator[FieldError]:
+def _expression_errors(term: Obj, path: str) -> Iterator[FieldError]:
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
         values, key = expression.get("values") or (), expression.get("key", "")
@@ -477,40 +490,40 @@ def _expressions(term: Obj, path: str) -> Iterator[FieldError]:
         yield from (invalid(f"{at}.key", key, why) for why in qualified_name_errors(key))
 
 
-def _spread(spec: Obj) -> Iterator[FieldError]:
+def _spread_errors(spec: Obj) -> Iterator[FieldError]:
     constraints = spec.get("topologySpreadConstraints") or []
-    last = {_pair(constraint): index for index, constraint in enumerate(constraints)}
+    last_index = {_constraint_key(constraint): index for index, constraint in enumerate(constraints)}
     for index, constraint in enumerate(constraints):
-        path, (key, action) = f"spec.topologySpreadConstraints[{index}]", _pair(constraint)
+        path, (key, action) = f"spec.topologySpreadConstraints[{index}]", _constraint_key(constraint)
         if constraint.get("maxSkew", 0) <= 0:
             yield invalid(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
         if not key:
             yield required(f"{path}.topologyKey", "can not be empty")
         if action not in UNSATISFIABLE:
             yield not_supported(f"{path}.whenUnsatisfiable", action, UNSATISFIABLE)
-        if last[key, action] > index:
+        if last_index[key, action] > index:
             yield duplicate(f"{path}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
 
 
-def _pair(constraint: Obj) -> tuple[str, str]:
+def _constraint_key(constraint: Obj) -> tuple[str, str]:
     return constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
 
 
-def _names(spec: Obj) -> Iterator[FieldError]:
+def _host_errors(spec: Obj) -> Iterator[FieldError]:
     dns = spec.get("dnsConfig") or {}
-    yield from _addresses(dns.get("nameservers") or (), "spec.dnsConfig.nameservers[{}]")
+    yield from _address_errors(dns.get("nameservers") or (), "spec.dnsConfig.nameservers[{}]")
     for index, option in enumerate(dns.get("options") or ()):
         if not option.get("name"):
             yield required(f"spec.dnsConfig.options[{index}]", "must not be empty")
     aliases = spec.get("hostAliases") or ()
-    yield from _addresses((alias.get("ip", "") for alias in aliases), "spec.hostAliases[{}].ip")
+    yield from _address_errors((alias.get("ip", "") for alias in aliases), "spec.hostAliases[{}].ip")
     for index, alias in enumerate(aliases):
         for place, name in enumerate(alias.get("hostnames") or ()):
             at = f"spec.hostAliases[{index}].hostnames[{place}]"
             yield from (invalid(at, name, why) for why in dns1123_subdomain_errors(name))
 
 
-def _addresses(addresses: Iterable[str], path: str) -> Iterator[FieldError]:
+def _address_errors(addresses: Iterable[str], path: str) -> Iterator[FieldError]:
     for index, address in enumerate(addresses):
         if parse_address(address) is None:
             yield invalid(path.format(index), address, NOT_AN_ADDRESS)

@@ -1,9 +1,9 @@
-"""Warnings about Pods and templates of Pods: what is allowed, but deprecated, without effect, or most likely a mistake.
+"""Warnings about Pods and Pod templates: accepted fields that are deprecated, without effect, or most likely a mistake.
 
 Rules kept here (pkg/api/pod/warnings.go of Kubernetes; wording as kube-apiserver's):
-* A Pod is looked at when it is created, a template whenever it changes.
-* At most `MAX_WARNINGS` warnings: headers hold no more. Where things are compared with each other, only the first `MAX_COMPARED`
-  are, so that the work is linear in the object.
+* A Pod is checked when it is created, a template whenever it changes.
+* At most `MAX_WARNINGS` warnings are returned, because headers hold no more. Where items are compared with each other, only the
+  first `MAX_COMPARED` are, so that the work is linear in the object.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mooring.apimachinery.names import dns1123_label_errors, label_value_errors
 from mooring.apimachinery.schema import Obj
 
 MAX_WARNINGS = 64
-"""Warnings of one object: more than the 4096 characters of all Warning headers hold."""
+"""Warnings about one object; the 4096 characters of all Warning headers hold fewer."""
 MAX_COMPARED = 100
-"""Ports with one number, or paths in one volume, that are compared with each other. Real Pods have a dozen."""
+"""Ports with equal number, or paths in one volume, that are compared with each other. Real Pods have a dozen."""
 
 NODE_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -49,7 +49,7 @@ VOLUMES = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
-"""Sources of volumes that nothing mounts any more."""
+"""In-tree volume sources that are deprecated or no longer mounted."""
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 _SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
@@ -63,11 +63,11 @@ def pod_warnings(new: Obj, old: Obj | None) -> list[str]:
     """Return the warnings about a Pod that is created."""
     if old is not None:
         return []
-    told = []
+    warnings = []
     if why := dns1123_label_errors(new["metadata"].get("name", "")):
         hint = "which can result in surprising behavior; a DNS label is recommended"
-        told.append(f"metadata.name: this is used in the Pod's hostname, {hint}: [{' '.join(why)}]")
-    return told + _warnings(new, "")
+        warnings.append(f"metadata.name: this is used in the Pod's hostname, {hint}: [{' '.join(why)}]")
+    return warnings + _warnings(new, "")
 
 
 def template_warnings(new: Obj, old: Obj | None) -> list[str]:
@@ -89,10 +89,10 @@ def status_warnings(new: Obj, old: Obj) -> list[str]:
 
 
 def _warnings(pod: Obj, prefix: str) -> list[str]:
-    return list(islice(_all(pod["spec"], pod["metadata"], prefix), MAX_WARNINGS))
+    return list(islice(_spec_warnings(pod["spec"], pod["metadata"], prefix), MAX_WARNINGS))
 
 
-def _all(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:
+def _spec_warnings(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:
     at = f"{prefix}spec"
     annotations = metadata.get("annotations") or {}
     containers = [
@@ -100,29 +100,29 @@ def _all(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:
         for name in ("initContainers", "containers", "ephemeralContainers")
         for index, container in enumerate(spec.get(name) or ())
     ]
-    yield from _placement(spec, at)
+    yield from _scheduling(spec, at)
     for name, why in ANNOTATIONS.items():
         if name in annotations:
             yield f"{prefix}metadata.annotations[{name}]: {why}"
-    yield from _volumes(spec.get("volumes") or (), f"{at}.volumes")
+    yield from _volume_sources(spec.get("volumes") or (), f"{at}.volumes")
     for volume in spec.get("volumes") or ():
-        yield from _overlaps(volume)
-    yield from _repeats(spec.get("hostAliases") or (), "ip", f"{at}.hostAliases")
-    yield from _repeats(spec.get("imagePullSecrets") or (), "name", f"{at}.imagePullSecrets")
+        yield from _overlapping_paths(volume)
+    yield from _duplicates(spec.get("hostAliases") or (), "ip", f"{at}.hostAliases")
+    yield from _duplicates(spec.get("imagePullSecrets") or (), "name", f"{at}.imagePullSecrets")
     for index, reference in enumerate(spec.get("imagePullSecrets") or ()):
         if not reference.get("name"):
             yield f'{at}.imagePullSecrets[{index}].name: invalid empty name ""'
-    yield from _fractions(spec.get("overhead") or {}, f"{at}.overhead", _BYTES)
+    yield from _fractional_bytes(spec.get("overhead") or {}, f"{at}.overhead", _BYTES)
     security = spec.get("securityContext") or {}
     if _SECCOMP_POD in annotations and not security.get("seccompProfile"):
         yield f"{prefix}metadata.annotations[{_SECCOMP_POD}]: {_SECCOMP}"
     for path, container in containers:
-        yield from _annotated(container, annotations, prefix, security.get("appArmorProfile"))
+        yield from _deprecated_annotations(container, annotations, prefix, security.get("appArmorProfile"))
         resources = container.get("resources") or {}
         for resource in _BYTES:
             for part in ("limits", "requests"):
-                yield from _fractions(resources.get(part) or {}, f"{path}.resources.{part}", (resource,))
-        yield from _hidden(container.get("env") or (), f"{path}.env")
+                yield from _fractional_bytes(resources.get(part) or {}, f"{path}.resources.{part}", (resource,))
+        yield from _hidden_variables(container.get("env") or (), f"{path}.env")
     yield from _ports(containers)
     yield from _port_names(containers)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
@@ -134,7 +134,7 @@ def _all(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:
         yield from address_warnings(f"{at}.hostAliases[{index}].ip", alias.get("ip", ""))
 
 
-def _placement(spec: Obj, at: str) -> Iterator[str]:
+def _scheduling(spec: Obj, at: str) -> Iterator[str]:
     for key in spec.get("nodeSelector") or ():
         if key in NODE_LABELS:
             yield f"{at}.nodeSelector[{key}]: {NODE_LABELS[key]}"
@@ -165,7 +165,7 @@ def _node_term(term: Obj, at: str, *, values: bool) -> Iterator[str]:
                 yield f"{path}.values[{place}]: {value} is invalid, {why}"
 
 
-def _volumes(volumes: Iterable[Obj], at: str) -> Iterator[str]:
+def _volume_sources(volumes: Iterable[Obj], at: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
         for source, why in VOLUMES.items():
             if source in volume:
@@ -174,17 +174,17 @@ def _volumes(volumes: Iterable[Obj], at: str) -> Iterator[str]:
         if claim is not None:
             path = f"{at}[{index}].ephemeral.volumeClaimTemplate.spec.resources"
             for part in ("requests", "limits"):
-                yield from _fractions(claim["spec"]["resources"].get(part) or {}, f"{path}.{part}", ("storage",))
+                yield from _fractional_bytes(claim["spec"]["resources"].get(part) or {}, f"{path}.{part}", ("storage",))
 
 
-def _fractions(amounts: Obj, at: str, resources: Iterable[str]) -> Iterator[str]:
+def _fractional_bytes(amounts: Obj, at: str, resources: Iterable[str]) -> Iterator[str]:
     for resource in resources:
         if resource in amounts and amount(amounts[resource]) % 1:
-            shown = amounts[resource]
-            yield f'{at}[{resource}]: fractional byte value "{shown}" is invalid, must be an integer'
+            value = amounts[resource]
+            yield f'{at}[{resource}]: fractional byte value "{value}" is invalid, must be an integer'
 
 
-def _repeats(items: Iterable[Obj], name: str, at: str) -> Iterator[str]:
+def _duplicates(items: Iterable[Obj], name: str, at: str) -> Iterator[str]:
     seen = set()
     for index, item in enumerate(items):
         value = item.get(name, "")
@@ -193,14 +193,14 @@ def _repeats(items: Iterable[Obj], name: str, at: str) -> Iterator[str]:
         seen.add(value)
 
 
-def _annotated(container: Obj, annotations: Obj, prefix: str, pod_profile: Obj | None) -> Iterator[str]:
+def _deprecated_annotations(container: Obj, annotations: Obj, prefix: str, pod_profile: Obj | None) -> Iterator[str]:
     security, name = container.get("securityContext") or {}, container.get("name", "")
     key = _SECCOMP_CONTAINER + name
     if key in annotations and not security.get("seccompProfile"):
         yield f"{prefix}metadata.annotations[{key}]: {_SECCOMP}"
     key = _APPARMOR_CONTAINER + name
-    marked = prefix and key in annotations and not security.get("appArmorProfile")
-    if marked and (pod_profile is None or pod_profile != _apparmor(annotations[key])):
+    deprecated = prefix and key in annotations and not security.get("appArmorProfile")
+    if deprecated and (pod_profile is None or pod_profile != _apparmor(annotations[key])):
         yield f'{prefix}metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
 
 
@@ -211,8 +211,8 @@ def _apparmor(annotation: str) -> Obj | None:
     return {"runtime/default": {"type": "RuntimeDefault"}, "unconfined": {"type": "Unconfined"}}.get(annotation)
 
 
-def _hidden(variables: Iterable[Obj], at: str) -> Iterator[str]:
-    """A variable that is defined again may refer to its earlier value, and to no other."""
+def _hidden_variables(variables: Iterable[Obj], at: str) -> Iterator[str]:
+    """Yield warnings about variables that are defined again, unless the new value refers to the earlier one."""
     seen = set()
     for index, variable in enumerate(variables):
         name, value = variable.get("name", ""), variable.get("value", "")
@@ -223,36 +223,36 @@ def _hidden(variables: Iterable[Obj], at: str) -> Iterator[str]:
 
 
 def _ports(containers: list[tuple[str, Obj]]) -> Iterator[str]:
-    known: dict[tuple[int, str], list[tuple[str, Obj]]] = {}
+    seen: dict[tuple[int, str], list[tuple[str, Obj]]] = {}
     for path, container in containers:
         for index, port in enumerate(container.get("ports") or ()):
             at, number, protocol = f"{path}.ports[{index}]", port.get("containerPort", 0), port.get("protocol", "")
             host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
             if host_ip and not host_port:
-                shown = f"Name:{port.get('name', '')} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{host_ip}"
-                yield f"{at}: hostIP set without hostPort: {{{shown}}}"
-            others = known.setdefault((number, protocol), [])
-            for where, other in others:
+                printed = f"Name:{port.get('name', '')} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{host_ip}"
+                yield f"{at}: hostIP set without hostPort: {{{printed}}}"
+            others = seen.setdefault((number, protocol), [])
+            for other_path, other in others:
                 other_ip, other_port = other.get("hostIP", ""), other.get("hostPort", 0)
                 if (host_ip, host_port) == (other_ip, other_port):
-                    yield f"{at}: duplicate port definition with {where}"
+                    yield f"{at}: duplicate port definition with {other_path}"
                 elif not host_port or not other_port:
-                    yield f"{at}: overlapping port definition with {where}"
+                    yield f"{at}: overlapping port definition with {other_path}"
                 elif host_port == other_port and bool(host_ip) != bool(other_ip):
-                    yield f"{at}: dangerously ambiguous port definition with {where}"
+                    yield f"{at}: dangerously ambiguous port definition with {other_path}"
             if len(others) < MAX_COMPARED:
                 others.append((at, port))
 
 
 def _port_names(containers: list[tuple[str, Obj]]) -> Iterator[str]:
-    known: dict[str, str] = {}
+    first_paths: dict[str, str] = {}
     for path, container in containers:
         for index, port in enumerate(container.get("ports") or ()):
             at, name = f"{path}.ports[{index}]", port.get("name", "")
-            first = known.setdefault(name, at)
+            first = first_paths.setdefault(name, at)
             if name and first != at:
-                which = f"services and probes that select ports by name will use {first}"
-                yield f'{at}: duplicate port name "{name}" with {first}, {which}'
+                effect = f"services and probes that select ports by name will use {first}"
+                yield f'{at}: duplicate port name "{name}" with {first}, {effect}'
 
 
 def _affinities(affinity: Obj, at: str) -> Iterator[str]:
@@ -268,58 +268,58 @@ def _affinities(affinity: Obj, at: str) -> Iterator[str]:
                 yield f"{path}.{when}[{index}].podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
 
 
-def _overlaps(volume: Obj) -> Iterator[str]:
-    """Files of one volume that lie at or below each other's paths."""
+def _overlapping_paths(volume: Obj) -> Iterator[str]:
+    """Yield warnings about files of one volume whose paths are equal, or one below the other."""
     name = volume.get("name", "")
     for source, member in (("configMap", "name"), ("secret", "secretName"), ("downwardAPI", "")):
         part = volume.get(source)
         if part is not None:
             kind = source[0].upper() + source[1:]
-            described = f'{kind} "{part.get(member, "")}"' if member else kind
-            yield from _colliding(f'volume "{name}" ({described})', [(path, "") for path in _paths(part)])
+            title = f'{kind} "{part.get(member, "")}"' if member else kind
+            yield from _path_conflicts(f'volume "{name}" ({title})', [(path, "") for path in _item_paths(part)])
     if "projected" in volume:
         files: list[tuple[str, str]] = []
         for source in volume["projected"].get("sources") or ():
             if not source:
                 yield f'volume "{name}" (Projected) has no sources provided'
-            files += _projected(source)
-        yield from _colliding(f'volume "{name}" (Projected)', files)
+            files += _projected_files(source)
+        yield from _path_conflicts(f'volume "{name}" (Projected)', files)
 
 
-def _paths(source: Obj) -> list[str]:
+def _item_paths(source: Obj) -> list[str]:
     return [item.get("path", "") for item in source.get("items") or ()]
 
 
-def _projected(source: Obj) -> Iterator[tuple[str, str]]:
-    """The files of one source of a projected volume, and what they are called in warnings."""
-    for kind, shown in (("configMap", "ConfigMap"), ("secret", "Secret")):
+def _projected_files(source: Obj) -> Iterator[tuple[str, str]]:
+    """Yield path and description of each file in one source of a projected volume."""
+    for kind, title in (("configMap", "ConfigMap"), ("secret", "Secret")):
         if part := source.get(kind):
-            yield from ((path, f'{shown} "{part.get("name", "")}"') for path in _paths(part))
-    yield from ((path, "DownwardAPI") for path in _paths(source.get("downwardAPI") or {}))
+            yield from ((path, f'{title} "{part.get("name", "")}"') for path in _item_paths(part))
+    yield from ((path, "DownwardAPI") for path in _item_paths(source.get("downwardAPI") or {}))
     if part := source.get("serviceAccountToken"):
         yield part.get("path", ""), "ServiceAccountToken"
     if part := source.get("clusterTrustBundle"):
         yield part.get("path", ""), f'ClusterTrustBundle "{part.get("name") or part.get("signerName", "")}"'
     part = source.get("podCertificate") or {}
-    for member, shown in (
+    for member, title in (
         ("certificateChainPath", "PodCertificate chain"),
         ("keyPath", "PodCertificate key"),
         ("credentialBundlePath", "PodCertificate credential bundle"),
     ):
         if part.get(member):
-            yield part[member], shown
+            yield part[member], title
 
 
-def _colliding(volume: str, files: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _path_conflicts(volume: str, files: Iterable[tuple[str, str]]) -> Iterator[str]:
     before: list[tuple[str, str]] = []
     for path, source in islice(files, MAX_COMPARED):
         path = path.rstrip("/")
-        for other, whose in before if path else ():
+        for other, other_source in before if path else ():
             if f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/"):
-                yield f"{volume}: overlapping paths: {_file(path, source)} with {_file(other, whose)}"
+                yield f"{volume}: overlapping paths: {_described_file(path, source)} with {_described_file(other, other_source)}"
         if path:
             before.append((path, source))
 
 
-def _file(path: str, source: str) -> str:
+def _described_file(path: str, source: str) -> str:
     return f'"{path}" ({source})' if source else f'"{path}"'

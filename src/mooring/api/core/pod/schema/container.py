@@ -1,4 +1,4 @@
-"""What runs in a Pod: containers, their environment, mounts, probes and hooks.
+"""Schema of Container: environment, ports, mounts, probes, lifecycle hooks.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).

@@ -1,7 +1,7 @@
-"""Where the content of volumes came from before there were drivers: nothing here mounts them, and nothing of them gets lost.
+"""Schema and defaults of the in-tree volume sources, which preceded CSI drivers.
 
 Rules kept here: data only; numbers from k8s.io/api core/v1 (generated.proto, types.go; docs/protocol/negotiation.md#field-numbers).
-Kubernetes has removed most of what served them, and still stores what clients send.
+Kubernetes has removed most of the code behind them, and still stores the fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Pod looks like; nothing here runs one.
+"""Schema of Pod, its spec and the small parts of it.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).

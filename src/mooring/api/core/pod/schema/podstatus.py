@@ -1,4 +1,4 @@
-"""What a node reports about a Pod.
+"""Schema of PodStatus.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).

@@ -1,4 +1,4 @@
-"""Where a Pod may run: affinity, tolerations and spreading.
+"""Schema of the fields that place a Pod: affinity, tolerations, topology spread.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).

@@ -1,4 +1,4 @@
-"""What a Pod and its containers may do on the node.
+"""Schema of PodSecurityContext and SecurityContext.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).

@@ -1,4 +1,4 @@
-"""What a Pod mounts: volumes and where their content comes from.
+"""Schema of Volume and its sources, except the in-tree ones.
 
 Rules kept here: data only; numbers, inlined structs and patch keys from k8s.io/api core/v1 (generated.proto, types.go;
 docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-merge).
