@@ -1,4 +1,4 @@
-"""Tokens that Secrets hold (docs/protocol/service-account-tokens.md#legacy-tokens, "Legacy (secret) tokens")."""
+"""Tokens that Secrets hold (docs/protocol/service-account-tokens.md#legacy-tokens)."""
 
 from __future__ import annotations
 

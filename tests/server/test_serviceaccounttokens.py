@@ -1,6 +1,6 @@
 """Tokens of service accounts through the whole server.
 
-Source: docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens, docs/protocol/authentication-reviews.md,
+Source: docs/protocol/service-account-tokens.md, docs/protocol/authentication-reviews.md,
 docs/protocol/node-authorization.md#noderestriction.
 """
 

@@ -32,7 +32,7 @@ PATCH_TYPES = (
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
 )
-"""Content types of PATCH (docs/protocol/patches.md#strategic-merge)."""
+"""Content types of PATCH (docs/protocol/patches.md#patch-types)."""
 _MEDIA = (JSON, YAML, PROTOBUF)
 _STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 

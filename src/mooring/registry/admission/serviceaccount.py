@@ -1,7 +1,7 @@
 """ServiceAccount: every Pod runs as an account that exists, and gets what belongs to it.
 
 Rules kept here (Kubernetes documentation "Configure Service Accounts for Pods", "Bound service account tokens"; issue of a token:
-docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens):
+docs/protocol/service-account-tokens.md#tokenrequest):
 * A Pod that names no account runs as `default`. An account that is not there is 403, and the message says which.
 * Unless the Pod, or else its account, decides against it, a volume `kube-api-access-<5 characters>` projects a token that lives
   a little over an hour, the cluster's CA and the namespace; every container without a mount of its own at the usual place
