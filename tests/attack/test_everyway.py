@@ -96,7 +96,7 @@ def test_every_kind_of_password_comes_in(user: str, password: str, tmp_path: Pat
 
 def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
-        names = [one.name for one in way.server.plane._authentication.authenticators]
+        names = [one.name for one in way.server.plane.authentication.authenticators]
         assert names == [
             "request-header", "client-certificate", "token-file", "legacy-service-account", "service-account",
             "bootstrap-token", "user-token", "oidc", "webhook", "password-file", "keystone", "guest", "anonymous",
@@ -109,9 +109,7 @@ def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
         found = await who(way.server, via=proxied, token=FILE_TOKEN, headers=[("X-Remote-User", "ann")])
         assert found["username"] == "ann", "a proxy is before tokens"
         for kind in ("bound service account token", "bootstrap token", "ID token"):
-            token_file = next(
-                one for one in way.server.plane._authentication.authenticators if one.name == "token-file"
-            )
+            token_file = next(one for one in way.server.plane.authentication.authenticators if one.name == "token-file")
             token_file.replace(f"{way.tokens[kind]},first,1\n".encode())  # type: ignore[attr-defined] # the token file
             assert (await who(way.server, token=way.tokens[kind]))["username"] == "first", (
                 "the file is before the others"
@@ -187,7 +185,7 @@ def test_what_is_deleted_is_refused_at_once_on_an_open_connection(
 def test_a_forged_id_token_is_shown_to_nobody_else(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
-        way.server.plane._authentication._targets["webhook"] = hook
+        way.server.plane.authentication._targets["webhook"] = hook
         head, claims, signature = way.tokens["ID token"].split(".")
         for forged in (f"{head}.{claims}.{'A' * len(signature)}", f"{head}.{claims}.{'B' * len(signature)}"):
             assert await who(way.server, token=forged) == 401, "the first makes the keys be asked for again"
@@ -218,7 +216,7 @@ def test_what_is_remembered_for_no_time_is_asked_each_time(ttl: int, asked: int,
     async def body() -> None:
         async with open_server(authentication=options) as server:
             hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
-            server.plane._authentication._targets["webhook"] = hook
+            server.plane.authentication._targets["webhook"] = hook
             for _ in range(3):
                 assert (await who(server, token="theirs"))["username"] == "hooked"
             assert hook.asked == asked

@@ -55,7 +55,7 @@ def in_server_with(test: Callable[[Server], Awaitable[None]], **flags: Any) -> N
 async def changed(server: Server, path: Path, data: bytes) -> None:
     path.write_bytes(data)
     for _ in range(2):
-        server.plane._authentication.reloading.look()
+        server.plane.authentication.reloading.look()
     await settle()
 
 
@@ -151,10 +151,10 @@ def test_without_allowed_names_the_bundles_may_not_overlap(bundle: Path, tmp_pat
 
 def test_new_connections_are_told_the_names_of_both_bundles(bundle: Path, ca: ThrowawayCA) -> None:
     async def test(server: Server) -> None:
-        assert server.plane._authentication.bundles.every == (server.ca.authority.certificate, ca.authority.certificate)
-        before = server.plane._listener.context
+        assert server.plane.authentication.bundles.every == (server.ca.authority.certificate, ca.authority.certificate)
+        before = server.plane.context.current
         await changed(server, bundle, ThrowawayCA(now=EPOCH).certificate_pem)
-        assert server.plane._listener.context is not before
+        assert server.plane.context.current is not before
 
     in_server_with(test, requestheader_client_ca_file=str(bundle), **PROXY)
 
@@ -170,7 +170,7 @@ def test_the_config_map_keeps_what_others_wrote(key: str, value: str) -> None:
     async def test(server: Server) -> None:
         patch = {"data": {key: value}}
         await server.call("PATCH", CONFIG_MAP, body=patch, content_type="application/merge-patch+json")
-        await server.plane._publish_bundles()
+        await server.plane.trust_publisher.publish_client_cas()
         data = (await server.get(CONFIG_MAP)).obj["data"]
         assert data == {"client-ca-file": server.ca.certificate_pem.decode(), key: value}
 

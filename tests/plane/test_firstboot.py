@@ -12,6 +12,7 @@ import yaml
 
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
+from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.trust import kubeadmconfig
@@ -46,7 +47,7 @@ KUBEADM = [
 
 def first_boot(room: Room, ca: bytes = CA, **flags: Any) -> FirstBoot:
     config = server_config(**{"data_dir": "/d", "detected_addresses": ("192.0.2.1",), **flags})
-    return FirstBoot(room.registry, room.clock, config, ca, CA)
+    return FirstBoot(room.registry, room.clock, config, RootCa(ca), CA)
 
 
 def in_empty_room(test: Any) -> Any:

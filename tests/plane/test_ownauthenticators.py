@@ -233,7 +233,7 @@ def test_whom_an_authenticator_lets_in_through_a_whole_server(
         assert {reply.status for reply in refused} == {401}
         assert len({reply.body for reply in refused}) == 1, "the caller is not told why"
         assert (await who(server, "jane")).status == 201, "the server lives"
-        guest: Any = server.plane._authentication.own._running[0]._guest
+        guest: Any = server.plane.authentication.own._running[0]._guest
         assert guest.asked == 5, "jane is remembered, and an empty password is shown to nobody"
         await server.clock.advance(11)
         await who(server, "jane")
@@ -335,7 +335,7 @@ def test_those_who_offer_the_same_at_once_share_one_answer(write: Write) -> None
         offered = [("jane", "hunter2")] * 10 + [("joe", "hunter2"), ("jane", "wrong")] * 5
         replies = await asyncio.gather(*(who(server, user, password) for user, password in offered))
         assert [reply.status for reply in replies] == [201] * 10 + [401, 401] * 5
-        guest: Any = server.plane._authentication.own._running[0]._guest
+        guest: Any = server.plane.authentication.own._running[0]._guest
         assert guest.asked == 3
 
     module = write(DIRECTORY)
@@ -360,7 +360,7 @@ def test_the_first_that_fails_does_not_keep_the_second_from_being_asked(write: W
 
 def test_what_others_know_is_not_shown_to_it(write: Write) -> None:
     async def test(server: Server) -> None:
-        guest: Any = server.plane._authentication.own._running[0]._guest
+        guest: Any = server.plane.authentication.own._running[0]._guest
         token = await server.bootstrap_token()
         assert (await server.get("/version", token=token)).status == 200
         wrong = token[:-1] + ("0" if token[-1] != "0" else "1")

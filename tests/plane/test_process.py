@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import pytest
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.plane import supervise
-from mooring.plane.assemble import Plane
+from mooring.plane.assemble import Process
 from mooring.plane.compaction import INTERVAL_SECONDS, compact_forever
-from mooring.plane.configuration import server_config
-from mooring.plane.keystore import prepare
-from mooring.plane.supervise import holder_is_gone, process_identity
+from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.keystore import KeyStore, prepare
+from mooring.plane.lifecycle import RunningServer, running
+from mooring.plane.processidentity import is_gone, process_identity
+from mooring.plane.supervise import serve_until_signal
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
 from tests.support.liveserver import start_server
@@ -59,17 +61,17 @@ def other(place: int, value: str) -> str:
     ],
 )
 def test_whether_the_holder_of_a_lease_is_gone(identity: Callable[[], str], gone: bool) -> None:
-    assert holder_is_gone(identity()) is gone
+    assert is_gone(identity()) is gone
 
 
 def test_a_process_that_ended_and_was_not_collected_is_gone() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = process_identity(process.pid)
-    assert not holder_is_gone(identity)
+    assert not is_gone(identity)
     assert process.stdin is not None
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and its entry stays until collected
-    assert holder_is_gone(identity)
+    assert is_gone(identity)
     process.stdin.close()
     process.wait()
 
@@ -82,28 +84,32 @@ def test_identities_differ_between_processes() -> None:
 # -- in process --------------------------------------------------------------------------------------------------
 
 
-def plane(tmp_path: Path, **flags: Any) -> Plane:
+def settings(tmp_path: Path, **flags: Any) -> tuple[ServerConfig, KeyStore]:
     given = {"data_dir": str(tmp_path), "bind_address": "127.0.0.1", "secure_port": 0, "storage": "memory:", **flags}
     config = server_config(**given)
-    key_store = prepare(config, SystemClock().now(), secrets.token_bytes).key_store
-    return Plane(config, key_store, SystemClock(), secrets.token_bytes, process_identity(), holder_is_gone)
+    return config, prepare(config, SystemClock().now(), secrets.token_bytes).key_store
 
 
-def test_a_plane_starts_serves_and_stops_and_leaves_no_task_behind(tmp_path: Path) -> None:
+def served(tmp_path: Path) -> AbstractAsyncContextManager[RunningServer]:
+    process = Process(identity=process_identity(), is_gone=is_gone)
+    return running(*settings(tmp_path), SystemClock(), secrets.token_bytes, process)
+
+
+def tasks_left() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def test_a_server_starts_serves_and_stops_and_leaves_no_task_behind(tmp_path: Path) -> None:
     async def body() -> None:
-        server = plane(tmp_path)
-        await server.start()
-        assert server.port
-        with socket.create_connection(("127.0.0.1", server.port)):
-            pass
-        assert server.health.report("livez")[0]
-        await server.stop()
-        await server.stop()
-        assert not server.health.report("readyz")[0]
+        async with served(tmp_path) as server:
+            with socket.create_connection(("127.0.0.1", server.port)):
+                pass
+            health = server.assembly.health
+            assert health.report("livez")[0]
+        assert not health.report("readyz")[0]
         with pytest.raises(ConnectionError):
             socket.create_connection(("127.0.0.1", server.port))
-        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == []
+        assert tasks_left() == []
 
     asyncio.run(body())
 
@@ -113,20 +119,18 @@ def test_a_port_in_use_is_told_and_nothing_is_left_running(tmp_path: Path) -> No
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            server = plane(tmp_path, secure_port=taken.getsockname()[1])
             with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: .*--secure-port"):
-                await supervise._run(server, server._config, None)
-        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == []
+                await serve_until_signal(*settings(tmp_path, secure_port=taken.getsockname()[1]))
+        assert tasks_left() == []
 
     asyncio.run(body())
 
 
 def test_an_audit_log_that_cannot_be_opened_is_told_by_its_flag(tmp_path: Path) -> None:
     async def body() -> None:
-        server = plane(tmp_path, audit_log_path=str(tmp_path / "missing" / "audit.log"))
         with pytest.raises(ConfigError, match="audit-log-path"):
-            await supervise._run(server, server._config, None)
+            await serve_until_signal(*settings(tmp_path, audit_log_path=str(tmp_path / "missing" / "audit.log")))
+        assert tasks_left() == []
 
     asyncio.run(body())
 

@@ -47,15 +47,14 @@ class Room:
         self.told = 0
 
     def start(self) -> ServingPair:
-        pair = ServingPair(
+        return ServingPair(
             self.config[ServingSettings],
             read_pair(self.config[ServingSettings]),
             CA.certificate,
             self.reloading,
             SystemClock().now,
+            self._changed,
         )
-        pair.changed = self._changed
-        return pair
 
     def _changed(self) -> None:
         self.told += 1
@@ -138,7 +137,7 @@ def test_a_certificate_of_an_unknown_ca_is_warned_of(room: Room, caplog: pytest.
         assert caplog.text == ""
         room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
     assert shown(pair) == STRANGER.certificate
-    assert pair.ca_pem == CA.certificate_pem
+    assert pair.root_ca.pem == CA.certificate_pem
     assert "no CA that is known here verifies the certificate of CN=stranger" in caplog.text
 
 
@@ -175,18 +174,18 @@ def test_the_published_cas_are_those_that_verify_the_certificate(
     roots.write_bytes(system or ThrowawayCA("of the machine").certificate_pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(roots))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
-    assert Room(tmp_path, pair, chain).start().ca_pem == bundle
+    assert Room(tmp_path, pair, chain).start().root_ca.pem == bundle
 
 
 def test_a_machine_without_roots_verifies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    assert Room(tmp_path, STRANGER).start().ca_pem == CA.certificate_pem
+    assert Room(tmp_path, STRANGER).start().root_ca.pem == CA.certificate_pem
 
 
 def test_a_named_bundle_is_published_whole(tmp_path: Path) -> None:
     bundle = STRANGER_CA.certificate_pem + CA.certificate_pem
-    assert Room(tmp_path, STRANGER, root=bundle).start().ca_pem == bundle
+    assert Room(tmp_path, STRANGER, root=bundle).start().root_ca.pem == bundle
 
 
 @pytest.mark.parametrize(
@@ -208,11 +207,11 @@ def test_the_ca_is_changed_without_a_moment_in_which_nobody_trusts_the_server(tm
     room = Room(tmp_path, FIRST, root=CA.certificate_pem)
     pair = room.start()
     room.replace(root=BOTH)
-    assert (shown(pair), pair.ca_pem, room.told) == (FIRST.certificate, BOTH, 1)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (FIRST.certificate, BOTH, 1)
     room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
-    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, BOTH, 2)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (STRANGER.certificate, BOTH, 2)
     room.replace(root=STRANGER_CA.certificate_pem)
-    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 3)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 3)
 
 
 def test_a_pair_that_the_bundle_does_not_verify_waits_for_one_that_does(
@@ -221,10 +220,10 @@ def test_a_pair_that_the_bundle_does_not_verify_waits_for_one_that_does(
     room = Room(tmp_path, FIRST, root=CA.certificate_pem)
     pair = room.start()
     room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
-    assert (shown(pair), pair.ca_pem, room.told) == (FIRST.certificate, CA.certificate_pem, 0)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (FIRST.certificate, CA.certificate_pem, 0)
     assert "root-ca-file: no certificate in it verifies the serving certificate" in caplog.text
     room.replace(root=STRANGER_CA.certificate_pem)
-    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
 
 
 def test_a_bundle_that_does_not_verify_the_pair_waits_for_one_that_it_does(
@@ -233,10 +232,10 @@ def test_a_bundle_that_does_not_verify_the_pair_waits_for_one_that_it_does(
     room = Room(tmp_path, FIRST, root=CA.certificate_pem)
     pair = room.start()
     room.replace(root=STRANGER_CA.certificate_pem)
-    assert (shown(pair), pair.ca_pem, room.told) == (FIRST.certificate, CA.certificate_pem, 0)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (FIRST.certificate, CA.certificate_pem, 0)
     assert "root-ca-file: no certificate in it verifies the serving certificate" in caplog.text
     room.replace(STRANGER.certificate_pem, STRANGER.key_pem)
-    assert (shown(pair), pair.ca_pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
+    assert (shown(pair), pair.root_ca.pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
 
 
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:

@@ -39,8 +39,15 @@ class House:
         self.reloading = Reloading()
         self.targets: dict[str, Target] = {}
         self.stage = SecondStage(self.clock, bytes, self.targets)
+        self.counted: list[str] = []
         self.webhook = TokenWebhook(
-            Webhook(config_file=str(config), version="v1"), (API,), self.reloading, self.targets, self.clock, bytes
+            Webhook(config_file=str(config), version="v1"),
+            (API,),
+            self.reloading,
+            self.targets,
+            self.clock,
+            bytes,
+            self.counted.append,
         )
 
     async def user(self, token: str) -> str:
@@ -271,11 +278,8 @@ def test_trouble_is_told_at_once_then_every_minute_and_its_end_once(
 
 def test_every_asking_is_counted_by_its_result(hook: SimulatedWebhook) -> None:
     async def test(house: House) -> None:
-        counted: list[str] = []
-        told(house, DOWN)
-        house.webhook.count = counted.append
         told(house, Accepted(JANE), NotMine(), DOWN)
-        assert counted == ["accepted", "not-mine", "webhook-unreachable"]
+        assert house.counted == ["accepted", "not-mine", "webhook-unreachable"]
 
     in_house(hook.kubeconfig(), test)
 

@@ -50,7 +50,7 @@ def in_server_of(keystone: Keystone, test: Callable[[Server], Awaitable[None]], 
             try:
                 await test(server)
             finally:
-                await server.plane._authentication.close()
+                await server.plane.authentication.close()
 
     asyncio.run(run())
 
@@ -171,18 +171,18 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
         for content, status in ((ThrowawayCA("stranger").certificate_pem, 401), (b"nothing", 401), (good, 201)):
             imitation.ca_file.write_bytes(content)
-            server.plane._authentication.reloading.look()
-            server.plane._authentication.reloading.look()
+            server.plane.authentication.reloading.look()
+            server.plane.authentication.reloading.look()
             assert (await sent(server, "jane", "hunter2")).status == status
         await server.clock.advance(60)
         await settle()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
         imitation.ca_file.write_bytes(good + good)
-        server.plane._authentication.reloading.look()
-        server.plane._authentication.reloading.look()
-        assert server.plane._authentication.keystone is not None
-        await server.plane._authentication.keystone.close()
-        assert not server.plane._authentication.keystone._retiring, "what was about to be closed is"
+        server.plane.authentication.reloading.look()
+        server.plane.authentication.reloading.look()
+        assert server.plane.authentication.keystone is not None
+        await server.plane.authentication.keystone.close()
+        assert not server.plane.authentication.keystone._retiring, "what was about to be closed is"
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
 
     in_server_of(imitation, test)

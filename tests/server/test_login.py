@@ -323,7 +323,7 @@ def test_what_was_issued_is_in_the_audit_record_and_the_credential_is_not(tmp_pa
         issued.append(await room.certificate())
         issued.append(await room.login({}))
         issued.append(await room.login({}, (("x-remote-user", "system:admin"),)))
-        text = room.server.plane._metrics.text().decode()
+        text = room.server.plane.metrics.text().decode()
         for result in ("certificate", "token", "refused"):
             assert f'mooring_logins_total{{result="{result}"}} 1.0' in text
 

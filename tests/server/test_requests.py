@@ -509,7 +509,6 @@ HOOK = "/readyz/poststarthook/rbac/bootstrap-roles"
 
 @in_server
 async def test_health_is_ok_in_two_letters(server: Server) -> None:
-    server.plane._reconciler = type("Healthy", (), {"healthy": True})()
     for path in ("/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/informer-sync", "/livez/etcd", HOOK):
         answer = await server.get(path, via=server.admin)
         assert (answer.status, answer.text) == (200, "ok"), path
@@ -520,7 +519,6 @@ async def test_health_is_ok_in_two_letters(server: Server) -> None:
 async def test_health_by_name(server: Server) -> None:
     wrong = False
     server.plane.health.add("wrong", lambda: wrong, "livez")
-    server.plane._reconciler = type("Healthy", (), {"healthy": True})()
     answer = await server.get("/livez?verbose")
     assert answer.status == 500
     assert answer.text.splitlines() == [
@@ -552,13 +550,12 @@ async def test_health_by_name(server: Server) -> None:
 
 @in_server
 async def test_who_writes_the_audit_log_no_more_is_not_well(server: Server) -> None:
-    server.plane._reconciler = type("Healthy", (), {"healthy": True})()
     done = asyncio.get_running_loop().create_task(asyncio.sleep(0))
-    server.plane._audit._flusher = done
+    server.plane.audit._flusher = done
     assert (await server.get("/livez/log")).status == 200
     await done
     assert (await server.get("/livez/log")).status == 500
-    server.plane._audit._flusher = None
+    server.plane.audit._flusher = None
 
 
 # -- tokens and reviews ------------------------------------------------------------------------------------------

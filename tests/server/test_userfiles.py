@@ -59,8 +59,8 @@ class Files:
     def change(self, server: Server, path: Path, text: str) -> None:
         """Write, and let the server see it at rest."""
         self.write(path, text)
-        server.plane._authentication.reloading.look()
-        server.plane._authentication.reloading.look()
+        server.plane.authentication.reloading.look()
+        server.plane.authentication.reloading.look()
 
 
 def with_files(test: Callable[Concatenate[Server, Files, P], Awaitable[None]]) -> Callable[..., None]:
@@ -239,8 +239,8 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
 ) -> None:
     files.tokens.write_text(",jane,42\n" * (MAX_WARNINGS + 2))
     files.tokens.chmod(0o644)
-    server.plane._authentication.reloading.look()
-    server.plane._authentication.reloading.look()
+    server.plane.authentication.reloading.look()
+    server.plane.authentication.reloading.look()
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     where = f"token-auth-file: {files.tokens}"
     assert told == [
@@ -252,7 +252,7 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
 
 @with_files
 async def test_a_file_that_is_replaced_at_the_moment_it_is_looked_at_is_no_fault(server: Server, files: Files) -> None:
-    taken = server.plane._authentication.authenticators
+    taken = server.plane.authentication.authenticators
     (tokens,) = (one for one in taken if isinstance(one, TokenFileAuthenticator))
     reloading, path = Reloading(), files.tokens
 

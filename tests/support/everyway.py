@@ -95,7 +95,7 @@ def _options(directory: Path) -> Any:
 @asynccontextmanager
 async def every_way(directory: Path, **flags: Any) -> AsyncIterator[EveryWay]:
     async with open_server(authentication=_options(directory), **flags) as server:
-        authentication = server.plane._authentication
+        authentication = server.plane.authentication
         authentication._targets["webhook"] = Answering(reviewed(authenticated=False))
         authentication._targets["keystone"] = Answering(answered(401))
         (issuer,) = authentication.openid._authenticator.issuers
@@ -118,7 +118,7 @@ async def every_way(directory: Path, **flags: Any) -> AsyncIterator[EveryWay]:
 async def _tokens(server: Server) -> dict[str, str]:
     now = server.clock.now()
     account = (await server.create("serviceaccounts", {"metadata": {"name": "robot"}})).obj["metadata"]["uid"]
-    key = server.plane._key_store.token_key
+    key = server.token_key
     bound = bound_claims(
         issuer=DEFAULT_ISSUER,
         namespace="default",

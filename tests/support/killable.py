@@ -22,7 +22,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.plane.supervise import process_identity
+from mooring.plane.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import Change
 from mooring.storage.sqlite.driver import SqliteStorage

@@ -164,7 +164,7 @@ def service_token(
         seconds = int(server.clock.now().timestamp())
         said = {key: value + seconds if key in ("nbf", "iat") else value for key, value in claims.items()}
         whole = {key: value for key, value in (made | said).items() if value is not None}
-        key = generate_key() if stranger else server.plane._key_store.token_key
+        key = generate_key() if stranger else server.token_key
         text = TokenSigner(key, DEFAULT_ISSUER).sign(whole)
         if header is not None:
             real = json.loads(base64.urlsafe_b64decode(text.split(".")[0] + "=="))
@@ -227,7 +227,7 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
     """A token of the provider, whose keys are known unless it is not ready; claims changed (None leaves one out)."""
 
     async def drive(server: Server) -> Reply:
-        authentication = server.plane._authentication
+        authentication = server.plane.authentication
         (issuer,) = authentication.openid._authenticator.issuers
         authentication._targets[issuer.provider.target] = Nobody()
         if ready:
@@ -283,7 +283,7 @@ def hooked(answer: HttpResponse | HttpFailure, bearer: bytes = b"theirs") -> Cas
     """A bearer that a webhook is asked about, which answers so."""
 
     async def drive(server: Server) -> Reply:
-        server.plane._authentication._targets["webhook"] = Answering(answer)
+        server.plane.authentication._targets["webhook"] = Answering(answer)
         offered = [("Authorization", f"Bearer {bearer.decode('latin-1')}")]
         return await server.get(SECRETS, via=connection(), headers=offered)
 
@@ -306,7 +306,7 @@ def keystone(answer: HttpResponse | HttpFailure, user: str = "jane") -> Case:
     """A password that a Keystone is asked about, which answers so."""
 
     async def drive(server: Server) -> Reply:
-        server.plane._authentication._targets["keystone"] = Answering(answer)
+        server.plane.authentication._targets["keystone"] = Answering(answer)
         return await server.get(SECRETS, via=connection(), headers=basic(user, "hunter2"))
 
     return Case(drive, lambda directory: {"keystone_url": "https://keystone.example"})
@@ -352,9 +352,7 @@ async def long_unused(server: Server) -> Reply:
     """The token of a Secret that was marked invalid."""
     account = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
     uid = account.obj["metadata"]["uid"]
-    text = TokenSigner(server.plane._key_store.token_key, LEGACY_ISSUER).sign(
-        LegacyToken("default", "old", "robot", uid).claims()
-    )
+    text = TokenSigner(server.token_key, LEGACY_ISSUER).sign(LegacyToken("default", "old", "robot", uid).claims())
     metadata = {
         "name": "old",
         "labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"},

@@ -19,12 +19,13 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 from mooring.apimachinery.schema import Obj
 from mooring.identity import MASTERS
-from mooring.pki.keys import generate_key
-from mooring.plane.assemble import Plane
+from mooring.pki.keys import PrivateKey, generate_key
+from mooring.pki.rootca import RootCa
+from mooring.plane.assemble import Assembly, Process, assemble
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore
-from mooring.registry.store import Registry
+from mooring.plane.registry import build_registry
 from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.listener import Connection, TlsTransport
@@ -134,7 +135,9 @@ def connection(chain: Sequence[bytes] = (), source: str = "192.0.2.1") -> Connec
 class Server(Room):
     """A registry room with the pipeline over it."""
 
-    plane: Plane
+    plane: Assembly
+    token_key: PrivateKey
+    """Signs tokens of service accounts."""
     ca: ThrowawayCA
     config: ServerConfig
 
@@ -175,7 +178,7 @@ class Server(Room):
 
     @property
     def pipeline(self) -> Pipeline:
-        return cast(Pipeline, self.plane._application.handler)
+        return cast(Pipeline, self.plane.application.handler)
 
     async def call(self, method: str, target: str, **how: Any) -> Reply:
         return reply(await self.response(method, target, **how))
@@ -233,24 +236,29 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
         "audit_log_path": "",
     }
     config = server_config(**{**defaults, **flags})
-    plane = Plane(config, key_store(ca), clock, counting_entropy(), "here_boot_1_1", lambda identity: False)
     storage = MemoryStorage()
     await storage.open()
-    plane._assemble(storage)
-    registry: Registry = plane.registry
+    entropy = counting_entropy()
+    parts = build_registry(config, storage, clock, entropy)
+    registry = parts.registry
+    keys = key_store(ca)
+    process = Process(identity="here_boot_1_1", is_gone=lambda identity: False)
+    plane = assemble(config, keys, parts, clock, entropy, process)
     await registry.start()
     server = Server(storage, registry, clock)
-    server.plane, server.ca, server.config = plane, ca, config
+    server.plane, server.ca, server.config, server.token_key = plane, ca, config, keys.token_key
+    publisher = asyncio.ensure_future(plane.trust_publisher.run())
     try:
-        await FirstBoot(registry, clock, config, ca.certificate_pem, ca.certificate_pem).run()
-        await plane._follow_bundles()
-        plane._audit.start()
+        await FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.certificate_pem).run()
+        await plane.trust_publisher.publish_client_cas()
+        plane.audit.start()
         yield server
     finally:
-        plane._watches.drain()
+        publisher.cancel()
+        plane.watches.drain()
         await settle()
-        await plane._audit.stop()
-        await plane._authentication.close()
+        await plane.audit.stop()
+        await plane.authentication.close()
         await registry.stop()
         await storage.close()
 

@@ -37,7 +37,7 @@ class Served:
         context = server_context([serving.certificate], serving.key, [ca.certificate], http2=True)
         self.http2 = Http2Server(self.application)
         self.listener = Listener(
-            context, partial(Http1Connection, self.application), make_http2=self.http2.protocol, **limits
+            lambda: context, partial(Http1Connection, self.application), make_http2=self.http2.protocol, **limits
         )
         self.loop = asyncio.new_event_loop()
         self.port = 0

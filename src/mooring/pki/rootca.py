@@ -4,7 +4,16 @@ from __future__ import annotations
 
 
 class RootCa:
-    """The bundle as it is now, PEM. Read `pem` at each use: an operator's file may change it."""
+    """Bundle of CAs. Read `pem` at each use: the bundle may be replaced while the server runs."""
 
     def __init__(self, pem: bytes) -> None:
-        self.pem = pem
+        self._pem = pem
+
+    @property
+    def pem(self) -> bytes:
+        """The bundle in force."""
+        return self._pem
+
+    def replace(self, pem: bytes) -> None:
+        """Put another bundle in force."""
+        self._pem = pem

@@ -36,7 +36,14 @@ class Authentication:
     """The authenticators of one server, and what they need to live. `start` once, then `stop`."""
 
     def __init__(
-        self, config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
+        self,
+        config: ServerConfig,
+        key_store: KeyStore,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        *,
+        client_cas_changed: Callable[[], None],
+        count_review: Callable[[str], None],
     ) -> None:
         """Raises ConfigError for whatever the options name that cannot be used."""
         self._clock = clock
@@ -48,13 +55,13 @@ class Authentication:
         self.last_uses = LastUses()
         self.second_stage = SecondStage(clock, entropy, self._targets)
         options = config.authentication
-        self.bundles = ClientBundles(options, key_store.authority.certificate, self.reloading)
+        self.bundles = ClientBundles(options, key_store.authority.certificate, self.reloading, client_cas_changed)
         oidc = OidcAuthenticator() if options.oidc or options.config_file else None
         self.openid = OpenIdIssuers(oidc or OidcAuthenticator(), self.second_stage, self._targets, clock)
         said = configure(options, self.openid, self.reloading, config.service_accounts.issuers)
         audiences = config.service_accounts.audiences
         self.webhook = (
-            TokenWebhook(options.webhook, audiences, self.reloading, self._targets, clock, entropy)
+            TokenWebhook(options.webhook, audiences, self.reloading, self._targets, clock, entropy, count_review)
             if options.webhook
             else None
         )

@@ -35,13 +35,19 @@ Certificates = tuple[x509.Certificate, ...]
 class ClientBundles:
     """Both bundles of one server. `changed` is called after each change that is in force."""
 
-    def __init__(self, options: AuthenticationOptions, own: x509.Certificate, reloading: Reloading) -> None:
+    def __init__(
+        self,
+        options: AuthenticationOptions,
+        own: x509.Certificate,
+        reloading: Reloading,
+        changed: Callable[[], None],
+    ) -> None:
         """Raises ConfigError for files that cannot be used, and for bundles that overlap."""
         self._own = own
         self.clients: Certificates = (own,)
         self.proxies: Certificates = ()
         self.headers = options.request_headers
-        self.changed: Callable[[], None] = _nothing
+        self._changed = changed
         self._authenticators: tuple[Authenticator, ...] = ()
         if options.client_ca_file:
             reloading.add(options.client_ca_file, self._applied("client-ca-file", self._with_clients))
@@ -91,7 +97,7 @@ class ClientBundles:
                     one.replace(ClientTrust(self.clients))
                 elif isinstance(one, RequestHeaderAuthenticator):
                     one.replace(ClientTrust(self.proxies))
-            self.changed()
+            self._changed()
 
         return apply
 
@@ -121,10 +127,6 @@ class ClientBundles:
         if self.headers is not None:
             data |= _proxy_data(self.headers, self.proxies)
         return {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
-
-
-def _nothing() -> None:
-    pass
 
 
 def _lowered(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Rules kept here:
 * The RBAC default policy is reconciled at each start, additively (docs/protocol/rbac.md#default-roles); kubeadm's objects
   (docs/protocol/kubeadm-init.md) are created when missing and left alone afterwards, because administrators edit them.
 * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
-  (`mooring.plane.serving.publishing`).
+  (`mooring.plane.configmaps`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.identity import MASTERS, UserInfo
+from mooring.pki.rootca import RootCa
+from mooring.plane.configmaps import publish
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.serving.publishing import publish
 from mooring.registry.store import Registry
 from mooring.server.endpoints.version import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
@@ -43,13 +44,13 @@ class FirstBoot:
     """Brings the cluster's own objects about."""
 
     def __init__(
-        self, registry: Registry, clock: Clock, config: ServerConfig, serving_ca_pem: bytes, client_ca_pem: bytes
+        self, registry: Registry, clock: Clock, config: ServerConfig, root_ca: RootCa, client_ca_pem: bytes
     ) -> None:
-        """`serving_ca_pem`: CAs that verify the server; `client_ca_pem`: CAs that sign client certificates."""
+        """`root_ca`: CAs that verify the serving certificate; `client_ca_pem`: CAs that sign client certificates."""
         self._registry = registry
         self._clock = clock
         self._config = config
-        self._serving_ca_pem = serving_ca_pem
+        self._root_ca = root_ca
         self._client_ca_pem = client_ca_pem
 
     async def run(self) -> None:
@@ -67,11 +68,6 @@ class FirstBoot:
             if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
         )
         await _together(self._config_maps())
-
-    async def publish_serving_cas(self, serving_ca_pem: bytes) -> None:
-        """Publish other CAs that verify the server. Raises ApiError or StorageError."""
-        self._serving_ca_pem = serving_ca_pem
-        await self._publish_cluster_info()
 
     async def create_token(self, record: tokensecret.TokenRecord) -> None:
         """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
@@ -118,10 +114,10 @@ class FirstBoot:
 
     def _cluster_info(self) -> Obj:
         first, *others = (endpoint.url for endpoint in self._config.endpoints)
-        return clusterinfo.config_map(first, self._serving_ca_pem, others=others, client_ca_pem=self._client_ca_pem)
+        return clusterinfo.config_map(first, self._root_ca.pem, others=others, client_ca_pem=self._client_ca_pem)
 
-    async def _publish_cluster_info(self) -> None:
-        """Signatures change with the text: a joiner takes one of another text for a forgery."""
+    async def publish_cluster_info(self) -> None:
+        """Bring cluster-info up to date, and its signatures with it, which are of the text. Raises ApiError or StorageError."""
 
         def signed(config_map: Obj) -> Obj:
             tokens = self._registry.views["secrets"].list(tokensecret.NAMESPACE)
@@ -131,7 +127,7 @@ class FirstBoot:
 
     def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
         services = self._config[NetworkSettings].service_cluster_ip_range
-        yield self._publish_cluster_info()
+        yield self.publish_cluster_info()
         for wanted in (
             kubeadmconfig.kubeadm_config(str(self._config.endpoints[0]), KUBERNETES_VERSION, services),
             kubeadmconfig.kubelet_config(services),

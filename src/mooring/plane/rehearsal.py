@@ -64,12 +64,19 @@ def _with_the_real_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
 async def _composed(
     config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
 ) -> tuple[str, ...]:
-    authentication = Authentication(config, key_store, clock, entropy)
+    authentication = Authentication(
+        config, key_store, clock, entropy, client_cas_changed=lambda: None, count_review=lambda result: None
+    )
     try:
         authority = key_store.authority.certificate
         chain = key_store.serving_chain if config[ServingSettings].tls_cert_file else (authority,)
         ServingPair(
-            config[ServingSettings], (chain, key_store.serving_key), authority, authentication.reloading, clock.now
+            config[ServingSettings],
+            (chain, key_store.serving_key),
+            authority,
+            authentication.reloading,
+            clock.now,
+            changed=lambda: None,
         )
         return tuple(one.name for one in authentication.authenticators)
     finally:

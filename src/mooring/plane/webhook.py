@@ -48,12 +48,13 @@ class TokenWebhook:
         targets: MutableMapping[str, Target],
         clock: Clock,
         entropy: Callable[[int], bytes],
+        count: Callable[[str], None],
     ) -> None:
+        """`count` is called with the result of each review: `accepted`, `not-mine`, or the reason of a refusal."""
         self.authenticator = WebhookAuthenticator(
             options.version, audiences, options.cache_ttl, entropy(KEY_BYTES), self._told
         )
-        self.count: Callable[[str], None] = _nobody
-        """Told what became of each asking: `accepted`, `not-mine`, or the reason of a refusal."""
+        self._count = count
         self._path = Path(options.config_file)
         self._reloading = reloading
         self._targets = targets
@@ -111,9 +112,9 @@ class TokenWebhook:
 
     def _told(self, verdict: Verdict, now: datetime) -> None:
         if isinstance(verdict, Accepted):
-            self.count("accepted")
+            self._count("accepted")
         else:
-            self.count("not-mine" if isinstance(verdict, NotMine) else verdict.reason)
+            self._count("not-mine" if isinstance(verdict, NotMine) else verdict.reason)
         if isinstance(verdict, Accepted | NotMine) or verdict.reason not in FAILURES:
             if self._failing:
                 log.warning("the token webhook %s answers again", self._url)

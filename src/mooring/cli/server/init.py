@@ -20,6 +20,7 @@ from mooring.cli.printing.output import echo
 from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, print_next_steps
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
+from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore, prepare
@@ -69,7 +70,7 @@ async def _first_boot(
     async with open_registry(config, clock, secrets.token_bytes) as parts:
         registry = parts.registry
         is_first = registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE) is None
-        first_boot = FirstBoot(registry, clock, config, key_store.serving_ca_pem, key_store.client_ca_pem)
+        first_boot = FirstBoot(registry, clock, config, RootCa(key_store.serving_ca_pem), key_store.client_ca_pem)
         await first_boot.run()
         token = token_flags.token(is_first)
         if token is not None:

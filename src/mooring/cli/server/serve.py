@@ -21,8 +21,9 @@ from mooring.cli.options.server import first_token_options, server_configuration
 from mooring.cli.printing import logs
 from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, print_next_steps
 from mooring.clock import SystemClock
-from mooring.plane.assemble import Plane
+from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.lifecycle import RunningServer
 from mooring.plane.registry import check_names
 from mooring.plane.supervise import serve
 from mooring.server.audit.policyfile import read_policy
@@ -75,15 +76,17 @@ def _checked_configuration(flags: dict[str, Any]) -> ServerConfig:
 
 def _create_token_when_ready(
     config: ServerConfig, token_flags: FirstTokenFlags, is_first: bool
-) -> Callable[[Plane], None]:
+) -> Callable[[RunningServer], None]:
     """Return a callback for a server that is ready, which creates the token and prints the join line."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def create_token(plane: Plane) -> None:
+    async def create_token(assembly: Assembly) -> None:
         token = token_flags.token(is_first)
         if token is not None:
-            await create_and_publish(plane.registry, SystemClock(), plane.first_boot, token, token_flags.ttl)
-        print_next_steps(config, plane.serving_ca_pem, token, token_flags)
+            await create_and_publish(
+                assembly.parts.registry, SystemClock(), assembly.first_boot, token, token_flags.ttl
+            )
+        print_next_steps(config, assembly.serving.root_ca.pem, token, token_flags)
         sys.stdout.flush()
 
     def log_failure(task: asyncio.Task[None]) -> None:
@@ -91,8 +94,8 @@ def _create_token_when_ready(
         if not task.cancelled() and task.exception() is not None:
             log.error("no token was made: %s", task.exception())
 
-    def on_ready(plane: Plane) -> None:
-        task = asyncio.get_running_loop().create_task(create_token(plane), name="first token")
+    def on_ready(running: RunningServer) -> None:
+        task = asyncio.get_running_loop().create_task(create_token(running.assembly), name="first token")
         tasks.add(task)  # the event loop itself keeps no reference
         task.add_done_callback(log_failure)
 

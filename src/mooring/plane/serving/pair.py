@@ -23,6 +23,7 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.rootca import RootCa
 from mooring.pki.x509.names import told
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
@@ -44,7 +45,7 @@ def read_pair(settings: ServingSettings) -> Pair:
 
 
 class ServingPair:
-    """The pair in force, and `ca_pem`, the bundle that verifies it. `changed` is called after each change of either."""
+    """The pair in force, and `root_ca`, the bundle that verifies it. `changed` is called after each change of either."""
 
     def __init__(
         self,
@@ -53,16 +54,17 @@ class ServingPair:
         authority: x509.Certificate,
         reloading: Reloading,
         now: Callable[[], datetime],
+        changed: Callable[[], None],
     ) -> None:
         """`pair` was read before; `authority` is the cluster's own CA. Raises ConfigError."""
         self.chain, self.key = pair
-        self.changed: Callable[[], None] = _nothing
+        self._changed = changed
         self._settings = settings
         self._authority = authority
         self._now = now
         self._certificate_pem = self._key_pem = b""
         self._root_pem = self._newest_root = read_limited(Path(settings.root_ca_file)) if settings.root_ca_file else b""
-        self.ca_pem = self._verifying(self.chain, self._root_pem)
+        self.root_ca = RootCa(self._verifying(self.chain, self._root_pem))
         if settings.root_ca_file:
             reloading.add(settings.root_ca_file, self._take_root)
         if settings.tls_cert_file:
@@ -98,8 +100,9 @@ class ServingPair:
             except ConfigError as error:
                 problem = problem or error
                 continue
-            (self.chain, self.key), self.ca_pem, self._root_pem = pair, ca_pem, root
-            self.changed()
+            (self.chain, self.key), self._root_pem = pair, root
+            self.root_ca.replace(ca_pem)
+            self._changed()
             break
         if problem is not None:
             raise problem
@@ -130,7 +133,3 @@ def _matching(certificate_pem: bytes, key_pem: bytes) -> Pair:
     if chain[0].public_key() != key.public_key():
         raise ConfigError(f"{KEY_KEY}: it is not the key of the first certificate in {CERTIFICATE_KEY}")
     return chain, key
-
-
-def _nothing() -> None:
-    pass

@@ -173,7 +173,7 @@ class TlsProtocol(asyncio.Protocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self.loop = listener.loop
-        self.context = listener.context
+        self.context = listener.context()
         self.connection: Connection
         self.inner: Any = None
         self._transport: TlsTransport | None = None
@@ -428,7 +428,7 @@ class Listener:
 
     def __init__(
         self,
-        context: SSL.Context,
+        context: Callable[[], SSL.Context],
         make_protocol: Callable[[], ApplicationProtocol],
         *,
         make_http2: Callable[[], ApplicationProtocol] | None = None,

@@ -1,0 +1,66 @@
+"""Health checks and gauges of one server process, under kube-apiserver's names where it has the same thing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mooring.authn.guesses import GuessLimiter
+from mooring.plane.authentication import Authentication
+from mooring.reconcile.leaderelection import LeaderElector
+from mooring.reconcile.loop import Reconciler
+from mooring.registry.store import Registry
+from mooring.server.audit.logfile import AuditLog
+from mooring.server.eventlooplag import EventLoopLag
+from mooring.server.flowcontrol import FlowControl
+from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
+from mooring.server.metrics import Metrics
+from mooring.server.resources.watches import Watches
+from mooring.server.transport.listener import Listener
+
+
+def health_checks(
+    audit: AuditLog, registry: Registry, reconciler: Reconciler, event_loop_lag: EventLoopLag, stopping: asyncio.Event
+) -> HealthChecks:
+    """Return the checks of `/healthz`, `/livez` and `/readyz`."""
+    checks = HealthChecks()
+    checks.add("log", lambda: audit.running)
+    checks.add("etcd", lambda: registry.ready)
+    checks.add("informer-sync", lambda: registry.ready, "readyz")
+    for name in DONE_BEFORE_SERVING:
+        checks.add(name, lambda: True)
+    checks.add("controllers", lambda: reconciler.healthy, "livez", "readyz")
+    checks.add("event-loop", lambda: not event_loop_lag.is_late, "readyz")
+    checks.add("shutdown", lambda: not stopping.is_set(), "readyz")
+    return checks
+
+
+def add_gauges(
+    metrics: Metrics,
+    *,
+    watches: Watches,
+    listener: Listener,
+    event_loop_lag: EventLoopLag,
+    flow: FlowControl,
+    guesses: GuessLimiter,
+    authentication: Authentication,
+    audit: AuditLog,
+    registry: Registry,
+    elector: LeaderElector,
+) -> None:
+    """Add the gauges that read the parts of a server at each scrape."""
+    gauge = metrics.gauge
+    gauge("apiserver_longrunning_requests", "Open watches.", lambda: watches.count)
+    gauge("mooring_connections", "Open client connections.", lambda: len(listener.connections))
+    gauge("mooring_connections_refused_total", "Beyond the limits.", lambda: listener.refused)
+    gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: listener.held_bytes.cut_off)
+    gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: listener.held_bytes.size)
+    gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: event_loop_lag.seconds)
+    gauge("mooring_failed_handshakes_total", "TLS handshakes.", lambda: listener.failed_handshakes)
+    gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
+    gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
+    gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
+    openid = authentication.openid
+    gauge("mooring_oidc_issuers_unready", "Issuers whose keys are not known.", lambda: openid.unready)
+    gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: audit.lost)
+    gauge("mooring_storage_revision", "Newest revision seen.", lambda: registry.revision)
+    gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(elector.leading))

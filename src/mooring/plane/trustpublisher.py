@@ -1,0 +1,81 @@
+"""Publication of the CAs in force: in TLS handshakes, for joining machines and Pods, and for extension API servers.
+
+Rules kept here:
+* Files of certificates change while the server runs. Each change sets an event, and the publisher brings every place up to date.
+* A failed write is logged. It is repeated when a certificate changes again, and at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mooring.api.kind import Change
+from mooring.apimachinery.schema import Obj
+from mooring.clock import Clock
+from mooring.errors import MooringError
+from mooring.pki.rootca import RootCa
+from mooring.plane.configmaps import publish
+from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
+from mooring.plane.serving.context import ServingContext
+from mooring.reconcile.loop import Reconciler
+from mooring.registry.store import Registry
+from mooring.trust.discovery import clusterinfo
+
+log = logging.getLogger("mooring.plane")
+
+USERS_OF_ROOT_CA = ("root-ca-certificate-publisher-controller", "serviceaccount-token-controller")
+"""Controllers that write the CAs of the serving certificate into objects."""
+
+
+class TrustPublisher:
+    """Publishes the CAs of one server."""
+
+    def __init__(
+        self,
+        changed: asyncio.Event,
+        context: ServingContext,
+        root_ca: RootCa,
+        client_cas: Callable[[], Obj],
+        registry: Registry,
+        first_boot: FirstBoot,
+        reconciler: Reconciler,
+        clock: Clock,
+    ) -> None:
+        """`changed` is set after each change of a CA or of the serving certificate.
+
+        `client_cas` returns the ConfigMap that extension API servers read.
+        """
+        self._changed = changed
+        self._context = context
+        self._root_ca = root_ca
+        self._published_root_ca = root_ca.pem
+        self._client_cas = client_cas
+        self._registry = registry
+        self._first_boot = first_boot
+        self._reconciler = reconciler
+        self._clock = clock
+
+    async def publish_client_cas(self) -> None:
+        """Bring the ConfigMap for extension API servers up to date. Raises ApiError or StorageError."""
+        await publish(self._registry, self._client_cas(), Change(SYSTEM_USER, self._clock.now()))
+
+    async def run(self) -> None:
+        """Publish after every change, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            self._context.renew()
+            if self._published_root_ca != self._root_ca.pem:
+                self._published_root_ca = self._root_ca.pem
+                self._reconciler.plan_again(*USERS_OF_ROOT_CA)
+                await self._log_failure(self._first_boot.publish_cluster_info(), clusterinfo.NAME)
+            await self._log_failure(self.publish_client_cas(), "extension-apiserver-authentication")
+
+    async def _log_failure(self, publication: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await publication
+        except MooringError as error:
+            log.error("the ConfigMap %s could not be brought up to date: %s", name, error)
