@@ -97,8 +97,8 @@ def test_a_wrong_secret_makes_the_signature_wrong(live_server: LiveServer, tmp_p
     wrong = parse_token(f"{token.id}.aaaaaaaaaaaaaaaa")
     assert why(plan(live_server.endpoint, wrong, live_server.pin), tmp_path) == (
         f"join failed at step discovery: verifying cluster-info from {live_server.endpoint} (step 2): the signature of "
-        f'cluster-info for token id "{token.id}" is wrong: the secret half of the token is not the server\'s, or somebody '
-        "forged the answer; this server is not trusted: check the token and the address"
+        f'cluster-info for token id "{token.id}" is wrong: the secret half of the token is not the server\'s, or the '
+        "answer was forged; this server is not trusted: check the token and the address"
     )
 
 

@@ -54,7 +54,7 @@ def test_a_failure_that_a_restart_explains_is_asked_again_for_a_minute_and_told_
             calls.append(clock.monotonic())
             raise error
 
-        task = asyncio.create_task(patiently(clock, call, on_trouble=troubles.append))
+        task = asyncio.create_task(patiently(clock, call, on_failure=troubles.append))
         await clock.advance(59.9)
         assert not task.done()
         await clock.advance(0.2)

@@ -187,7 +187,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
         raise PeerError("the server cannot be reached")
 
     monkeypatch.setattr(renewal, "_oidc", granted)
-    monkeypatch.setattr(renewal, "exchange", unreachable)
+    monkeypatch.setattr(renewal, "request_credential", unreachable)
     logins = Logins(tmp_path / "logins")
     logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
     with pytest.raises(PeerError):

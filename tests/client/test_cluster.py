@@ -147,7 +147,7 @@ def test_impersonation_and_refusals_are_the_servers_own_words(live_server: LiveS
 def test_following_goes_on_through_a_restart(live_server: LiveServer) -> None:
     async def run(client: ClusterClient) -> None:
         troubles: list[MooringError] = []
-        changes = follow(client, "configmaps", "default", on_trouble=troubles.append)
+        changes = follow(client, "configmaps", "default", on_failure=troubles.append)
         async with aclosing(changes):
             assert isinstance(await anext(changes), Listed)
             await client.create("configmaps", config_map("one"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.credentials import Credentials, Presented
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import AuthProvider, Cluster, ExecPlugin, User
@@ -22,8 +22,8 @@ PAIR = ThrowawayCA().client("alice")
 V1 = "client.authentication.k8s.io/v1"
 
 
-def shown(user: User) -> Shown:
-    return asyncio.run(Credentials(user, CLUSTER, ManualClock().now).shown())
+def shown(user: User) -> Presented:
+    return asyncio.run(Credentials(user, CLUSTER, ManualClock().now).present())
 
 
 def authorization(user: User) -> bytes:
@@ -37,7 +37,7 @@ def test_tokens_passwords_and_nobody(tmp_path: Path) -> None:
     assert authorization(User("u", token=Secret("t"))) == b"Bearer t"
     assert authorization(User("u", token=Secret("t"), token_file=str(path))) == b"Bearer from-file"
     assert authorization(User("u", username="a", password=Secret("b"))) == b"Basic YTpi"
-    assert shown(User("u")) == Shown()
+    assert shown(User("u")) == Presented()
 
 
 def test_a_certificate_comes_inline_or_from_files(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
         credentials = Credentials(User("u", token_file=str(path)), CLUSTER, clock.now)
 
         async def now() -> bytes:
-            secret = (await credentials.shown()).authorization
+            secret = (await credentials.present()).authorization
             return secret.reveal() if secret else b""
 
         assert await now() == b"Bearer one"
@@ -148,15 +148,15 @@ def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path:
         clock = ManualClock()
         credentials = Credentials(user, CLUSTER, clock.now)
         for _ in range(3):
-            secret = (await credentials.shown()).authorization
+            secret = (await credentials.present()).authorization
             assert secret is not None
             assert secret.reveal() == b"Bearer tok"
         assert runs(tmp_path) == 1
-        assert credentials.refused()
-        await credentials.shown()
+        assert credentials.forget()
+        await credentials.present()
         assert runs(tmp_path) == 2
         await clock.advance(timedelta(minutes=1).total_seconds())
-        await credentials.shown()
+        await credentials.present()
         assert runs(tmp_path) == 3
 
     asyncio.run(run())

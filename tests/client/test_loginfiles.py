@@ -66,7 +66,7 @@ def test_what_is_removed_is_gone_with_its_lock(logins: Logins) -> None:
 def test_a_directory_that_others_may_write_to_is_refused(logins: Logins, mode: int) -> None:
     logins.write(LOGIN)
     logins.path(LOGIN.id).parent.chmod(mode)
-    with pytest.raises(ConfigError, match="may have been written by somebody else"):
+    with pytest.raises(ConfigError, match="may have been written by another user"):
         logins.read(LOGIN.id)
 
 
@@ -74,7 +74,7 @@ def test_a_directory_that_others_may_write_to_is_refused(logins: Logins, mode: i
 def test_a_record_of_somebody_else_is_refused(logins: Logins) -> None:
     logins.write(LOGIN)
     os.chown(logins.path(LOGIN.id), 65534, 65534)
-    with pytest.raises(ConfigError, match="may have been written by somebody else"):
+    with pytest.raises(ConfigError, match="may have been written by another user"):
         logins.read(LOGIN.id)
 
 

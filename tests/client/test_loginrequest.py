@@ -12,7 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.login import loginrequest
-from mooring.client.login.loginrequest import exchange
+from mooring.client.login.loginrequest import request_credential
 from mooring.clock import rfc3339
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.pki.keys import generate_key
@@ -64,7 +64,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def exchanged(answer: Callable[[Obj], Any], kind: str, place: Place = PLACE) -> Credential:
     Client.answer, Client.place = staticmethod(answer), place
-    return asyncio.run(exchange(place, USER, kind, ManualClock()))
+    return asyncio.run(request_credential(place, USER, kind, ManualClock()))
 
 
 def certified(body: Obj, username: str = "jane", life: timedelta = HOUR) -> Obj:

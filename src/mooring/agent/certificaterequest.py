@@ -174,7 +174,7 @@ class _Waiting:
 
     async def _followed(self) -> bytes:
         changes = follow(
-            self._client, PLURAL, field_selector=f"metadata.name={self._name}", on_trouble=self._in_trouble
+            self._client, PLURAL, field_selector=f"metadata.name={self._name}", on_failure=self._in_trouble
         )
         async with aclosing(changes):
             async for change in changes:

@@ -315,7 +315,7 @@ class _Join:
         def tell(error: MooringError) -> None:
             self.steps.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
 
-        return await patiently(self.clock, call, passing=passing, on_trouble=tell)
+        return await patiently(self.clock, call, passing=passing, on_failure=tell)
 
     @contextmanager
     def _dropping_bootstrap(self) -> Iterator[None]:

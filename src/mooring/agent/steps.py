@@ -144,11 +144,11 @@ async def patiently(
     seconds: float = API_CALL_SECONDS,
     *,
     passing: tuple[type[MooringError], ...] = PASSING,
-    on_trouble: Callable[[MooringError], None] = lambda error: None,
+    on_failure: Callable[[MooringError], None] = lambda error: None,
 ) -> T:
     """Return the result of `call`, repeated while it fails in a way that a restart of the server explains (`passing`).
 
-    `call` must be safe to repeat. `on_trouble` gets the first failure.
+    `call` must be safe to repeat. `on_failure` gets the first failure.
     """
     patience, troubled = Patience(clock, seconds), False
     while True:
@@ -157,7 +157,7 @@ async def patiently(
         except passing as error:
             if not troubled:
                 troubled = True
-                on_trouble(error)
+                on_failure(error)
             await patience.wait_out(error)
 
 

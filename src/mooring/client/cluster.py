@@ -1,18 +1,18 @@
-"""Talking to any Kubernetes API server with the credentials of a kubeconfig.
+"""Client of any Kubernetes API server, with the credentials of a kubeconfig.
 
 Rules kept here:
-* Objects are plain dicts; items of a list carry the kind and apiVersion that servers leave out there, so that what was listed
-  can be sent back.
-* A refusal is our `ApiError` with the server's own reason and message; anything else that went wrong is a `PeerError` that
-  says which server and what to do.
-* TLS is verified under the kubeconfig's CA, else the machine's roots; unverified only where the kubeconfig says so. Plain http
-  is refused: it would show the credentials to everybody.
-* 429 and 503 with Retry-After are asked again a few times, as client-go does; a 401 once more when credentials can be read anew.
-* Lists come in pages; every answer has a limit.
-* With several addresses of one cluster, the one that answered last is asked first. An address that fails is put behind the others.
-  Reads are asked again there at once, and so are writes that cannot have been sent.
+* Objects are plain dicts. Items of a list carry the kind and apiVersion that servers leave out, so that they can be sent back.
+* A refusal is an `ApiError` with the server's reason and message. Any other failure is a `PeerError` that names the server and the
+  remedy.
+* TLS is verified under the kubeconfig's CA, else by the system's roots. It is unverified only where the kubeconfig says so. Plain
+  http is refused, because it would send the credentials in the clear.
+* A request is repeated a few times after 429 and 503 with Retry-After, as in client-go, and once after a 401 when credentials can
+  be read again.
+* Lists are read in pages. Every response has a limit.
+* With several addresses of one cluster, the one that responded last is first. An address that fails becomes the last. Reads, and
+  writes that cannot have been sent, are repeated at the next address at once.
 
-Why the verbs are ours: see `mooring.client.http.connection`.
+`mooring.client.http.connection` says why no client library for Kubernetes is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
 from mooring.client.http.connection import Connection, Stream, environment_proxy, not_sent, transport_errors
-from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.credentials import Credentials, Presented
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     ApiError,
@@ -60,33 +60,33 @@ STRATEGIC = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 
 TIMEOUT = 30.0
-"""Seconds for connecting and between bytes; kubectl waits for ever, which helps nobody."""
+"""Seconds for connecting and between bytes. kubectl has no limit."""
 FAILOVER_TIMEOUT = 10.0
-"""Seconds for connecting where another address waits: what kubeadm's client allows."""
+"""Seconds for connecting when there is another address, as kubeadm's client allows."""
 MAX_BODY = 64 << 20
-"""A page of 500 objects of the largest size etcd takes would be ten times this; real ones are a hundredth."""
+"""Bytes: real pages of 500 objects have a hundredth of this."""
 PAGE = 500
-"""client-go's page size."""
+"""Objects of one page, as in client-go."""
 WATCH_SECONDS = 300
-"""After this the server ends a watch and it is asked anew: a dead connection is noticed."""
+"""Seconds until the server ends a watch, so that a dead connection is noticed."""
 WATCH_GRACE = 30.0
-"""Seconds a server may be late in ending a watch."""
+"""Seconds that a server may be late in ending a watch."""
 MAX_TRIES = 5
-"""How often one request is sent while the server asks for patience."""
-MAX_PATIENCE = 30
-"""Seconds between tries, whatever the server asks for."""
+"""Attempts of one request while the server responds with Retry-After."""
+MAX_RETRY_AFTER = 30
+"""Seconds between attempts at most, whatever Retry-After says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A whole collection, as of `resource_version`."""
+    """A whole collection at `resource_version`."""
 
     items: tuple[Obj, ...]
     resource_version: str
 
 
 def resource_of(target: Target) -> Resource:
-    """The resource that `target` means. Raises ConfigError for a plural nobody knows."""
+    """Return the resource of `target`. Raises ConfigError for an unknown plural."""
     if isinstance(target, Resource):
         return target
     from mooring.api.kinds import RESOURCES
@@ -98,7 +98,7 @@ def resource_of(target: Target) -> Resource:
 
 
 def connect(selected: Selected, clock: Clock | None = None) -> ClusterClient:
-    """A client for what a kubeconfig context means (`kubeconfigfiles.load`). Connects when first used. Raises ConfigError."""
+    """Return a client for a kubeconfig context (`kubeconfigfiles.load`). It connects when first used. Raises ConfigError."""
     clock = clock or SystemClock()
     cluster = flatten_cluster(selected.cluster, _read_ca)
     return ClusterClient(cluster, selected.user, clock, selected.namespace or "default", others=selected.others)
@@ -109,7 +109,7 @@ def _read_ca(path: str) -> bytes:
 
 
 class ClusterClient:
-    """One user's requests to one cluster. Use as `async with`, or call `close`."""
+    """Requests of one user to one cluster. Use it with `async with`, or call `close`."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class ClusterClient:
         *,
         others: Sequence[Cluster] = (),
     ) -> None:
-        """`others` are further addresses of the same cluster. Raises ConfigError for one that is no https URL."""
+        """`others` are further addresses of the same cluster. Raises ConfigError for an address that is not an https URL."""
         for one in (cluster, *others):
             if not one.server.startswith("https://"):
                 raise ConfigError(
                     f'the server "{one.server}" must be an https URL: credentials are not sent in the clear'
                 )
         self.clusters = (cluster, *others)
-        """Every address of the cluster, first the one that is asked next."""
+        """Every address of the cluster, first the one for the next request."""
         self.namespace = namespace
         self.clock = clock
         self._credentials = Credentials(user, cluster, clock.now)
@@ -136,12 +136,12 @@ class ClusterClient:
 
     @property
     def server(self) -> str:
-        """The URL that is asked next."""
+        """URL for the next request."""
         return self.clusters[0].server.rstrip("/")
 
     async def use(self, clusters: Sequence[Cluster]) -> None:
-        """Ask these addresses from now on. The one in use stays first as long as it is among them, under the same CAs."""
-        same = next((one for one in clusters if (one.server, one.ca_pem) == self._reached), None)
+        """Replace the addresses. The one in use stays first when it is among them with the same CAs."""
+        same = next((one for one in clusters if (one.server, one.ca_pem) == self._address_in_use), None)
         if same is None:
             self.clusters = tuple(clusters)
             await self.close()
@@ -149,7 +149,7 @@ class ClusterClient:
             self.clusters = (same, *(one for one in clusters if one is not same))
 
     @property
-    def _reached(self) -> tuple[str, bytes]:
+    def _address_in_use(self) -> tuple[str, bytes]:
         return self.clusters[0].server, self.clusters[0].ca_pem
 
     async def __aenter__(self) -> Self:
@@ -159,7 +159,7 @@ class ClusterClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection; the next request would open new ones."""
+        """Close every connection. The next request opens new ones."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
@@ -167,13 +167,13 @@ class ClusterClient:
     # ── verbs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def get(self, target: Target, name: str, namespace: str = "") -> Obj:
-        """One object. Raises NotFoundError and others."""
+        """Return one object. Raises NotFoundError and others."""
         return await self._object("GET", _path(target, namespace, name))
 
     async def list(
         self, target: Target, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Listed:
-        """Every object that matches, page by page."""
+        """Return every object that matches, read in pages."""
         resource = resource_of(target)
         query = _selectors(label_selector, field_selector) | {"limit": str(PAGE)}
         items: list[Obj] = []
@@ -199,14 +199,14 @@ class ClusterClient:
         dry_run: bool = False,
     ) -> Obj:
         """POST `obj`, to its own namespace unless one is given. Raises AlreadyExistsError and others."""
-        where = namespace or _namespace(obj)
-        path = _path(target, where, name, subresource) if subresource else _path(target, where)
-        return await self._object("POST", path, _dry(dry_run), obj)
+        namespace = namespace or _namespace(obj)
+        path = _path(target, namespace, name, subresource) if subresource else _path(target, namespace)
+        return await self._object("POST", path, _dry_run_query(dry_run), obj)
 
     async def update(self, target: Target, obj: Obj, *, subresource: str = "", dry_run: bool = False) -> Obj:
         """PUT `obj`. Raises ConflictError and others."""
         path = _path(target, _namespace(obj), obj["metadata"]["name"], subresource)
-        return await self._object("PUT", path, _dry(dry_run), obj)
+        return await self._object("PUT", path, _dry_run_query(dry_run), obj)
 
     async def patch(
         self,
@@ -233,7 +233,7 @@ class ClusterClient:
         propagation: str = "",
         grace_seconds: int | None = None,
     ) -> Obj:
-        """DELETE one object, with preconditions when given: the object or a Status. Raises NotFoundError, ConflictError."""
+        """DELETE one object, with the given preconditions. Return the object or a Status. Raises NotFoundError, ConflictError."""
         conditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
         options: Obj = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if conditions:
@@ -245,11 +245,11 @@ class ClusterClient:
         return await self._object("DELETE", _path(target, namespace, name), {}, options)
 
     async def read(self, path: str) -> bytes:
-        """GET any path of the server, such as /version or /healthz: its body. Raises ApiError or PeerError."""
+        """GET any path of the server, such as /healthz, and return the body. Raises ApiError or PeerError."""
         return await self._send("GET", path, {}, None, _JSON)
 
     async def get_path(self, path: str) -> Obj:
-        """GET a path that is no resource and answers with a JSON object. Raises ApiError or PeerError."""
+        """GET a path that is not a resource and return its JSON object. Raises ApiError or PeerError."""
         return await self._object("GET", path)
 
     async def post_path(self, path: str, obj: Obj) -> Obj:
@@ -266,7 +266,7 @@ class ClusterClient:
         field_selector: str = "",
         seconds: int = WATCH_SECONDS,
     ) -> AsyncGenerator[WatchEvent]:
-        """Events after `resource_version` until the server ends the watch. Raises ExpiredError (list again), PeerError."""
+        """Yield events after `resource_version` until the server ends the watch. Raises ExpiredError (list again), PeerError."""
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -289,7 +289,7 @@ class ClusterClient:
                             yield event
         except transport_errors() as error:
             failed = self._failed(error, asked)
-            await self._put_back(asked)
+            await self._put_last(asked)
             raise failed from error
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -319,9 +319,9 @@ class ClusterClient:
             except (TooManyRequestsError, ServiceUnavailableError) as error:
                 if not left or not error.details.retry_after:
                     raise
-                await self.clock.sleep(min(error.details.retry_after, MAX_PATIENCE))
+                await self.clock.sleep(min(error.details.retry_after, MAX_RETRY_AFTER))
             except ApiError as error:
-                if error.reason != "Unauthorized" or renewed or not self._credentials.refused():
+                if error.reason != "Unauthorized" or renewed or not self._credentials.forget():
                     raise
                 renewed = True
         raise AssertionError("unreachable: the last try returns or raises")
@@ -332,7 +332,7 @@ class ClusterClient:
         failures: list[PeerError] = []
         while True:
             request, connection = await self._request(method, path, query, content, content_type)
-            asked, harmless = self.clusters[0], method == "GET"
+            asked, repeatable = self.clusters[0], method == "GET"
             try:
                 async with connection.stream(request, TIMEOUT) as answer:
                     body = await answer.read(MAX_BODY)
@@ -340,7 +340,7 @@ class ClusterClient:
                 failed = self._failed(error, asked)
                 failed.__cause__ = error
                 failures.append(failed)
-                harmless = harmless or not_sent(error)
+                repeatable = repeatable or not_sent(error)
             else:
                 if 200 <= answer.status < 300:
                     break
@@ -348,15 +348,15 @@ class ClusterClient:
                 if isinstance(refusal, ApiError):
                     raise refusal
                 failures.append(refusal)
-            await self._put_back(asked)
-            if not harmless or len(failures) >= len(self.clusters):
-                raise _most_hopeful(failures)
+            await self._put_last(asked)
+            if not repeatable or len(failures) >= len(self.clusters):
+                raise _best_failure(failures)
         if len(body) > MAX_BODY:
             raise PeerError(f"{self._step}: the answer is longer than {MAX_BODY} bytes; ask for less, with a selector")
         return body
 
-    async def _put_back(self, failed: Cluster) -> None:
-        """Ask the next address first, unless another request has seen to it."""
+    async def _put_last(self, failed: Cluster) -> None:
+        """Put a failed address last, unless another request has done so."""
         if len(self.clusters) > 1 and self.clusters[0] is failed:
             self.clusters = (*self.clusters[1:], failed)
             await self.close()
@@ -364,10 +364,10 @@ class ClusterClient:
     async def _request(
         self, method: str, path: str, query: Mapping[str, str], content: bytes | None, content_type: str
     ) -> tuple[HttpRequest, Connection]:
-        shown = await self._credentials.shown()
-        connection = await self._connected(shown)
+        presented = await self._credentials.present()
+        connection = await self._connected(presented)
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
-        headers = [("Accept", _JSON), *shown.impersonation]
+        headers = [("Accept", _JSON), *presented.impersonation]
         if content is not None:
             headers.append(("Content-Type", content_type))
         request = HttpRequest(
@@ -376,21 +376,21 @@ class ClusterClient:
             url,
             headers=tuple(headers),
             body=content,
-            authorization=shown.authorization,
+            authorization=presented.authorization,
             timeout=TIMEOUT if len(self.clusters) == 1 else FAILOVER_TIMEOUT,
         )
         return request, connection
 
-    async def _connected(self, shown: Shown) -> Connection:
-        """The connection that shows this certificate; a rotated certificate closes the old one."""
-        if self._connection is not None and self._connected_with == shown.certificate_pem:
+    async def _connected(self, presented: Presented) -> Connection:
+        """Return the connection with this client certificate. A rotated certificate closes the old connection."""
+        if self._connection is not None and self._connected_with == presented.certificate_pem:
             return self._connection
         await self.close()
         cluster = self.clusters[0]
-        context = _context(cluster, shown.certificate_pem, shown.key)
+        context = _context(cluster, presented.certificate_pem, presented.key)
         proxy = cluster.proxy_url or environment_proxy(self.server)
         self._connection = Connection(context, proxy, cluster.tls_server_name)
-        self._connected_with = shown.certificate_pem
+        self._connected_with = presented.certificate_pem
         return self._connection
 
     @property
@@ -424,10 +424,10 @@ def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ss
     return context
 
 
-def _most_hopeful(failures: Sequence[PeerError]) -> PeerError:
-    """The failure that may pass by waiting, if there is one; else the last."""
-    passing = (one for one in failures if isinstance(one, EndpointDownError | EndpointTimeoutError))
-    return next(passing, failures[-1])
+def _best_failure(failures: Sequence[PeerError]) -> PeerError:
+    """Return a failure that waiting may resolve, if there is one; else the last."""
+    transient = (one for one in failures if isinstance(one, EndpointDownError | EndpointTimeoutError))
+    return next(transient, failures[-1])
 
 
 def _json_object(body: bytes) -> Obj | None:
@@ -439,7 +439,7 @@ def _json_object(body: bytes) -> Obj | None:
 
 
 def _path(target: Target, namespace: str, name: str | None = None, subresource: str = "") -> str:
-    """Where a collection, an object (`name`) or a subresource is. Raises ConfigError for names that would lead elsewhere."""
+    """Return the path of a collection, an object or a subresource. Raises ArgumentError for a name that changes the path."""
     resource = resource_of(target)
     if name is None:
         return resource.path(_segment(namespace, "no namespace") if namespace else "")
@@ -448,7 +448,7 @@ def _path(target: Target, namespace: str, name: str | None = None, subresource: 
 
 
 def _segment(name: str, who: str) -> str:
-    """A name as one segment of a path (docs/protocol/objects.md#names)."""
+    """Return a name as one segment of a path (docs/protocol/objects.md#names)."""
     if name in ("", ".", "..") or "/" in name or "%" in name:
         raise ArgumentError(f'{who} can be called "{name}"')
     return quote(name, safe="")
@@ -464,5 +464,5 @@ def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     return {key: value for key, value in given.items() if value}
 
 
-def _dry(dry_run: bool) -> dict[str, str]:
+def _dry_run_query(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}

@@ -1,13 +1,14 @@
-"""Files with secrets and files that must not be half there.
+"""Files: atomic writes, bounded reads, and protection from files that other users place.
 
-Rules kept here: a file is written whole or not at all (temporary file in the same directory, fsync, rename, fsync of the
-directory), it is 0600 from its first byte, and reading has a limit. Errors name the path and what to do, never the content.
-A writer holds a lock on its temporary file; one whose lock nobody holds was left by a killed writer, maybe with half a key in
-it, and the next write to that directory removes it.
-
-Others may place files where everybody may write (`/tmp`). No open waits for them: a named pipe or a device is no file, and what
-another user put there is not read. Descriptors that the program was given (`/dev/stdin`, `/dev/fd/3`) are read as they are.
-Nothing is written where others could replace it: where everybody may write and the directory is not sticky.
+Rules kept here:
+* A file is written whole or not at all: temporary file in the same directory, fsync, rename, fsync of the directory. Its mode is
+  0600 from the first byte. Reads have a limit. Errors name the path and the remedy, never the content.
+* A writer locks its temporary file. A temporary file without a lock was left by a killed writer and may hold half a key; the next
+  write to the directory removes it.
+* Other users can place files in a directory that everybody may write to, such as `/tmp`. A named pipe or a device is refused
+  without waiting for it, and a file of another user there is not read. Descriptors that the program was given (`/dev/stdin`,
+  `/dev/fd/3`) are read as they are.
+* Nothing is written to a directory that everybody may write to and that is not sticky, because others could replace it.
 """
 
 from __future__ import annotations
@@ -24,50 +25,50 @@ from pathlib import Path
 from mooring.errors import ConfigError
 
 MAX_READ = 4 << 20
-"""No key, certificate bundle or kubeconfig comes near 4 MiB; a device file or a mistake does."""
+"""Bytes: no key, certificate bundle or kubeconfig comes near 4 MiB."""
 ROOT = 0
-"""The user who can change every file anyway."""
+"""User id of root, which can change every file."""
 _HANDED_OVER = (Path("/dev/fd"), Path("/proc/self/fd"))
 TEMPORARY = ".mooring-tmp"
-"""Ends the names of temporary files; nobody else's files are called so."""
+"""Ending of the names of temporary files."""
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` by `data`; after a crash it holds either the old or the new content. Raises ConfigError."""
+    """Replace the content of `path` by `data`. After a crash it holds the old or the new content. Raises ConfigError."""
     try:
         _refuse_open_directory(path.parent)
         _remove_abandoned(path.parent)
-        temporary, descriptor = _temporary(path, mode)
+        temporary, descriptor = _create_temporary(path, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-                temporary.replace(path)  # still locked: nobody takes it for abandoned
+                temporary.replace(path)  # still locked, so that no other writer removes it
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
         sync_directory(path.parent)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {_why(error)}") from error
+        raise ConfigError(f"{path} cannot be written: {_reason(error)}") from error
 
 
-def _temporary(path: Path, mode: int) -> tuple[Path, int]:
-    """A new file beside `path`, locked."""
+def _create_temporary(path: Path, mode: int) -> tuple[Path, int]:
+    """Create a locked file beside `path`. Return its path and descriptor."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with suppress(OSError):  # a file system without locks: then nobody removes anything either
+        with suppress(OSError):  # on a file system without locks no writer removes files
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
-        os.close(descriptor)  # taken for abandoned in the instant before it was locked
+        os.close(descriptor)  # another writer removed it before it was locked
 
 
 def _remove_abandoned(directory: Path) -> None:
     for found in directory.glob(f".*{TEMPORARY}"):
-        with suppress(OSError):  # written just now, removed by somebody else, or not ours: it stays
+        with suppress(OSError):  # locked, removed by another process, or of another user
             descriptor = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 status = os.fstat(descriptor)
@@ -89,31 +90,31 @@ def sync_directory(directory: Path) -> None:
 
 
 def read_limited(path: Path, limit: int = MAX_READ) -> bytes:
-    """The content of `path`. Raises ConfigError when it cannot be read or is larger than `limit`."""
+    """Return the content of `path`. Raises ConfigError when it cannot be read or is larger than `limit` bytes."""
     try:
         with os.fdopen(_open_file(path), "rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {_why(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {_reason(error)}") from error
     if len(data) > limit:
         raise ConfigError(f"{path} is larger than {limit} bytes; is it the right file?")
     return data
 
 
 def _open_file(path: Path) -> int:
-    """Open a regular file, or a descriptor handed over, for reading. Raises OSError, ConfigError."""
+    """Open a regular file, or a descriptor that the program was given, for reading. Raises OSError, ConfigError."""
     if str(path) == "/dev/stdin" or path.parent in _HANDED_OVER:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        check_placed(path, os.fstat(descriptor))
+        check_owner(path, os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def check_placed(path: Path, found: os.stat_result) -> None:
+def check_owner(path: Path, found: os.stat_result) -> None:
     """Raise an error unless `found`, at `path`, is a regular file that no other user can have placed there."""
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -135,28 +136,29 @@ def _refuse_open_directory(directory: Path) -> None:
 
 
 def exposure(path: Path, readers: int = stat.S_IRGRP | stat.S_IROTH) -> str:
-    """Return how other users may change or read `path`, with the command that mends it; "" when they may not, or it is not there.
+    """Return how other users can change or read `path`, with the command that corrects it; "" when they cannot.
 
-    `readers`: the bits of the mode that let too many read it. What root owns may be read by a group: this process may need that.
+    `readers` are the mode bits that let others read it. A group may read a file of root, because this process may need that. A
+    path that does not exist is not exposed.
     """
     try:
         found = path.stat()
     except OSError:
         return ""
-    shown, narrow = shlex.quote(str(path)), "700" if stat.S_ISDIR(found.st_mode) else "600"
+    quoted, mode = shlex.quote(str(path)), "700" if stat.S_ISDIR(found.st_mode) else "600"
     if found.st_uid not in (os.geteuid(), ROOT):
-        return f"{path} belongs to another user (uid {found.st_uid}): run chown {os.geteuid()} {shown}"
+        return f"{path} belongs to another user (uid {found.st_uid}): run chown {os.geteuid()} {quoted}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"{path} can be changed by other users of this machine: run chmod {narrow} {shown}"
+        return f"{path} can be changed by other users of this machine: run chmod {mode} {quoted}"
     if found.st_uid != os.geteuid():
         readers &= ~stat.S_IRGRP
     if found.st_mode & readers:
-        return f"{path} can be read by other users of this machine: run chmod {narrow} {shown}"
+        return f"{path} can be read by other users of this machine: run chmod {mode} {quoted}"
     return ""
 
 
 def make_directory(path: Path, mode: int = 0o700) -> None:
-    """Create `path` and its parents, durably; an existing directory is left as it is. Raises ConfigError."""
+    """Create `path` and its parents, durably. An existing directory is not changed. Raises ConfigError."""
     try:
         missing = [one for one in (path, *path.parents) if not one.is_dir()]
         if missing:
@@ -164,10 +166,10 @@ def make_directory(path: Path, mode: int = 0o700) -> None:
         for made in missing:
             sync_directory(made.parent)
     except OSError as error:
-        raise ConfigError(f"the directory {path} cannot be made: {_why(error)}") from error
+        raise ConfigError(f"the directory {path} cannot be made: {_reason(error)}") from error
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     text = (error.strerror or str(error)).lower()
     hints = {
         errno.EACCES: "give this user access or choose another directory",

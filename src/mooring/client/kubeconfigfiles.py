@@ -1,10 +1,9 @@
-"""Which kubeconfig a command uses.
+"""Kubeconfig files: the ones that a command reads, by the loading rules of kubectl and kubeadm.
 
-Rules kept here (kubeadm and kubectl's loading rules):
-1. `--kubeconfig FILE` alone, and it must exist.
-2. KUBECONFIG, a list: files that are missing are skipped, the first to say something wins; when set, nothing else is looked at.
-3. ~/.kube/config, /etc/kubernetes/admin.conf, `<data-dir>/admin.conf`: the first that can be read.
-Relative paths inside a file count from its directory. When nothing is found the error names every place that was tried.
+1. `--kubeconfig FILE` alone, which must exist.
+2. The list in KUBECONFIG alone: missing files are skipped, and the first file to set a value wins.
+3. The first of ~/.kube/config, /etc/kubernetes/admin.conf and `<data-dir>/admin.conf` that can be read.
+Paths inside a file are relative to its directory. When no file is found the error names every path that was tried.
 """
 
 from __future__ import annotations
@@ -30,22 +29,21 @@ KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"
 
 
 def default_paths(home: Path, data_dir: Path, kubeadm_conf: Path = Path(KUBEADM_ADMIN_CONF)) -> tuple[Path, ...]:
-    """Rule 3, in order."""
+    """Return the paths of rule 3, in order."""
     return (home / ".kube" / "config", kubeadm_conf, data_dir / ADMIN_CONF)
 
 
 def load(
     flag: str = "", context: str = "", *, defaults: Sequence[Path] = (), environ: Mapping[str, str] | None = None
 ) -> Selected:
-    """The cluster and user to talk with; `defaults` are the places of rule 3. Raises ConfigError that names what was tried or
-    what is wrong."""
+    """Return the cluster and user of a context. `defaults` are the paths of rule 3. Raises ConfigError."""
     return select_context(load_config(flag, defaults=defaults, environ=environ), context)
 
 
 def load_config(
     flag: str = "", *, defaults: Sequence[Path] = (), environ: Mapping[str, str] | None = None
 ) -> Kubeconfig:
-    """The merged kubeconfig, by the rules above."""
+    """Return the merged kubeconfig, by the rules above. Raises ConfigError."""
     if flag:
         return read(Path(flag))
     listed = (os.environ if environ is None else environ).get("KUBECONFIG", "")
@@ -63,7 +61,7 @@ def load_config(
 
 
 def read(path: Path) -> Kubeconfig:
-    """One file. Raises ConfigError that names it."""
+    """Return the kubeconfig in one file. Raises ConfigError that names the file."""
     content = read_limited(path)
     try:
         return resolve_paths(parse_kubeconfig(content), str(path.absolute().parent))

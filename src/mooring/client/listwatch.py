@@ -1,10 +1,11 @@
-"""A watch that does not end: list, watch, and again whenever the watch cannot go on.
+"""List and watch without end: the client resumes a watch, and lists again when it cannot.
 
 Rules kept here (docs/protocol/watch.md; client-go's reflector):
-* The first thing that comes is `Listed`, the whole state; then events in order. Another `Listed` replaces everything: it comes
-  after 410, when events may have been missed.
-* A watch that ends is resumed after the last version seen, bookmarks included, so nothing is missed and nothing comes twice.
-* Trouble (no connection, 429, 5xx) is told and waited out, 0.8 s doubled up to 30 s; a refusal (401, 403, 404) is raised.
+* `Listed`, the whole state, comes first, and events follow in order. After 410, when events may have been missed, another `Listed`
+  replaces everything.
+* A watch that ends is resumed after the last resource version, that of bookmarks included. So no event is missed or comes twice.
+* A failure that can pass (no connection, 429, 5xx) is reported and retried after 0.8 s, doubled up to 30 s. A refusal (401, 403,
+  404) is raised.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from mooring.errors import (
 
 FIRST_PAUSE = 0.8
 LONGEST_PAUSE = 30.0
-"""client-go's reflector back-off."""
+"""Seconds of back-off, as in client-go's reflector."""
 HEALTHY = 5.0
-"""A watch that lasted this many seconds is resumed at once; a server that ends each at once is not asked in a tight loop."""
-_PASSING = (PeerError, InternalServerError, RequestTimeoutError, ServiceUnavailableError, TooManyRequestsError)
+"""A watch that lasted this many seconds is resumed at once. A shorter one is resumed after the back-off."""
+_TRANSIENT = (PeerError, InternalServerError, RequestTimeoutError, ServiceUnavailableError, TooManyRequestsError)
 
 
 async def follow(
@@ -39,9 +40,9 @@ async def follow(
     *,
     label_selector: str = "",
     field_selector: str = "",
-    on_trouble: Callable[[MooringError], None] = lambda error: None,
+    on_failure: Callable[[MooringError], None] = lambda error: None,
 ) -> AsyncGenerator[Listed | WatchEvent]:
-    """The state and every change of it, for ever. Raises ApiError for what does not pass by waiting."""
+    """Yield the state and every change of it, without end. Raises ApiError for an error that waiting does not resolve."""
     version = ""
     pause = FIRST_PAUSE
     while True:
@@ -67,8 +68,8 @@ async def follow(
                         yield event
         except ExpiredError:
             version = ""
-        except _PASSING as error:
-            on_trouble(error)
+        except _TRANSIENT as error:
+            on_failure(error)
         if client.clock.monotonic() - started >= HEALTHY:
             pause = FIRST_PAUSE
             continue

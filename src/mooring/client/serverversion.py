@@ -1,6 +1,6 @@
-"""Which server answers: a Mooring, or another Kubernetes API server.
+"""Kind of server: Mooring, or another Kubernetes API server.
 
-Rules kept here: `gitVersion` of `/version` tells, and everybody may read it by default. Without a version nothing is claimed.
+The check reads `gitVersion` of `/version`, which everybody may read by default. Without a version it decides nothing.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ _BUILD = "+mooring-"
 
 
 class NotMooringError(PeerError):
-    """Another Kubernetes API server answers, which does not do what only Mooring does."""
+    """The server is another Kubernetes API server, without the feature of Mooring that was requested."""
 
 
 async def read_version(client: ClusterClient) -> str:
-    """Return `gitVersion`; empty when the server tells none. Raises ApiError, PeerError."""
+    """Return `gitVersion`; empty when the server gives none. Raises ApiError, PeerError."""
     version = (await client.get_path("/version")).get("gitVersion")
     return version if isinstance(version, str) else ""
 
 
 def is_mooring(version: str) -> bool:
-    """Whether a `gitVersion` is one of Mooring."""
+    """Return True when `gitVersion` is one of Mooring."""
     return _BUILD in version
 
 
 async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
-    """Raise NotMooringError when the server is surely no Mooring. `purpose`: what only a Mooring server does."""
+    """Raise NotMooringError when the server is not Mooring. `purpose` names the feature, for the message."""
     try:
         version = await read_version(client)
     except MooringError:
@@ -42,6 +42,6 @@ async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
 
 
 async def check_anonymously(cluster: Cluster, clock: Clock, purpose: str) -> None:
-    """Do `check_is_mooring` without credentials: those that were refused would be refused again."""
+    """Call `check_is_mooring` without credentials, because those at hand were refused."""
     async with ClusterClient(cluster, User(""), clock) as client:
         await check_is_mooring(client, purpose)

@@ -123,11 +123,11 @@ class RemoteApi:
     ) -> None:
         view = self._views[plural]
 
-        def on_trouble(error: MooringError) -> None:
+        def on_failure(error: MooringError) -> None:
             log.warning("following %s: %s", plural, error)
 
         try:
-            async with aclosing(follow(self._client, plural, on_trouble=on_trouble)) as changes:
+            async with aclosing(follow(self._client, plural, on_failure=on_failure)) as changes:
                 async for change in changes:
                     if isinstance(change, Listed):
                         for obj, deleted in view.replace(change.items):

@@ -25,7 +25,7 @@ from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.driver import drive_notifying
 from mooring.client.http.requests import send_over
-from mooring.client.login.loginrequest import exchange
+from mooring.client.login.loginrequest import request_credential
 from mooring.client.login.loopback import listening
 from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
@@ -71,7 +71,7 @@ def renewed(login: Login, clock: Clock, keep: Keep, *, ask: bool, given: Secret 
         user = User("", token=tokens.id_token)
     else:
         user = _user(login, ask, given)
-    return login.with_credential(asyncio.run(exchange(login.place, user, login.kind, clock)))
+    return login.with_credential(asyncio.run(request_credential(login.place, user, login.kind, clock)))
 
 
 def _user(login: Login, ask: bool, given: Secret | None) -> User:

@@ -1,0 +1,1 @@
+"""HTTP client: connections, TLS, credentials, and the driver that performs the exchanges of `mooring.trust`."""

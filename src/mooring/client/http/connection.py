@@ -1,11 +1,11 @@
-"""The one file that knows the HTTP client library.
+"""HTTP connections to one server. No other file of this room uses the HTTP client library.
 
-Rules kept here: no redirects (a credential goes to the server it was meant for, and nowhere else), no cookies, no settings from
-the environment (`trust_env` would read proxies, CA files and ~/.netrc), no compression (an answer is as long as it looks).
+Rules kept here: no redirects, because a credential goes only to the server that it is for; no cookies; no settings from the
+environment, from which `trust_env` would read proxies, CA files and ~/.netrc; no compression, because the size of a response is
+limited.
 
-Why httpx2 and not lightkube, which brings it: lightkube 1.0 runs no exec plugin of the v1 API, knows neither `proxy-url` nor
-`tls-server-name` nor impersonation, writes client keys into temporary files, and types every object. What is left of it
-after those is the HTTP client that it uses too.
+The library is httpx2 and not lightkube, which uses it too: lightkube 1.0 does not run exec plugins of the v1 API, supports neither
+`proxy-url` nor `tls-server-name` nor impersonation, and writes client keys into temporary files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_CONNECTIONS = 64
-"""To one server, of one client: more than any command or controller uses at a time."""
+"""Connections of one client: more than any command or controller uses at a time."""
 IDLE_SECONDS = 60.0
-"""Shorter than servers and load balancers keep a quiet connection, so that we close it first."""
+"""Shorter than servers and load balancers keep an idle connection, so that the client closes it first."""
 
 
 class Stream:
-    """An answer whose body is still coming."""
+    """A response whose body is still being received."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
@@ -40,12 +40,12 @@ class Stream:
         self.headers: Mapping[str, str] = response.headers
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body as it comes."""
+        """Yield the body in pieces."""
         async for chunk in self._response.aiter_raw():
             yield chunk
 
     async def read(self, limit: int) -> bytes:
-        """The body, or its first `limit` + 1 bytes when it is longer."""
+        """Return the body, or its first `limit` + 1 bytes when it is longer."""
         body = bytearray()
         async for chunk in self._response.aiter_raw():
             body += chunk
@@ -55,7 +55,7 @@ class Stream:
 
 
 class Connection:
-    """Connections to one server under one trust."""
+    """Connections to one server with one TLS context."""
 
     def __init__(self, context: ssl.SSLContext, proxy_url: str = "", tls_server_name: str = "") -> None:
         import httpx2
@@ -103,21 +103,21 @@ class Connection:
 
 
 def transport_errors() -> tuple[type[Exception], ...]:
-    """What `Connection.stream` raises when there is no whole answer."""
+    """Return the exceptions that `Connection.stream` raises when there is no whole response."""
     import httpx2
 
     return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)
 
 
 def not_sent(error: Exception) -> bool:
-    """Whether the connection was never established, so that the request cannot have reached a server."""
+    """Return True when no connection was established, so that no server can have received the request."""
     import httpx2
 
     return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
 
 
 def environment_proxy(url: str) -> str:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for `url`; never one for this machine itself, as in Go."""
+    """Return the proxy for `url` in HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine itself, as in Go."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(parts.netloc):

@@ -1,11 +1,11 @@
-"""What a client shows to a server: certificate, bearer token, password, impersonation, from a kubeconfig user.
+"""Credentials of a kubeconfig user: certificate, bearer token, password and impersonation, as a client presents them.
 
 Rules kept here (client-go `transport`, `clientcmd`):
 * `tokenFile` wins over `token`, is read again every minute, and keeps its last good value while it cannot be read.
 * An exec plugin runs when its credential is missing or expired, and again when the server answered 401.
 * Files are read again after a 401: a rotated certificate works without a restart.
-* `auth-provider` is refused by name: nothing runs it since Kubernetes 1.26.
-* What is no token (several words or lines: another file was named) is refused before anything is sent, and is not repeated.
+* `auth-provider` is refused by name: no client runs it since Kubernetes 1.26.
+* A token of several words or lines, from a wrong file for example, is refused before anything is sent. No message repeats it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import Cluster, User
 
 TOKEN_FILE_PERIOD = timedelta(minutes=1)
-"""How long client-go believes a token file before it reads it again."""
+"""Time between two reads of a token file, as in client-go."""
 _TOKEN = re.compile(rb"[!-~]+")
-"""What a header can carry as one word (RFC 6750 allows less)."""
+"""One word of a header. RFC 6750 allows fewer characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """The certificate of the connection and the headers of a request. `authorization` is a secret."""
+class Presented:
+    """Client certificate of a connection, and headers of a request."""
 
     certificate_pem: bytes = b""
     key: Secret | None = None
@@ -41,7 +41,7 @@ class Shown:
 
 
 class Credentials:
-    """The credentials of one user for one cluster, kept fresh."""
+    """Credentials of one user for one cluster, renewed when they expire."""
 
     def __init__(self, user: User, cluster: Cluster, now: Callable[[], datetime]) -> None:
         if user.auth_provider is not None:
@@ -56,34 +56,34 @@ class Credentials:
         self._exec: execplugin.ExecCredential | None = None
         self._impersonation = _impersonation(user)
 
-    async def shown(self) -> Shown:
-        """What to show now. Raises ConfigError when a file or plugin fails."""
+    async def present(self) -> Presented:
+        """Return the present credentials. Raises ConfigError when a file or plugin fails."""
         user = self._user
-        shown = Shown(impersonation=self._impersonation)
+        presented = Presented(impersonation=self._impersonation)
         if user.certificate_pem or user.certificate_file:
-            certificate, key = self._pair()
-            shown = replace(shown, certificate_pem=certificate, key=key)
+            certificate, key = self._certificate_and_key()
+            presented = replace(presented, certificate_pem=certificate, key=key)
         if user.token_file:
-            return replace(shown, authorization=_bearer(self._token_of_file(), user.token_file))
+            return replace(presented, authorization=_bearer(self._token_of_file(), user.token_file))
         if user.token:
-            return replace(shown, authorization=_bearer(user.token, "what was given as token"))
+            return replace(presented, authorization=_bearer(user.token, "the value given as token"))
         if user.exec is not None:
-            given = await self._exec_credential()
-            if given.key is not None:
-                shown = replace(shown, certificate_pem=given.certificate_pem, key=given.key)
+            result = await self._exec_credential()
+            if result.key is not None:
+                presented = replace(presented, certificate_pem=result.certificate_pem, key=result.key)
             plugin = f"the plugin {user.exec.command}"
-            return replace(shown, authorization=_bearer(given.token, plugin) if given.token else None)
+            return replace(presented, authorization=_bearer(result.token, plugin) if result.token else None)
         if user.username or user.password:
             pair = user.username.encode() + b":" + (user.password.reveal() if user.password else b"")
-            return replace(shown, authorization=Secret(b"Basic " + base64.b64encode(pair)))
-        return shown
+            return replace(presented, authorization=Secret(b"Basic " + base64.b64encode(pair)))
+        return presented
 
-    def refused(self) -> bool:
-        """The server answered 401. True when asking once more may help, because something can be read anew."""
+    def forget(self) -> bool:
+        """Forget cached credentials after a 401. Return True when a file or plugin can give new ones."""
         self._certificate = self._file_token = self._exec = None
         return bool(self._user.token_file or self._user.certificate_file or self._user.exec)
 
-    def _pair(self) -> tuple[bytes, Secret]:
+    def _certificate_and_key(self) -> tuple[bytes, Secret]:
         if self._certificate is None:
             user = self._user
             certificate = user.certificate_pem or read_limited(Path(user.certificate_file))
@@ -107,16 +107,16 @@ class Credentials:
         return self._file_token[0]
 
     async def _exec_credential(self) -> execplugin.ExecCredential:
-        assert self._user.exec is not None  # the caller looked
-        kept = self._exec
-        if kept is None or (kept.expires is not None and kept.expires <= self._now()):
-            kept = self._exec = await execplugin.run(self._user.exec, self._cluster)
-        return kept
+        assert self._user.exec is not None  # the caller checked
+        cached = self._exec
+        if cached is None or (cached.expires is not None and cached.expires <= self._now()):
+            cached = self._exec = await execplugin.run(self._user.exec, self._cluster)
+        return cached
 
 
-def _bearer(token: Secret, where: str) -> Secret:
+def _bearer(token: Secret, source: str) -> Secret:
     if not _TOKEN.fullmatch(token.reveal()):
-        raise ConfigError(f"{where} does not hold a token, which is one word without spaces; is it the right one?")
+        raise ConfigError(f"{source} does not hold a token, which is one word without spaces; is it the right one?")
     return Secret(b"Bearer " + token.reveal())
 
 

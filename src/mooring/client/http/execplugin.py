@@ -1,11 +1,11 @@
-"""Exec credential plugins: a command of the user's kubeconfig that prints a token or a certificate.
+"""Exec credential plugin: run the command of a kubeconfig user that prints a token or a certificate.
 
 Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1):
-* The command gets `KUBERNETES_EXEC_INFO`; the cluster is told to it only when `provideClusterInfo` says so. Its stderr is the
-  user's terminal; its stdout is a credential and appears in no message.
-* `interactiveMode: Always` needs a terminal; `IfAvailable` gets one when there is one; `Never` gets none.
-* A relative command with a slash counts from the kubeconfig's directory; that was resolved before.
-* What it prints must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both.
+* The command gets `KUBERNETES_EXEC_INFO`, with the cluster only when `provideClusterInfo` is true. Its stderr is the user's
+  terminal. Its stdout is a credential and appears in no message.
+* `interactiveMode: Always` needs a terminal. `IfAvailable` gets one when there is one. `Never` gets none.
+* A relative command with a slash is relative to the kubeconfig's directory; it was resolved before.
+* The output must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mooring.trust.kubeconfig.model import Cluster, ExecPlugin
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 MAX_OUTPUT = 1 << 20
-"""A certificate chain and a token take a few KiB."""
+"""Bytes of output: a certificate chain and a token take a few KiB."""
 TIMEOUT = 300.0
 """Seconds: a person may have to log in with a browser."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecCredential:
-    """What a plugin gave. `expires` None means: until the server refuses it."""
+    """Credential that a plugin printed. `expires` None means until the server refuses it."""
 
     token: Secret | None = None
     certificate_pem: bytes = b""
@@ -49,9 +49,9 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
             f'exec plugin "{plugin.command}": apiVersion {plugin.api_version} is not supported, '
             f"use one of {', '.join(API_VERSIONS)}"
         )
-    interactive = _interactive(plugin)
+    interactive = _use_terminal(plugin)
     environment = os.environ | {name: value.reveal().decode() for name, value in plugin.env}
-    environment["KUBERNETES_EXEC_INFO"] = json.dumps(_info(plugin, cluster, interactive))
+    environment["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(plugin, cluster, interactive))
     try:
         process = await asyncio.create_subprocess_exec(
             plugin.command,
@@ -63,11 +63,11 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
         )
     except OSError as error:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
-        why = (error.strerror or str(error)).lower()
-        raise ConfigError(f'exec plugin "{plugin.command}" cannot be run: {why}{hint}') from None
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f'exec plugin "{plugin.command}" cannot be run: {reason}{hint}') from None
     try:
         async with asyncio.timeout(TIMEOUT):
-            output = await _output(process, plugin.command)
+            output = await _read_output(process, plugin.command)
             status = await process.wait()
     except TimeoutError:
         raise ConfigError(f'exec plugin "{plugin.command}" gave no credential within {TIMEOUT:g} s') from None
@@ -77,11 +77,11 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
             await process.wait()
     if status != 0:
         raise ConfigError(f'exec plugin "{plugin.command}" failed with exit status {status}; run it by hand to see why')
-    return _credential(plugin, output)
+    return _parse_credential(plugin, output)
 
 
-async def _output(process: asyncio.subprocess.Process, command: str) -> bytes:
-    assert process.stdout is not None  # asked for above
+async def _read_output(process: asyncio.subprocess.Process, command: str) -> bytes:
+    assert process.stdout is not None  # requested above
     output = b""
     while chunk := await process.stdout.read(65536):
         output += chunk
@@ -90,14 +90,14 @@ async def _output(process: asyncio.subprocess.Process, command: str) -> bytes:
     return output
 
 
-def _interactive(plugin: ExecPlugin) -> bool:
+def _use_terminal(plugin: ExecPlugin) -> bool:
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode == "Always" and not terminal:
         raise ConfigError(f'exec plugin "{plugin.command}" needs a terminal, and there is none')
     return terminal and plugin.interactive_mode != "Never"
 
 
-def _info(plugin: ExecPlugin, cluster: Cluster, interactive: bool) -> Obj:
+def _exec_info(plugin: ExecPlugin, cluster: Cluster, interactive: bool) -> Obj:
     spec: Obj = {"interactive": interactive}
     if plugin.provide_cluster_info:
         spec["cluster"] = {
@@ -114,24 +114,24 @@ def _info(plugin: ExecPlugin, cluster: Cluster, interactive: bool) -> Obj:
     return {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
 
 
-def _credential(plugin: ExecPlugin, output: bytes) -> ExecCredential:
-    wrong = f'exec plugin "{plugin.command}"'
+def _parse_credential(plugin: ExecPlugin, output: bytes) -> ExecCredential:
+    name = f'exec plugin "{plugin.command}"'
     try:
         printed: Any = json.loads(output)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{wrong} did not print JSON") from None
+        raise ConfigError(f"{name} did not print JSON") from None
     if not isinstance(printed, dict) or printed.get("kind") != "ExecCredential":
-        raise ConfigError(f"{wrong} did not print an ExecCredential")
+        raise ConfigError(f"{name} did not print an ExecCredential")
     if printed.get("apiVersion") != plugin.api_version:
-        raise ConfigError(f"{wrong} printed another apiVersion than {plugin.api_version}")
+        raise ConfigError(f"{name} printed another apiVersion than {plugin.api_version}")
     status = printed.get("status")
     fields = status if isinstance(status, dict) else {}
     texts = [fields.get(key) for key in ("token", "clientCertificateData", "clientKeyData", "expirationTimestamp")]
     token, certificate, key, expires = (text if isinstance(text, str) else "" for text in texts)
     if bool(certificate) != bool(key) or not (token or certificate):
-        raise ConfigError(f"{wrong} printed neither a token nor a certificate with its key")
+        raise ConfigError(f"{name} printed neither a token nor a certificate with its key")
     try:
         moment = parse_rfc3339(expires) if expires else None
     except ValueError:
-        raise ConfigError(f"{wrong} printed an expirationTimestamp that is not an RFC 3339 time") from None
+        raise ConfigError(f"{name} printed an expirationTimestamp that is not an RFC 3339 time") from None
     return ExecCredential(Secret(token) if token else None, certificate.encode(), Secret(key) if key else None, moment)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from mooring.client.http import tls
 from mooring.client.http.connection import Connection, transport_errors
-from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.credentials import Credentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
 from mooring.trust.httpexchange import TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
@@ -73,14 +73,14 @@ async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailur
         await connection.close()
 
 
-async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Shown:
+async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Presented:
     if request.credentials is None or not trust.verify:
-        return Shown()
+        return Presented()
     cluster = Cluster("", request.url, trust.ca_pem, tls_server_name=trust.tls_server_name)
-    return await Credentials(request.credentials, cluster, clock.now).shown()
+    return await Credentials(request.credentials, cluster, clock.now).present()
 
 
-def _context(trust: Trust, presented: Shown) -> ssl.SSLContext:
+def _context(trust: Trust, presented: Presented) -> ssl.SSLContext:
     if not trust.verify:
         return tls.not_verifying()
     context = tls.trusting(trust.ca_pem) if trust.ca_pem else tls.trusting_system_roots()

@@ -1,11 +1,11 @@
-"""TLS contexts whose trust is explicit, and what a failed connection means.
+"""TLS contexts of clients, each with explicit trust, and the causes of failed connections.
 
 Rules kept here (docs/protocol/discovery-and-join.md; Go's `x509.CertPool`, whose every certificate is an anchor):
-* Given CAs are all the trust there is: the machine's roots are not added, and an intermediate or a leaf among them is an anchor.
-* Without verification nothing is presented: such a context never holds a client key.
+* A context with given CAs trusts nothing else: the system's roots are not added. An intermediate or a leaf among them is an anchor.
+* A context without verification never holds a client key.
 * A client key reaches OpenSSL through memory, never through a file on disk.
-* A server that does not speak TLS, a certificate that does not verify, a certificate outside its time, and nobody answering
-  are four findings with four remedies, and are told apart by the kind of error, not by its text.
+* Four failures have four remedies and are distinguished by the type of the error: a server without TLS, a certificate that does not
+  verify, a certificate outside its validity period, and no response.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _NOT_YET_VALID, _EXPIRED = 9, 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 _SPEAKS_TLS = ("ALERT", "UNSUPPORTED_PROTOCOL", "DH_KEY_TOO_SMALL", "NO_PROTOCOLS_AVAILABLE", "UNEXPECTED_EOF")
 MAX_CAUSES = 32
-"""Errors looked at below one error: real chains have five."""
+"""Errors in one chain of causes that are examined: real chains have five."""
 
 
 def trusting(ca_pem: bytes) -> ssl.SSLContext:
-    """Verify the server under the certificates of `ca_pem` alone. Raises ConfigError when there is none."""
+    """Return a context that verifies the server under `ca_pem` alone. Raises ConfigError when it holds no certificate."""
     context = _client_context()
     try:
         anchors = pem.certificates_pem(pem.certificates_among(ca_pem))
@@ -53,14 +53,14 @@ def trusting(ca_pem: bytes) -> ssl.SSLContext:
 
 
 def trusting_system_roots() -> ssl.SSLContext:
-    """Verify the server under the machine's own roots."""
+    """Return a context that verifies the server under the system's roots."""
     context = _client_context()
     context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     return context
 
 
 def not_verifying() -> ssl.SSLContext:
-    """Believe whoever answers. Only for requests whose answer proves itself, or where the user's kubeconfig says so."""
+    """Return a context without verification, for responses that prove themselves or where the user's kubeconfig says so."""
     context = _client_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -75,7 +75,7 @@ def _client_context() -> ssl.SSLContext:
 
 
 def present(context: ssl.SSLContext, certificate_pem: bytes, key: Secret) -> None:
-    """Show this certificate to the server. Raises ConfigError when the pair cannot be used."""
+    """Add a client certificate to a context. Raises ConfigError when certificate and key cannot be used."""
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
     try:
         content = certificate_pem.rstrip() + b"\n" + key.reveal()
@@ -124,7 +124,7 @@ def _explain(error: BaseException, now: datetime, timeout: float) -> HttpFailure
         return HttpFailure(UNREACHABLE, "the connection was closed without a whole answer")
     if type(error).__name__ == "RemoteProtocolError":
         return HttpFailure(NOT_HTTP, "the answer is not HTTP")
-    if type(error).__name__ == "LocalProtocolError":  # its text repeats what it would not send, which may be a secret
+    if type(error).__name__ == "LocalProtocolError":  # its text repeats the header, which may be a secret
         return HttpFailure(
             NOT_HTTP, "something in the request cannot be sent: a header has a character that none can have"
         )
@@ -153,7 +153,7 @@ def _explain_tls(error: ssl.SSLError) -> HttpFailure:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything that led to it, each once, outermost first."""
+    """Yield the error and its causes, each once, outermost first."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < MAX_CAUSES:
         current = waiting.pop(0)

@@ -1,0 +1,1 @@
+"""Logins on this machine: their files, the request for a credential, and the connection to an OpenID provider."""

@@ -1,11 +1,11 @@
-"""Where logins are kept: one file each, and a lock beside it.
+"""Login files: one record and one lock for each login, in the user's cache directory.
 
 Rules kept here (XDG base directories):
-* Under $XDG_CACHE_HOME/mooring/logins, else ~/.cache/mooring/logins, for the user alone: directory 0700, files 0600, written
-  whole.
-* Who renews holds the lock of that login, and looks again first: twenty commands at once make one renewal.
-* Files of somebody else's, and a directory that others may write to, are refused: a planted record would send credentials
-  elsewhere.
+* The directory is $XDG_CACHE_HOME/mooring/logins, else ~/.cache/mooring/logins, with mode 0700. Files have mode 0600 and are
+  written whole.
+* A renewal holds the lock of its login and reads the record again first, so that twenty commands at once make one renewal.
+* Files of another user, and a directory that others may write to, are refused: a planted record would send credentials to another
+  server.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
 
 MAX_RECORD = 256 << 10
-"""A record has 5 kB; one with a bundle of CAs, and a token of many groups, 40."""
+"""Bytes: a record has 5 kB; with a bundle of CAs and a token of many groups it has 40 kB."""
 
 
 def directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the logins of this user are."""
+    """Return the directory of this user's logins."""
     base = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    # the specification has relative paths ignored
+    # the specification says that relative paths are ignored
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return root / "mooring" / "logins"
 
 
 class Logins:
-    """The logins of one user. `ConfigError` is raised for what cannot be read or written."""
+    """Logins of one user. Raises ConfigError for a file that cannot be read or written."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -44,7 +44,7 @@ class Logins:
         return self._place / f"{loginrecord.check_id(login_id)}.json"
 
     def read(self, login_id: str) -> Login | None:
-        """The login with this id, if there is one."""
+        """Return the login with this id; None when there is none."""
         path = self.path(login_id)
         try:
             found = path.stat()
@@ -54,20 +54,20 @@ class Logins:
             raise ConfigError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
         above = self._place.stat()
         if found.st_uid != os.geteuid() or above.st_uid != os.geteuid() or stat.S_IMODE(above.st_mode) & 0o022:
-            raise ConfigError(f"{path} may have been written by somebody else; remove {self._place} and log in again")
+            raise ConfigError(f"{path} may have been written by another user; remove {self._place} and log in again")
         return loginrecord.load(read_limited(path, MAX_RECORD))
 
     def every(self) -> list[str]:
-        """The ids of all logins."""
+        """Return the ids of all logins."""
         return sorted(path.stem for path in self._place.glob("*.json"))
 
     def write(self, login: Login) -> None:
-        """Keep `login` in the place of what was there under its id."""
+        """Write `login`, in place of the record with its id."""
         make_directory(self._place)
         write_atomic(self.path(login.id), loginrecord.dump(login))
 
     def remove(self, login_id: str) -> bool:
-        """Forget a login; whether there was one. Waits for who renews it: a renewal does not bring it back."""
+        """Remove a login and return True; False when there is none. Waits for a renewal under way, so that it stays removed."""
         path = self.path(login_id)
         if not path.exists():
             return False
@@ -78,7 +78,7 @@ class Logins:
 
     @contextmanager
     def locked(self, login_id: str) -> Iterator[None]:
-        """Alone with this login: nobody else renews it meanwhile. Waits for who does."""
+        """Hold the lock of a login. Waits for a renewal under way."""
         make_directory(self._place)
         path = self.path(login_id).with_suffix(".lock")
         try:

@@ -1,7 +1,7 @@
-"""The client's half of the exchange: a credential of the user's provider goes up, a short-lived one of the cluster comes down.
+"""Login request: send a credential of the user's provider to the cluster and receive a short-lived one.
 
-Rules kept here (docs/adr/0020): the key of a certificate is made here and never sent; what comes back is looked at before it
-is kept: it is for that key and that user, and valid by this machine's clock. The server's reasons are told as they are.
+Rules kept here (docs/adr/0020): the key of a certificate is generated here and never sent. The response is checked before it is
+stored: it is for that key and that user, and valid by this machine's clock. Reasons of the server are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mooring.trust.login.loginrecord import CERTIFICATE, Credential, Place
 PATH = "/mooring/v1/login"
 
 
-async def exchange(place: Place, user: User, kind: str, clock: Clock) -> Credential:
-    """What the cluster gives for what `user` shows. Raises ApiError, PeerError, ConfigError."""
+async def request_credential(place: Place, user: User, kind: str, clock: Clock) -> Credential:
+    """Return the credential that the cluster issues to `user`. Raises ApiError, PeerError, ConfigError."""
     cluster = Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
     key = generate_key() if kind == CERTIFICATE else None
     body: Obj = {"certificateRequest": build_request(key, "").decode()} if key else {}

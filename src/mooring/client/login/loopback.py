@@ -1,7 +1,7 @@
-"""The end of a log-in by browser: a listener on this machine's loopback that the provider sends the browser back to (RFC 8252 7.3).
+"""Loopback redirect listener: receives the browser at the end of an authorization code grant (RFC 8252 section 7.3).
 
-Rules kept here: it listens on 127.0.0.1 alone, as long as one log-in takes; a request line has a limit, and what is no answer to
-this attempt gets 404 and ends nothing. The page that the browser shows says nothing of what came.
+Rules kept here: it listens on 127.0.0.1 alone, for the time of one login. A request line has a limit. A request that does not
+belong to this login gets 404 and does not end the login. The page for the browser repeats nothing of the request.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
 
 MAX_LINE = 16 << 10
-"""Bytes of a request line: codes of some providers have 2 kB."""
+"""Bytes of a request line: the codes of some providers have 2 kB."""
 READ_SECONDS = 10.0
-"""For a browser on this machine to send a line."""
+"""Seconds for a browser on this machine to send the request line."""
 _PAGE = b"<!doctype html><meta charset=utf-8><title>mooring</title><p>%b You can close this page.\n"
 
 
 class Loopback:
-    """One listener, on `port`. Set `read` before a browser is sent away: what a request target means, None for nothing."""
+    """One listener, on `port`. `read` returns the code in a request target, or None; set it before the browser starts."""
 
     def __init__(self) -> None:
         self.port = 0
-        self.read: Callable[[str], Secret | None] = _nothing
+        self.read: Callable[[str], Secret | None] = _ignore
         self._found: asyncio.Future[Secret] = asyncio.get_running_loop().create_future()
 
     async def answer(self, seconds: float) -> Secret:
-        """What `read` found, or the error that it raised. Raises TimeoutError."""
+        """Return the code that `read` returned, or raise its error. Raises TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds):
             return await self._found
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
+        """Serve one request on one connection."""
         with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(READ_SECONDS):
                 line = (await reader.readuntil(b"\r\n")).decode("ascii").split(" ")
-            status, text = self._judge(line[1] if line[0] == "GET" and len(line) > 1 else "")
+            status, text = self._page_for(line[1] if line[0] == "GET" and len(line) > 1 else "")
             page = _PAGE % text
             writer.write(
                 b"HTTP/1.1 %b\r\nContent-Type: text/html\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n"
@@ -47,7 +47,7 @@ class Loopback:
             await writer.drain()
         writer.close()
 
-    def _judge(self, target: str) -> tuple[bytes, bytes]:
+    def _page_for(self, target: str) -> tuple[bytes, bytes]:
         try:
             found = self.read(target)
         except MooringError as error:
@@ -61,13 +61,13 @@ class Loopback:
         return b"200 OK", b"You are logged in."
 
 
-def _nothing(target: str) -> Secret | None:
+def _ignore(target: str) -> Secret | None:
     return None
 
 
 @asynccontextmanager
 async def listening(port: int = 0) -> AsyncIterator[Loopback]:
-    """A listener; `port` 0 takes a free one. Raises ConfigError when it cannot be had."""
+    """Yield a listener on `port`, or on a free port for 0. Raises ConfigError when it cannot listen."""
     loopback = Loopback()
     try:
         server = await asyncio.start_server(loopback.serve, "127.0.0.1", port, limit=MAX_LINE)

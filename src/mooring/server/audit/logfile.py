@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mooring.client.files import check_placed
+from mooring.client.files import check_owner
 from mooring.errors import ConfigError
 from mooring.server.audit.truncate import encode_record
 
@@ -218,7 +218,7 @@ class AuditLog:
             found = os.fstat(descriptor)
             self._rotated = is_file = stat.S_ISREG(found.st_mode)
             if is_file:
-                check_placed(Path(self._path), found)
+                check_owner(Path(self._path), found)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.set_blocking(descriptor, True)
         except (OSError, ConfigError):

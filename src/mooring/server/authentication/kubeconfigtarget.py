@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from mooring.authn.oidc.provider import https_problem
 from mooring.client.http import tls
 from mooring.client.http.connection import Connection
-from mooring.client.http.credentials import Credentials, Shown
+from mooring.client.http.credentials import Credentials, Presented
 from mooring.client.http.requests import send_over
 from mooring.clock import Clock
 from mooring.errors import ConfigError
@@ -95,14 +95,14 @@ class KubeconfigTarget:
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         """Send one request and return the reply."""
         answer = await self._send_once(request)
-        if isinstance(answer, HttpResponse) and answer.status == 401 and self._credentials.refused():
+        if isinstance(answer, HttpResponse) and answer.status == 401 and self._credentials.forget():
             return await self._send_once(request)
         return answer
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         try:
             async with self._asking:
-                shown = await self._credentials.shown()
+                shown = await self._credentials.present()
             link = self._showing(shown)
         except ConfigError as error:
             return HttpFailure(UNREACHABLE, str(error))
@@ -115,7 +115,7 @@ class KubeconfigTarget:
             link.waiting -= 1
             self._let_go(link)
 
-    def _showing(self, shown: Shown) -> _Link:
+    def _showing(self, shown: Presented) -> _Link:
         if shown.certificate_pem != self._link.certificate_pem:
             fresh, old = self._linked(shown.certificate_pem, shown.key), self._link
             self._link, old.retired = fresh, True

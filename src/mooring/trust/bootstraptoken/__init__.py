@@ -1,0 +1,1 @@
+"""Bootstrap tokens: their grammar, and the Secrets that hold them."""

@@ -1,0 +1,1 @@
+"""Kubeconfigs: data model, text, and edits. Nothing here reads a file."""

@@ -27,9 +27,9 @@ from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
 
 MAX_BYTES = 1 << 20
-"""An admin's kubeconfig of a hundred clusters is a tenth of this; a ConfigMap can hold no more."""
+"""Bytes: a kubeconfig of a hundred clusters has a tenth of this, and a ConfigMap holds no more."""
 MAX_DEPTH = 64
-"""The format itself nests 6 deep; the rest is for extensions."""
+"""Levels of nesting: the format has 6; the rest is for extensions."""
 T = TypeVar("T")
 
 
@@ -82,7 +82,7 @@ class _Fields(FieldReader):
 
 
 def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
-    """The kubeconfig that `data` (YAML or JSON) is. Raises KubeconfigError; see `kubeconfig.validate` for its references."""
+    """Return the kubeconfig in `data`, YAML or JSON. Raises KubeconfigError; `validate_kubeconfig` checks its references."""
     document = load(data)
     if not isinstance(document, dict | None):
         raise KubeconfigError("the kubeconfig must be an object")
@@ -187,7 +187,7 @@ def _auth_provider(value: Any, path: str) -> AuthProvider | None:
 
 
 def kubeconfig_object(config: Kubeconfig) -> Obj:
-    """The kubeconfig as a JSON object. It reveals every credential: it goes to a file of the owner, nowhere else."""
+    """Return the kubeconfig as a JSON object. It reveals every credential: it may only be written to a file of the owner."""
     top: Obj = {
         "kind": "Config",
         "apiVersion": "v1",
@@ -286,11 +286,11 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def format_kubeconfig(config: Kubeconfig) -> str:
-    """The kubeconfig as YAML, as kubectl and kubeadm lay it out."""
+    """Return the kubeconfig as YAML in the layout of kubectl and kubeadm."""
     return dump_object(kubeconfig_object(config))
 
 
 def dump_object(top: Obj) -> str:
-    """The same of a kubeconfig that is a JSON object already."""
+    """Return a kubeconfig that is a JSON object as YAML in the layout of kubectl and kubeadm."""
     text: str = yaml.dump(top, Dumper=_Dumper, allow_unicode=True, width=float("inf"), sort_keys=True)
     return text

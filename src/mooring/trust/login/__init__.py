@@ -1,0 +1,1 @@
+"""Logins of a user at a cluster: the stored record, and the ExecCredential that kubectl reads."""
