@@ -89,10 +89,10 @@ def test_killed_while_compacting_a_store_goes_on_where_it_was(tmp_path: Path) ->
 import asyncio, os, signal, sys
 from pathlib import Path
 from mooring.clock import SystemClock
-from mooring.storage import sqlite_write
-from mooring.storage.sqlite import SqliteStorage
+from mooring.storage.sqlite import writer
+from mooring.storage.sqlite.driver import SqliteStorage
 
-sqlite_write.SWEEP_REVISIONS = 20
+writer.SWEEP_REVISIONS = 20
 
 async def main():
     store = SqliteStorage(Path(sys.argv[1]), SystemClock())
@@ -101,14 +101,14 @@ async def main():
     for n in range(300):
         entry = await store.update("/a", b"%d" % n, expected=entry.revision)
     steps = 0
-    sweep = sqlite_write.Writer.sweep
+    sweep = writer.Writer.sweep
     def stepwise(self, oldest):
         nonlocal steps
         steps += 1
         if steps == 5:
             os.kill(os.getpid(), signal.SIGKILL)
         return sweep(self, oldest)
-    sqlite_write.Writer.sweep = stepwise
+    writer.Writer.sweep = stepwise
     await store.compact(290)
 
 asyncio.run(main())

@@ -15,8 +15,8 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import Change, KeyExistsError
+from mooring.storage.sqlite.database import explain
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.schema import explain
 from mooring.storage.sqlite.writer import Writer
 
 Scenario = Callable[[SqliteStorage], Awaitable[None]]

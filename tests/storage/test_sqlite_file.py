@@ -16,7 +16,7 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.storage.sqlite import schema as sqlite_schema
+from mooring.storage.sqlite import database
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.writer import Writer
 
@@ -79,16 +79,16 @@ def test_a_file_others_could_read_is_narrowed(path: Path) -> None:
 def test_what_is_no_file_or_belongs_to_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(path)
     with pytest.raises(StorageError, match="is no regular file"):
-        sqlite_schema.create_file(path)
+        database.create_file(path)
     path.unlink()
     path.write_bytes(b"")
     owner = path.stat().st_uid
-    monkeypatch.setattr(sqlite_schema, "ROOT", owner + 2)
+    monkeypatch.setattr(database, "ROOT", owner + 2)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     with pytest.raises(
         StorageError, match=rf"belongs to another user \(uid {owner}\); if it is yours, run chown {owner + 1}"
     ):
-        sqlite_schema.create_file(path)
+        database.create_file(path)
 
 
 def test_a_file_others_can_read_and_we_cannot_narrow_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +124,9 @@ def test_a_path_that_is_a_directory_cannot_be_used(path: Path) -> None:
 
 
 def test_commits_are_synchronous_and_what_is_forgotten_is_overwritten(path: Path) -> None:
-    sqlite_schema.create_file(path)
-    connection = sqlite_schema.connect(path, read_only=False)
-    sqlite_schema.prepare(connection, path)
+    database.create_file(path)
+    connection = database.connect(path, read_only=False)
+    database.prepare(connection, path)
     settings = {
         name: connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "secure_delete")
@@ -155,7 +155,7 @@ def change_by_hand(path: Path, *statements: str) -> bytes:
 
 def test_a_file_of_a_newer_mooring_is_refused_and_left_alone(path: Path) -> None:
     run(path, nothing)
-    before = change_by_hand(path, f"PRAGMA user_version={len(sqlite_schema.MIGRATIONS) + 1}")
+    before = change_by_hand(path, f"PRAGMA user_version={len(database.MIGRATIONS) + 1}")
     with pytest.raises(
         StorageError, match=r"written by a newer Mooring \(schema 2, this one knows 1\): run that version"
     ):
@@ -183,7 +183,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_holds(
         assert entry.value == b"kept"
 
     run(path, fill)
-    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", (*sqlite_schema.MIGRATIONS, ("CREATE TABLE added (x)",)))
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, ("CREATE TABLE added (x)",)))
     run(path, look)
     run(path, look)
     with sqlite3.connect(path) as connection:
@@ -195,7 +195,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_holds(
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(path, nothing)
     with monkeypatch.context() as broken:
-        broken.setattr(sqlite_schema, "MIGRATIONS", (*sqlite_schema.MIGRATIONS, ("CREATE TABLE added (x)", "NONSENSE")))
+        broken.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, ("CREATE TABLE added (x)", "NONSENSE")))
         with pytest.raises(StorageError, match="failed"):
             run(path, nothing)
     run(path, nothing)
@@ -224,7 +224,7 @@ def test_a_damaged_file_is_told_when_it_is_opened(path: Path, damage: Callable[[
 
 
 def test_a_file_system_that_cannot_share_memory_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_schema, "_use_wal", lambda connection: False)
+    monkeypatch.setattr(database, "_use_wal", lambda connection: False)
     with pytest.raises(StorageError, match="put it on a local disk"):
         run(path, nothing)
 
@@ -273,14 +273,14 @@ def test_large_values_are_spread_over_several_commits(path: Path, monkeypatch: p
 
     async def scenario(store: SqliteStorage) -> None:
         commits = 0
-        taken = store._take_group
+        taken = store._next_group
 
         def counting() -> list[object]:
             nonlocal commits
             commits += 1
             return list(taken())
 
-        monkeypatch.setattr(store, "_take_group", counting)
+        monkeypatch.setattr(store, "_next_group", counting)
         await asyncio.gather(*(store.create(f"/{n}", b"x" * 400) for n in range(9)))
         assert commits == 3
 

@@ -1,23 +1,23 @@
-"""The storage contract: what makes one machine and many the same.
+"""The storage contract: revisions, compare-and-swap writes, watches and compaction, the same for every driver.
 
 Rules every driver keeps; `tests/storage/test_conformance*.py` check each of them on each driver:
-1. One global, ever-increasing integer revision. Every successful write takes exactly one; nothing else does. A fresh
+1. The store has one global, ever-increasing integer revision. Every successful write takes exactly one; nothing else does. A fresh
    store is at revision 1 (as etcd is), so the first write gets 2.
-2. A write is durable before its call returns. `kill -9` at any moment loses nothing that was acknowledged, and what was not
-   acknowledged is there either whole or not at all.
+2. A write is durable before its call returns. `kill -9` at any moment loses no acknowledged write; a write that
+   was not acknowledged is stored whole or not at all.
 3. `create` succeeds only if the key is absent; `update` and `delete` only if the key's current revision is the expected
    one. Otherwise nothing changes and the error carries the current entry.
 4. `get` and `range` without a revision are linearizable: they see every write acknowledged before the call began, by any
    process. With a revision they see exactly that state, or raise `CompactedError`, or `FutureRevisionError`.
 5. Keys are ordered by their UTF-8 bytes.
-6. `watch` yields every change after the given revision, once, in revision order, whole revisions at a time, whoever wrote
-   it; it raises `CompactedError` when changes it would need are gone. It never skips silently.
-7. `revision()` is linearizable and cheap (microseconds): a reader asks it to know whether its cache is fresh.
-8. `compact(revision)` forgets states before that revision; the latest state of every live key survives.
-9. A full disk, a read-only file or a lost connection raises `StorageError` with what to do; once the cause is gone the
+6. `watch` yields every change after the given revision, once, in revision order, whole revisions at a time, also those of
+   other processes. It raises `CompactedError` when changes that it needs are gone. It never skips a change silently.
+7. `revision()` is linearizable and cheap (microseconds): a reader calls it to check that its cache is fresh.
+8. `compact(revision)` deletes the states before that revision; the latest state of every live key remains.
+9. A full disk, a read-only file or a lost connection raises `StorageError` with a remedy; once the cause is gone the
    same object works again. Values and keys never appear in error texts.
 
-Values are opaque bytes here: this room knows revisions and bytes, no kinds.
+Values are opaque bytes: storage knows revisions and bytes, no kinds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Entries in key order at `revision`. `more`: entries after the last one were cut by `limit`; `remaining`: how many."""
+    """Entries in key order at `revision`. `more`: `limit` cut entries after the last one; `remaining`: their number."""
 
     entries: tuple[Entry, ...]
     revision: int
@@ -68,7 +68,7 @@ class KeyExistsError(StorageError):
 
 
 class RevisionMismatchError(StorageError):
-    """`update` or `delete` whose expectation no longer holds; `current` is None when the key is gone."""
+    """`update` or `delete` of a key that is not at the expected revision; `current` is None when the key is gone."""
 
     def __init__(self, current: Entry | None) -> None:
         super().__init__("the key was changed meanwhile")
@@ -76,7 +76,7 @@ class RevisionMismatchError(StorageError):
 
 
 class CompactedError(StorageError):
-    """The revision asked for is older than `oldest`, the oldest still known."""
+    """The requested revision is older than `oldest`, the oldest that can be read."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"revisions before {oldest} were compacted")
@@ -84,7 +84,7 @@ class CompactedError(StorageError):
 
 
 class FutureRevisionError(StorageError):
-    """The revision asked for is not reached yet."""
+    """The requested revision is newer than the store."""
 
     def __init__(self, current: int) -> None:
         super().__init__(f"the store is only at revision {current}")
@@ -92,37 +92,37 @@ class FutureRevisionError(StorageError):
 
 
 class Storage(Protocol):
-    """One store. Open it once per process and event loop; calls may run concurrently."""
+    """One store. It is opened once per process and event loop; calls may run concurrently."""
 
     async def open(self) -> None:
-        """Connect, create what is missing, check that it can be written."""
+        """Connect, create the store if it is missing, and check that it can be written."""
 
     async def close(self) -> None:
-        """Finish writes under way, end watches, release everything. Idempotent."""
+        """Finish writes under way, end watches, release all resources. Idempotent."""
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
-        """The entry now, or at `revision`."""
+        """Return the entry now, or at `revision`."""
 
     async def range(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
-        """Entries whose key starts with `prefix` and is greater than `after`; at most `limit` (0 = all)."""
+        """Return the entries whose key starts with `prefix` and is greater than `after`; at most `limit` (0 = all)."""
 
     async def create(self, key: str, value: bytes) -> Entry:
-        """Raises KeyExistsError."""
+        """Store a new key and return its entry. Raises KeyExistsError."""
 
     async def update(self, key: str, value: bytes, *, expected: int) -> Entry:
-        """Raises RevisionMismatchError."""
+        """Replace the value of a key that is at revision `expected`, and return its entry. Raises RevisionMismatchError."""
 
     async def delete(self, key: str, *, expected: int) -> int:
-        """The revision of the deletion. Raises RevisionMismatchError."""
+        """Delete a key that is at revision `expected`, and return the revision of the deletion. Raises RevisionMismatchError."""
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
-        """Batches of changes after revision `after`, without end until the store closes or the iterator is closed."""
+        """Yield batches of changes after revision `after`, until the store or the iterator is closed."""
 
     async def revision(self) -> int:
-        """The newest revision."""
+        """Return the newest revision."""
 
     async def compacted(self) -> int:
-        """The oldest revision at which state can still be read."""
+        """Return the oldest revision at which state can be read."""
 
     async def compact(self, revision: int) -> None:
-        """Forget states before `revision`. Never beyond the newest."""
+        """Delete the states before `revision`. Raises FutureRevisionError beyond the newest."""

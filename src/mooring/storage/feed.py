@@ -1,12 +1,11 @@
-"""How the changes of one store reach its watches, for drivers that learn of them in this process.
+"""Feed of changes from one store to its watches within one process.
 
 Rules kept here:
-* Each watch has a position: the newest revision it has seen. It gets every later change once, in revision order.
-* A watch at the tip is fed from memory, in the very callback that publishes. One that fell behind (it began in the past, its
-  reader is slow, or others wrote more than is worth carrying) reads the driver's log from its position until it is at the tip
-  again. So memory is bounded however slow a reader is, and a reader too slow for compaction is told so by `CompactedError`.
-* Nothing is skipped silently: there is no way from one position to the next except through the changes between, and a log
-  with a hole is an error.
+* Each watch has a position: the newest revision that it has delivered. It delivers every later change once, in revision order.
+* A watch at the tip receives changes from memory, in the callback that publishes them. A watch that fell behind (it began in the
+  past, its reader is slow, or other processes wrote more than is worth holding) reads the driver's log from its position until it
+  is at the tip again. So memory is bounded however slow a reader is, and a reader too slow for compaction gets `CompactedError`.
+* No change is skipped silently: a position advances only over the changes between, and a log with a hole is an error.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from mooring.errors import StorageError
 from mooring.storage.contract import Change
 
 HELD_CHANGES = 4096
-"""Changes one watch may leave unread in memory; beyond it, it reads the log again. About a second of full write load."""
+"""Changes that one watch may leave unread in memory, about a second of full write load. Beyond it the watch reads the log."""
 HELD_BYTES = 16 * 1024 * 1024
-"""The same bound in bytes of values, so that large objects count for what they are."""
+"""Bytes of values that one watch may leave unread in memory."""
 INLINE_CHANGES = 64
-"""A gap this small is read on the loop thread (under a millisecond): a thread hop costs nearly as much, and ending inline is what
-lets a watch reach the tip of a log that is being written without pause."""
+"""Changes that are read on the loop thread, in less than 1 ms. A thread hop costs nearly as much, and without one a watch reaches
+the tip of a log that is written without pause."""
 
 
 class Log(Protocol):
-    """What a driver offers for catching up. Both methods raise CompactedError when changes after `after` are gone."""
+    """The log of a driver, from which watches catch up. Both methods raise CompactedError when changes after `after` are gone."""
 
     def read_now(self, after: int) -> Sequence[Change]:
-        """The next changes after `after`, at most INLINE_CHANGES, read on the loop thread."""
+        """Return the next changes after `after`, at most INLINE_CHANGES, read on the loop thread."""
 
     async def read(self, after: int) -> Sequence[Change]:
-        """The next changes after `after`, bounded in number and bytes, without holding the loop up."""
+        """Return the next changes after `after`, bounded in number and bytes, without blocking the loop."""
 
 
 class Feed:
@@ -48,11 +47,12 @@ class Feed:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody would hear of a change."""
+        """True while there are watches."""
         return bool(self._followers)
 
     def publish(self, changes: Sequence[Change]) -> None:
-        """Feed changes that follow the tip without a gap; those at or before the tip were fed already and are left out."""
+        """Deliver changes that follow the tip without a gap. Changes at or before the tip were delivered already and are left
+        out."""
         fresh = [change for change in changes if change.revision > self.revision]
         if not fresh:
             return
@@ -61,7 +61,7 @@ class Feed:
             follower.push(fresh)
 
     def skip_to(self, revision: int) -> None:
-        """Move the tip over changes nobody has in memory: watches read them from the log themselves."""
+        """Move the tip over changes that are not in memory: watches read them from the log."""
         if revision > self.revision:
             self.revision = revision
             for follower in self._followers:
@@ -69,8 +69,8 @@ class Feed:
                     follower.fall_behind()
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[tuple[Change, ...]]:
-        """Batches of the changes after `after` to keys under `prefix`, until the feed closes."""
-        follower = _Follower(prefix, max(after, 1))  # a fresh store is at revision 1: no change ever had it
+        """Yield batches of the changes after `after` to keys under `prefix`, until the feed closes."""
+        follower = _Follower(prefix, max(after, 1))  # a fresh store is at revision 1: no change has it
         follower.behind = follower.position < self.revision
         follower.ended = self._closed
         self._followers.add(follower)
@@ -96,12 +96,12 @@ class Feed:
         if not changes or changes[0].revision != position + 1 or changes[-1].revision != position + len(changes):
             raise StorageError("the log of changes has a hole: restore the database from a backup")
         follower.position = changes[-1].revision
-        # No await between looking at the tip and joining it: whatever is published next is pushed.
+        # No await between reading the tip and joining it: the next published change is pushed.
         follower.behind = follower.position < self.revision
         return tuple(change for change in changes if change.key.startswith(follower.prefix))
 
     def close(self) -> None:
-        """End every watch, after what it was fed already."""
+        """End every watch, after the changes that it has already received."""
         self._closed = True
         for follower in self._followers:
             follower.ended = True
@@ -109,7 +109,7 @@ class Feed:
 
 
 class _Follower:
-    """One watch: its position and, while it is at the tip, what it has not taken yet."""
+    """One watch: its position and, while it is at the tip, the changes that its reader has not taken."""
 
     __slots__ = ("_held", "_held_bytes", "_waiter", "behind", "ended", "position", "prefix")
 
@@ -143,7 +143,7 @@ class _Follower:
         self.wake()
 
     async def take(self) -> tuple[Change, ...]:
-        """What was pushed, waiting for some; nothing when woken for another reason."""
+        """Return the pushed changes, waiting for the first. The result is empty when the watch ended or fell behind meanwhile."""
         if not self._held and not self.ended:
             self._waiter = asyncio.get_running_loop().create_future()
             try:

@@ -1,7 +1,7 @@
-"""The reference driver: a dictionary and the list of all changes until they are compacted.
+"""The memory driver: a dictionary and the list of changes since the last compaction; the reference for tests.
 
-Rules kept here: every rule of `contract`, by the shortest code that is plainly right; a state of the past is the present with the
-changes since then taken back. Nothing outlives the process, so rule 2 (durable) and rule 9 (disk) have nothing to act on.
+Rules kept here: every rule of `contract`, in the simplest code. A past state is computed from the present one by undoing the
+changes since. No data outlives the process, so rule 2 (durability) and rule 9 (disk errors) do not apply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._changes: list[Change] = []  # of the revisions _compacted + 1 .. _newest, without a gap
+        self._changes: list[Change] = []  # one for each of the revisions _compacted + 1 .. _newest
         self._newest = 1
         self._compacted = 1
         self._is_open = False
@@ -97,14 +97,14 @@ class MemoryStorage:
             self._compacted = revision
 
     def read_now(self, after: int) -> Sequence[Change]:
-        """The log for `feed.Feed`."""
+        """Return changes for `feed.Feed`."""
         if after < self._compacted:
             raise CompactedError(self._compacted)
         start = after - self._compacted
         return self._changes[start : start + INLINE_CHANGES]
 
     async def read(self, after: int) -> Sequence[Change]:
-        """The log for `feed.Feed`."""
+        """Return changes for `feed.Feed`."""
         return self.read_now(after)
 
     def _check_open(self) -> None:
@@ -127,7 +127,7 @@ class MemoryStorage:
         else:
             self._entries[change.key] = change.entry
         self._feed.publish((change,))
-        await asyncio.sleep(0)  # watches run before the writer goes on, as in the other drivers
+        await asyncio.sleep(0)  # watches run before the writer continues, as with the other drivers
 
     def _state(self, revision: int) -> dict[str, Entry]:
         self._check_open()

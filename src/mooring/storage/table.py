@@ -1,8 +1,8 @@
-"""Revisions and bytes: the storage contract and its drivers. This room knows no kinds.
+"""Table of storage drivers by URL scheme.
 
-Rules kept here: a driver is one row of `DRIVERS` (scheme of the URL → how to make it), and it passes the one conformance
-suite of `tests/storage`. Nothing of a driver's engine is visible above `contract.Storage`. A driver's module loads only when
-its scheme is asked for, so that commands which store nothing do not pay for it.
+Rules kept here: a driver is one row of `DRIVERS` and passes the conformance suite of `tests/storage`. Callers see
+`contract.Storage` only. The module of a driver is imported when its scheme is used, so that commands without storage do not load
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _memory(rest: str, clock: Clock) -> Storage:
     from mooring.storage.memory import MemoryStorage
 
     if rest:
-        raise ConfigError("the storage URL memory: takes nothing after the colon; what it holds is lost on exit")
+        raise ConfigError("the storage URL memory: takes nothing after the colon; its data is lost on exit")
     return MemoryStorage()
 
 
@@ -40,7 +40,7 @@ DRIVERS: Mapping[str, Callable[[str, Clock], Storage]] = {
 
 
 def open_storage(url: str, clock: Clock) -> Storage:
-    """The store that `url` (`<scheme>:<rest>`) names, not opened yet. Raises ConfigError for what no driver takes."""
+    """Return the store of a URL `<scheme>:<rest>`, not opened yet. Raises ConfigError for an unknown scheme."""
     scheme, colon, rest = url.partition(":")
     driver = DRIVERS.get(scheme)
     if driver is None or not colon:

@@ -1,7 +1,7 @@
-"""Reading one SQLite file through one connection, synchronously.
+"""Synchronous reads of one SQLite database through one connection.
 
-Rules kept here: everything one call returns comes from one snapshot, and the check that a revision is still known is made in that
-same snapshot. `newest` costs one look at shared memory while nobody wrote.
+Rules kept here: the result of one call comes from one snapshot, and the check that a revision is not compacted is made in the same
+snapshot. `newest` costs one look at shared memory when no process has written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page
 from mooring.storage.keys import end_of_prefix
-from mooring.storage.sqlite.schema import NEWEST
+from mooring.storage.sqlite.database import NEWEST
 
 SLICE_ENTRIES = 128
 SLICE_BYTES = 512 * 1024
-"""One slice of a range takes about 0.4 ms of the loop thread."""
+"""Bytes of values in one slice of a range, about 0.4 ms of the loop thread."""
 
 _COMPACTED = "SELECT revision FROM progress WHERE name = 'compacted'"
 _GET = (
@@ -25,7 +25,7 @@ _GET = (
 )
 _WITHIN = "live.key >= :start AND live.key < :end"
 _NOW = f"FROM live JOIN log ON log.revision = live.revision WHERE {_WITHIN} AND NOT live.deleted"
-# The state at :revision. From each key's newest write, walk back over `prior` to the first one not after it.
+# The state at :revision: from each key's newest write, walk back over `prior` to the first write that is not newer.
 _AT = """FROM live JOIN log ON log.revision = CASE WHEN live.revision <= :revision THEN live.revision ELSE (
         WITH RECURSIVE chain(revision) AS (
             SELECT live.revision UNION ALL
@@ -43,11 +43,11 @@ _CHANGES = (
     " FROM log LEFT JOIN log AS old ON old.revision = log.prior WHERE log.revision > ? ORDER BY log.revision LIMIT ?"
 )
 _BEYOND_TEXT = b""
-"""Greater than every key: in SQLite's order a BLOB comes after all TEXT."""
+"""Greater than every key: SQLite orders a BLOB after all TEXT."""
 
 
 class Reader:
-    """Takes over `connection`; not for two threads at once."""
+    """Reads through a connection that it owns; used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -60,16 +60,16 @@ class Reader:
         self._connection.close()
 
     def check(self) -> None:
-        """Touch every table, so that a damaged file is told when it is opened."""
+        """Read every table, so that a damaged file is reported when it is opened."""
         self.newest()
         self.compacted()
         self.get("/")
 
     def newest(self) -> int:
-        """The newest revision any process committed."""
+        """Return the newest revision that any process committed."""
         (version,) = self._execute("PRAGMA data_version").fetchone()
         if version != self._seen_version:
-            # The version is read first: a commit between the two makes the next call look again, never trust an old answer.
+            # The version is read first: after a commit between the two reads, the next call sees a new version and reads again.
             (self._newest,) = self._execute(NEWEST).fetchone()
             self._seen_version = version
         return self._newest
@@ -83,16 +83,16 @@ class Reader:
         return None if row is None else Entry(*row)
 
     def get_at(self, key: str, revision: int) -> Entry | None:
-        """The entry as it was at `revision`."""
+        """Return the entry as it was at `revision`."""
         for page in self._page(key, key + "\0", 0, revision):
             if page is not None:
                 return page.entries[0] if page.entries else None
         raise AssertionError("a page ends in its entries")
 
     def page(self, prefix: str, after: str, limit: int, revision: int) -> Generator[Page | None, None, None]:
-        """The page, in slices: None after each SLICE that is not the last, the page at the end.
+        """Read a page in slices: yield None after each slice but the last, and the page at the end.
 
-        Between two slices the caller may do other things, but nothing with this reader.
+        Between two slices the caller may do other work, but must not use this reader.
         """
         start = max(prefix, after + "\0") if after else prefix
         return self._page(start, end_of_prefix(prefix), limit, revision)
@@ -128,8 +128,8 @@ class Reader:
             yield Page(tuple(entries), at, more=True, remaining=remaining)
 
     def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[Change]:
-        """The changes after `after` in order; at most `limit`, and no more once `limit_bytes` of values are read."""
-        found: list[Change] = []
+        """Return the changes after `after` in order: at most `limit`, and no more once `limit_bytes` of values are read."""
+        changes: list[Change] = []
         with self._snapshot():
             oldest = self.compacted()
             if after < oldest:
@@ -139,11 +139,11 @@ class Reader:
             ):
                 entry = None if value is None else Entry(key, value, revision, created)
                 previous = None if old_value is None else Entry(key, old_value, old_revision, old_created)
-                found.append(Change(key, revision, entry, previous))
+                changes.append(Change(key, revision, entry, previous))
                 limit_bytes -= len(value or b"") + len(old_value or b"")
                 if limit_bytes <= 0:
                     break
-        return found
+        return changes
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -151,5 +151,5 @@ class Reader:
         try:
             yield
         finally:
-            if self._connection.in_transaction:  # SQLite ends it by itself after some errors
+            if self._connection.in_transaction:  # SQLite ends the transaction itself after some errors
                 self._execute("ROLLBACK")

@@ -1,10 +1,10 @@
-"""Writing one SQLite file through one connection, synchronously: what happens inside one transaction.
+"""Synchronous writes to one SQLite database through one connection: the statements of a transaction, and compaction.
 
 Rules kept here:
-* A transaction takes the write lock at its start, so revisions follow the order of commits whoever writes, and what a write
-  was compared with cannot change before it is committed.
-* Every write in a transaction has its own outcome; a refused one changes nothing and the others go on.
-* Compaction forgets in one small transaction (readers refuse older revisions from then on) and deletes in bounded ones.
+* A transaction takes the write lock at its start, so revisions follow the order of commits of all processes, and the entry
+  that a write was compared with cannot change before the commit.
+* Every write in a transaction has its own outcome; a refused write changes nothing and does not affect the others.
+* Compaction first records the oldest revision, from when on readers refuse older ones, and then deletes in bounded transactions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 from enum import Enum
 
 from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
-from mooring.storage.sqlite.schema import BUSY_SECONDS, NEWEST, is_busy
+from mooring.storage.sqlite.database import BUSY_SECONDS, NEWEST, is_busy
 
 SWEEP_REVISIONS = 1000
-"""Revisions looked at in one transaction of compaction: a few milliseconds, which a waiting write does not notice."""
+"""Revisions in one transaction of compaction: a few milliseconds, a short delay for a waiting write."""
 BUSY_PAUSE = 0.0005
-"""Between two tries for the write lock: another process's group takes about that long."""
+"""Seconds between two tries for the write lock: the group of another process takes about that long."""
 
 _CURRENT = (
     "SELECT log.value, live.revision, log.created FROM live JOIN log ON log.revision = live.revision WHERE live.key = ?"
@@ -30,7 +30,7 @@ _LIVE_AGAIN = "UPDATE live SET revision = ?, deleted = ? WHERE key = ?"
 
 _PROGRESS = "SELECT revision FROM progress WHERE name = ?"
 _SET_PROGRESS = "UPDATE progress SET revision = ? WHERE name = ?"
-# In a stretch of the log: whatever a write in it replaced, and its deletions before the oldest revision still known.
+# Within a range of the log: values that a later write replaced, and deletions before the oldest revision that can be read.
 _SWEEP = (
     "DELETE FROM log WHERE revision IN (SELECT prior FROM log WHERE revision BETWEEN :start AND :end)",
     "DELETE FROM live WHERE (key, revision) IN"
@@ -40,13 +40,15 @@ _SWEEP = (
 
 
 class Operation(Enum):
+    """Kinds of writes."""
+
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
 
 
 class Writer:
-    """Takes over `connection`; not for two threads at once."""
+    """Writes through a connection that it owns; used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -57,7 +59,7 @@ class Writer:
         self._connection.close()
 
     def try_begin(self) -> bool:
-        """Begin a transaction unless another process is in one."""
+        """Begin a transaction unless another process is in one; return whether it began."""
         try:
             self._execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -68,7 +70,8 @@ class Writer:
         return True
 
     def begin(self) -> None:
-        """Begin a transaction, waiting for another process's. SQLite's own waiting sleeps ever longer and loses every race."""
+        """Begin a transaction, waiting for that of another process. SQLite's own waiting sleeps ever longer and loses every
+        race."""
         for _ in range(int(BUSY_SECONDS / BUSY_PAUSE)):
             if self.try_begin():
                 return
@@ -77,7 +80,7 @@ class Writer:
         (self._revision,) = self._execute(NEWEST).fetchone()
 
     def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
-        """One write within the transaction. Raises KeyExistsError or RevisionMismatchError, having changed nothing."""
+        """Carry out one write within the transaction. After KeyExistsError or RevisionMismatchError nothing has changed."""
         row = self._execute(_CURRENT, (key,)).fetchone()
         current = None if row is None or row[0] is None else Entry(key, *row)
         if operation is Operation.CREATE:
@@ -101,7 +104,7 @@ class Writer:
             self._execute("ROLLBACK")
 
     def sweep(self, oldest: int) -> bool:
-        """One transaction of compaction to `oldest`; whether there is more to do. Raises FutureRevisionError."""
+        """Run one transaction of compaction to `oldest`; return whether more remain. Raises FutureRevisionError."""
         self.begin()
         try:
             if oldest > self._revision:

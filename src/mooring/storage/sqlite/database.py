@@ -1,15 +1,16 @@
-"""The SQLite file: how it is made, opened, recognised, migrated; and what its errors mean.
+"""The SQLite database file: creation, connections, schema migration, and error messages.
 
 Rules kept here:
-* The file is 0600 from its first instant, whatever the umask; SQLite gives its `-wal` and `-shm` files the same mode. A file
-  found wider is narrowed, or refused when it is not ours to narrow. A new file is durable in its directory before it is used.
-* `application_id` says whose file it is and `user_version` which schema it has. A file of somebody else or of a newer Mooring
-  is refused before anything in it is changed; an older one is migrated in one transaction.
+* The file is 0600 from its first instant, whatever the umask; SQLite gives its `-wal` and `-shm` files the same mode. The mode of
+  a wider file is narrowed, or the file is refused when another user owns it. The directory entry of a new file is durable before
+  the file is used.
+* `application_id` identifies a Mooring database and `user_version` its schema. The file of another program or of a newer Mooring is
+  refused before anything in it is changed; an older schema is migrated in one transaction.
 * A commit is on the disk before it returns: WAL with `synchronous=FULL` (https://www.sqlite.org/pragma.html#pragma_synchronous).
-* `explain` is the one place where SQLite's errors become ours: a sentence with the path and what to do, no key, no value.
+* `explain` alone turns errors of SQLite into StorageError: a sentence with the path and a remedy, without key or value.
 
-The log keeps every revision: `prior` is the revision of the write before to the same key (0: none), so a state of the past is
-found by walking back from `live`, and no index has to be kept up for it. A row without a value is a deletion.
+The log keeps every revision: `prior` is the revision of the write before to the same key (0: none), so a past state is
+found by walking back from `live` without an index. A row without a value is a deletion.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO progress VALUES ('compacted', 1), ('swept', 1)",
     ),
 )
-"""Row n leads from schema n to schema n + 1. Rows are only ever added."""
+"""Statements of row n migrate schema n to schema n + 1. Rows are only added."""
 
 BUSY_SECONDS = 5.0
-"""How long a write waits for another process's commit. A commit takes milliseconds; a disk slower than this is told about."""
+"""Seconds that a write waits for another process's commit. A commit takes milliseconds; beyond this the write fails."""
 READ_BUSY_MILLISECONDS = 1000
-"""Readers wait only while another process recovers the file after a crash."""
+"""Milliseconds that a reader waits: only while another process recovers the file after a crash."""
 CACHE_KIBIBYTES = 16 * 1024
-"""Page cache of a connection: holds the inner pages of a store of some hundred thousand objects and the largest group."""
+"""KiB of page cache of a connection, for the inner pages of a store of some hundred thousand objects and the largest group."""
 CHECKPOINT_PAGES = 4000
-"""The log of pages is copied into the database each 16 MiB: about once in two seconds of full write load, 4 ms a time."""
+"""Pages of the write-ahead log, 16 MiB, after which it is copied into the database: every 2 s of full write load, 4 ms each."""
 NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
-"""The newest revision; that of a fresh store is 1."""
+"""Query of the newest revision, which is 1 in a fresh store."""
 ROOT = 0
-"""The user who can change every file anyway."""
+"""User id that may change every file."""
 KEPT_WAL_BYTES = 64 * 1024 * 1024
-"""After a burst the `-wal` file is cut back to this."""
+"""Bytes to which the `-wal` file is truncated after a burst of writes."""
 
 
 def create_file(path: Path) -> None:
-    """Make an empty database file that only its owner can read, or narrow the one that is there."""
+    """Create an empty database file that only its owner can read, or narrow the mode of an existing one."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -86,7 +87,7 @@ def _narrow(path: Path) -> None:
         who = f"belongs to another user (uid {status.st_uid})"
         raise StorageError(f"the database file {path} {who}; if it is yours, run chown {os.geteuid()} on it")
     if not os.access(path, os.R_OK | os.W_OK):
-        # Told before SQLite opens it: that would leave -wal and -shm files behind which are read-only for ever.
+        # Refused before SQLite opens it: SQLite would leave read-only -wal and -shm files behind.
         raise StorageError(f"the database file {path} {_READ_ONLY}")
     for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         with contextlib.suppress(FileNotFoundError):
@@ -99,7 +100,7 @@ def _narrow(path: Path) -> None:
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """A connection in autocommit mode that may be handed from thread to thread (never used by two at once)."""
+    """Return a connection in autocommit mode, which one thread at a time may use."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw",
         uri=True,
@@ -113,12 +114,12 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             "synchronous=FULL",
             "fullfsync=ON",  # macOS: plain fsync does not reach the disk there
             "checkpoint_fullfsync=ON",
-            "secure_delete=ON",  # what compaction forgets is overwritten: values may be secrets
+            "secure_delete=ON",  # deleted values are overwritten: they may be secrets
             "trusted_schema=OFF",
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={KEPT_WAL_BYTES}",
             f"query_only={'ON' if read_only else 'OFF'}",
-            # Last, since the others read the file. A writer does its own waiting: sqlite_write.
+            # Last, since the pragmas above read the file. A writer waits by itself (`Writer.begin`).
             f"busy_timeout={READ_BUSY_MILLISECONDS if read_only else 0}",
         ):
             connection.execute(f"PRAGMA {pragma}")
@@ -129,12 +130,12 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that the file is ours and can be written, and bring its schema up to date.
+    """Check that the file is a Mooring database that can be written, and migrate its schema.
 
     Several processes may do this at once on a new file. Raises sqlite3.Error or StorageError.
     """
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
-    connection.execute("BEGIN")  # one snapshot: another process may be making the file just now
+    connection.execute("BEGIN")  # one snapshot: another process may be creating the file
     try:
         _refuse_foreign(connection, path)
     finally:
@@ -162,7 +163,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema of the file; StorageError when it is not ours to use."""
+    """Return the schema version of the file. Raises StorageError for another program's file and for a newer schema."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -177,7 +178,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _use_wal(connection: sqlite3.Connection) -> bool:
-    """Several processes may find a new file at once, and SQLite's own waiting does not cover this statement."""
+    """Switch to a write-ahead log. Several processes may do this at once, and SQLite's own waiting does not cover it."""
     pause = 0.005
     for attempts_left in reversed(range(int(BUSY_SECONDS / pause))):
         try:
@@ -191,7 +192,7 @@ def _use_wal(connection: sqlite3.Connection) -> bool:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection was in the way."""
+    """Return whether another connection held the lock."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -218,6 +219,6 @@ _MEANINGS = {
 
 
 def explain(error: Exception, path: Path) -> StorageError:
-    """The sentence for the operator. SQLite's own text is left out: its code says as much, and never quotes a value."""
+    """Return the error for the operator. SQLite's own text is left out: its code is as precise and never quotes a value."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     return StorageError(f"the database file {path} {_MEANINGS.get(_code(error), 'failed')} ({name})")
