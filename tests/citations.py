@@ -1,7 +1,7 @@
 """Citations of what does not exist: `python -m tests.citations` lists them as `file:line: what`, and fails when there are any.
 
 Read are docstrings and comments of Python files, comments of shell scripts, and pages of the documentation outside their fenced
-blocks. A citation is one of:
+blocks; of blocks of Python the imports. A citation is one of:
 * a link of a page, with its heading; the number in the text of a link is that of the decision it leads to;
 * a page, with its heading: `docs/protocol/watch.md#form`;
 * a decision by its number ("ADR 0003", "decision 0003", `docs/adr/0003`), and a law of docs/architecture.md ("law 8");
@@ -45,6 +45,7 @@ _PATH = re.compile(r"(?<![\w./-])((?:src|tests|bench|examples|docs)/[\w./*-]*[\w
 _BACKQUOTED_PATH = re.compile(r"`((?!api/v1)(?:[a-z_0-9-]+/)+[\w*-]*(\.(?:py|sh|md))?|[\w*-]+(\.(?:py|sh)))`")
 _MODULE = re.compile(r"(?<![\w./@:-])mooring((?:\.[A-Za-z_]\w*)+)(?![\w/(]*@)")
 _FUNCTION = re.compile(r"^ *(?:async )?def (\w+)", re.MULTILINE)
+_IMPORT = re.compile(r"^from (mooring[\w.]*) import ([\w, ]+)$", re.MULTILINE)
 _TEST = re.compile(r"`(test_\w+)`")
 _OUTSIDE = re.compile(rf"(?:(?<![\w-])reference/|(?<![\w./-]))(?:kubernetes|k3s)\.md|\bseed{_GAP}\d{{3}}\b")
 
@@ -62,8 +63,8 @@ class Finding:
 
 
 def prose_of_page(text: str) -> str:
-    """Return a page with its fenced blocks emptied; every line keeps its number."""
-    return FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
+    """Return a page with blanks in place of its fenced blocks; all other text keeps its position."""
+    return FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
 
 
 def prose_of_python(text: str) -> str:
@@ -213,7 +214,8 @@ class Repository:
             if name in UNREAD or (path.suffix == ".py" and not any(self.broken(path, text))):
                 continue
             prose = _PROSE[path.suffix](text)
-            broken = sorted(set(self.broken(path, prose)))
+            imports = self._broken_imports(text) if path.suffix == ".md" and path.name != PAST else ()
+            broken = sorted({*self.broken(path, prose), *imports})
             yield from (Finding(name, prose.count("\n", 0, offset) + 1, what) for offset, what in broken)
 
     def broken(self, file: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -287,6 +289,15 @@ class Repository:
                 continue  # the first ones were looked at above, others are no paths of this repository
             if not self.exists(path, file):
                 yield match.start(), f"there is no {path}"
+
+    def _broken_imports(self, text: str) -> Iterator[tuple[int, str]]:
+        for block in FENCE.finditer(text):
+            if block[1] == "python":
+                for match in _IMPORT.finditer(block[2]):
+                    for name in match[2].split(","):
+                        dotted = f"{match[1]}.{name.strip()}"
+                        if not self.has_name(dotted.split(".")[1:]):
+                            yield block.start(2) + match.start(), f"there is no {dotted}"
 
     def _broken_names(self, text: str, *, backquotes: bool) -> Iterator[tuple[int, str]]:
         for match in _MODULE.finditer(text):

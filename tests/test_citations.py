@@ -127,6 +127,12 @@ def test_a_link_is_found_when_it_leads_nowhere(root: Path, link: str, what: str 
     assert found(root) == ([f"docs/page.md:7: {what}"] if what else [])
 
 
+def test_a_page_shows_only_imports_that_work(root: Path) -> None:
+    block = "```python\nfrom mooring.pki.pem import read\nfrom mooring.clock import Clock, Calendar\n```\n"
+    (root / "docs/page.md").write_text(f"# Page\n\n{block}")
+    assert found(root) == ["docs/page.md:5: there is no mooring.clock.Calendar"]
+
+
 def test_a_citation_that_goes_on_in_the_next_line_is_found(root: Path) -> None:
     (root / "src/mooring/kept.py").write_text("LIMIT = 1\n# Chosen by decision\n# 0009, for speed.\n")
     assert found(root) == ["src/mooring/kept.py:2: there is no decision 0009"]
