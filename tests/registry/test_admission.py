@@ -29,7 +29,8 @@ from mooring.identity import MASTERS, NODE_PREFIX, NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.noderestriction.plugin import forbidden_labels
-from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, AdmissionRequest, build
+from mooring.registry.admission.request import AdmissionRequest
+from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
 

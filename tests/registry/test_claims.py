@@ -17,7 +17,7 @@ from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, InvalidError, StorageError
-from mooring.registry.admission.table import Admission
+from mooring.registry.admission.request import Admission
 from mooring.registry.write.claims import GRACE
 from mooring.storage.contract import Entry, KeyExistsError, Storage
 from mooring.storage.memory import MemoryStorage

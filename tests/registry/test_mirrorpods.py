@@ -19,7 +19,8 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from mooring.identity import NODE_PREFIX, NODES, UserInfo
-from mooring.registry.admission.table import ADMISSION, AdmissionRequest
+from mooring.registry.admission.request import AdmissionRequest
+from mooring.registry.admission.table import ADMISSION
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
 from mooring.registry.cache import stored as kept
-from mooring.registry.cache.stored import Decoded, Event, Stored, Transition, encoded, head, slices
+from mooring.registry.cache.events import Event, Transition
+from mooring.registry.cache.slices import slices
+from mooring.registry.cache.stored import DecodedObjects, Stored, encoded, head
 from mooring.registry.longwork import LONG_BYTES
 from tests.support.registryroom import kind, open_room, secret
 
@@ -49,7 +51,10 @@ def test_bytes_carry_the_object_and_its_revision_and_nothing_else_changes(
     never = Stored.of(SECRETS, "default", "a", 0, value)
     assert never.raw == value
     assert never.at(revision).raw == stored.raw
-    assert json.loads(stored.frame("ADDED")) == {"type": "ADDED", "object": stored.obj}
+    assert json.loads(Event("ADDED", SECRETS.resource, revision, stored).frame()) == {
+        "type": "ADDED",
+        "object": stored.obj,
+    }
 
 
 NODES = kind("nodes")
@@ -219,7 +224,7 @@ def stored_secret(name: str, size: int = 0) -> Stored:
 
 def test_decoded_objects_are_bounded_together_and_decoded_again_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, three = (stored_secret(name, 400) for name in ("one", "two", "six"))
-    decoded = Decoded(len(one.raw) + len(two.raw))
+    decoded = DecodedObjects(len(one.raw) + len(two.raw))
     monkeypatch.setattr(kept, "DECODED", decoded)
     first = one.obj
     assert one.obj is first, "decoded once"
@@ -232,7 +237,7 @@ def test_decoded_objects_are_bounded_together_and_decoded_again_when_asked_for(m
 
 
 def test_an_object_above_the_bound_is_decoded_each_time_and_kept_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "DECODED", Decoded(100))
+    monkeypatch.setattr(kept, "DECODED", DecodedObjects(100))
     large = stored_secret("large", 400)
     assert large.obj["data"] == {"a": "A" * 400}
     assert large.obj is not large.obj
@@ -253,8 +258,8 @@ def test_an_object_above_the_bound_is_decoded_each_time_and_kept_by_nobody(monke
 def test_a_long_list_is_cut_into_runs(
     sizes: list[int], share: int, runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "SLICE_ITEMS", 4)
-    monkeypatch.setattr(kept, "SLICE_BYTES", 4096)
+    monkeypatch.setattr("mooring.registry.cache.slices.SLICE_ITEMS", 4)
+    monkeypatch.setattr("mooring.registry.cache.slices.SLICE_BYTES", 4096)
     items = [stored_secret(f"s{place}", size) for place, size in enumerate(sizes)]
     cut = [list(run) for run in slices(items, share)]
     assert [len(run) for run in cut] == runs
@@ -266,13 +271,13 @@ def test_no_garbage_is_collected_while_a_large_object_is_decoded(
     size: int, collected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    decode = kept._decode
+    decode = kept.decode
 
     def noted(raw: bytes) -> object:
         seen.append(gc.isenabled())
         return decode(raw)
 
-    monkeypatch.setattr(kept, "_decode", noted)
+    monkeypatch.setattr(kept, "decode", noted)
     assert stored_secret("a", size).obj["metadata"]["name"] == "a"
     assert seen == [collected]
     assert gc.isenabled()

@@ -350,13 +350,13 @@ async def test_a_large_object_that_was_written_here_is_not_completed_again(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completed: list[str] = []
-    rewrite = stored._rewritten
+    rewrite = stored.normalize
 
     def count(resource: Resource, value: bytes) -> bytes:
         completed.append(resource.plural)
         return rewrite(resource, value)
 
-    monkeypatch.setattr(stored, "_rewritten", count)
+    monkeypatch.setattr(stored, "normalize", count)
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{index}"]} for index in range(500)]
     role = {"metadata": {"name": "a"}, "rules": rules}
     await room.create("roles", role)

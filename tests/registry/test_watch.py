@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mooring.errors import ExpiredError
+from mooring.registry.cache.events import Event, Transition
 from mooring.registry.cache.kindcache import Window
-from mooring.registry.cache.stored import Event, Transition
 from tests.support.registryroom import Room, in_room, open_room, secret
 
 LABELS = {"labels": {"app": "x"}}
@@ -257,7 +257,7 @@ async def test_concurrent_writers_are_heard_in_revision_order_by_every_watcher(r
 def test_a_start_older_than_the_window_is_410() -> None:
     async def scenario() -> None:
         async with open_room() as room:
-            cache = room.registry._cache.kinds["secrets"]
+            cache = room.registry.cache.kinds["secrets"]
             cache.window = Window(events=2)
             cache.window.restart(room.registry.revision)
             start = room.registry.revision
@@ -279,5 +279,5 @@ async def test_the_window_is_bounded_by_bytes_too(room: Room) -> None:
     window = Window(events=1000, size=3 * transition.size)
     for _ in range(10):
         window.append(transition)
-    assert len(window._past) == 3
+    assert len(window) == 3
     assert window.floor == stored.revision

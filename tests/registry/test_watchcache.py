@@ -321,19 +321,19 @@ def test_a_broken_object_with_the_right_beginning_is_told_when_it_is_decoded() -
 
 @in_room
 async def test_waiting_for_revisions_that_never_come_leaves_nothing_behind(room: Room) -> None:
-    cache = room.registry._cache
+    cache = room.registry.cache
     calls = [asyncio.ensure_future(cache.reach_within(10**9 + index, 3.0)) for index in range(10)]
     await room.settle()
-    assert len(cache._waiting) == 10
+    assert cache.waiting == 10
     await room.clock.advance(3)
     assert await asyncio.gather(*calls) == [False] * 10
-    assert cache._waiting == []
+    assert cache.waiting == 0
     assert room.clock.sleepers == 0
 
 
 @in_room
 async def test_stop_releases_who_waits_and_may_be_called_twice(room: Room) -> None:
-    waiting = asyncio.ensure_future(room.registry._cache.reach(10**9))
+    waiting = asyncio.ensure_future(room.registry.cache.reach(10**9))
     await room.settle()
     await room.registry.stop()
     assert await waiting is False
@@ -355,7 +355,7 @@ async def test_views_are_a_mapping_of_every_stored_kind_and_no_other(room: Room)
 async def test_a_change_told_twice_counts_once(room: Room) -> None:
     stored = await room.create("secrets", secret("a"))
     await room.watch("secrets", resourceVersion=stored.revision)
-    room.registry._cache.apply([Change(stored.key, stored.revision, None, None)])
+    room.registry.cache.apply([Change(stored.key, stored.revision, None, None)])
     assert room.seen == []
     assert await room.get("secrets", "a") is stored
 
@@ -381,7 +381,7 @@ async def test_a_view_tells_what_changed_since_a_revision_as_far_as_it_remembers
     await room.patch("secrets", "b", {"metadata": {"labels": {"x": "y"}}})
     await room.delete("secrets", "a")
     assert set(view.changed(start) or ()) == {("default", "a"), ("default", "b")}
-    cache = room.registry._cache.kinds["secrets"]
+    cache = room.registry.cache.kinds["secrets"]
     cache.window.restart(view.revision)
     assert view.changed(start) is None
 
@@ -389,14 +389,14 @@ async def test_a_view_tells_what_changed_since_a_revision_as_far_as_it_remembers
 @in_room
 async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole(room: Room) -> None:
     looked_at = []
-    rewritten = stored._rewritten
+    rewritten = stored.normalize
 
     def count(resource: Resource, value: bytes) -> bytes:
         looked_at.append(value)
         return rewritten(resource, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "_rewritten", count)
+        patch.setattr(stored, "normalize", count)
         node = await room.create("nodes", {"metadata": {"name": "a"}})
         await room.update("nodes", {**node.obj, "spec": {**node.obj["spec"], "podCIDR": "10.0.0.0/24"}})
         await room.delete("nodes", "a")
@@ -409,4 +409,4 @@ async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole
     assert seen.obj["status"]["nodeInfo"]["kubeletVersion"] == ""
     with pytest.raises(AlreadyExistsError):
         await room.create("nodes", {"metadata": {"name": "b"}})
-    assert not room.registry._cache._expected, "nothing is kept of writes that failed"
+    assert room.registry.cache.pending_writes == 0, "nothing is kept of writes that failed"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from mooring.apimachinery.schema import Obj
-from mooring.registry.cache import stored
+from mooring.registry.cache import slices
 from mooring.registry.cache.stored import Stored
 from mooring.registry.longwork import LONG_BYTES
 from mooring.server.response import lists
@@ -86,7 +86,7 @@ def test_a_list_made_in_slices_has_the_bytes_of_one_made_in_one_go(target: str, 
         await filled(server, count)
         whole, few = await listed(server, target, accept)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stored, "SLICE_BYTES", 1)
+            patch.setattr(slices, "SLICE_BYTES", 1)
             patch.setattr(lists, "SLICE_BYTES", 1)
             sliced, many = await listed(server, target, accept)
         assert sliced == whole

@@ -18,7 +18,7 @@ from h2.errors import ErrorCodes
 
 from mooring.apimachinery.options import ListOptions
 from mooring.identity import MASTERS
-from mooring.registry.cache.kindcache import WINDOW_BYTES, Watch
+from mooring.registry.cache.kindcache import WINDOW_BYTES, KindCache, Watch
 from mooring.server import pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
@@ -237,7 +237,7 @@ def test_a_handshake_that_cannot_be_answered_is_400_and_subscribes_nothing(house
 
 @in_server
 async def test_a_beginning_that_cannot_be_delivered(server: Server) -> None:
-    kind = server.registry._cache.kinds["secrets"].kind
+    kind = server.registry.cache.kinds["secrets"].kind
 
     def fail(*_: object) -> None:
         raise RuntimeError("a bug in the middle of the replay")
@@ -260,16 +260,26 @@ async def test_a_beginning_that_cannot_be_delivered(server: Server) -> None:
 async def test_a_client_that_never_takes_the_headers_does_not_gather_events(server: Server) -> None:
     """A pipelined watch behind a reply that nobody reads waits for its headers: of what happens meanwhile it keeps no more than the
     watch cache does, and nothing of its own."""
-    response = await server.response("GET", WATCH)
+    secrets = server.registry.cache.kinds["secrets"]
+    subscribed: list[Watch] = []
+    subscribe = KindCache.subscribe
+
+    def record(cache: KindCache, watch: Watch) -> None:
+        subscribed.append(watch)
+        subscribe(cache, watch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KindCache, "subscribe", record)
+        response = await server.response("GET", WATCH)
+    [watch] = subscribed
     assert server.registry.watches["secrets"] == 1
     largest = secret("a", data={"key": "A" * 1_000_000})
     for number in range(WINDOW_BYTES // 2_000_000 + 2):
         await server.create("secrets", {**largest, "metadata": {"name": f"large-{number}"}})
     await settle()
-    [watch] = server.registry._cache.kinds["secrets"]._wide
-    remembered = server.registry._cache.kinds["secrets"].window._past
-    assert watch._waiting is not None
-    assert {id(transition) for transition in watch._waiting._past} <= {id(transition) for transition in remembered}
+    kept = secrets.window.after(secrets.window.floor)
+    assert watch.waiting
+    assert {id(transition) for transition in watch.waiting} <= {id(transition) for transition in kept}
     stream = Stream(response)
     await settle()
     assert [event["object"]["code"] for event in stream.events] == [410]

@@ -19,9 +19,9 @@ from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.table import table
 from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.clock import SystemClock
-from mooring.registry.cache import kindcache, stored
+from mooring.registry.cache import kindcache, slices
+from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
-from mooring.registry.cache.stored import Event
 from mooring.server.resources import watches
 from mooring.server.transport.responsewriter import MAX_BACKLOG
 from tests.support.manualclock import settle
@@ -102,7 +102,7 @@ async def test_what_is_known_to_fail_is_a_plain_error(server: Server, query: str
 
 @in_server
 async def test_a_watch_too_far_back_is_told_so_by_an_event(server: Server) -> None:
-    server.registry._cache.kinds["secrets"].window.restart(10_000)
+    server.registry.cache.kinds["secrets"].window.restart(10_000)
     watch = await server.follow(f"{WATCH}&resourceVersion=2")
     assert (watch.status, watch.ended) == (200, True)
     (event,) = watch.events
@@ -112,7 +112,7 @@ async def test_a_watch_too_far_back_is_told_so_by_an_event(server: Server) -> No
 
 @in_server
 async def test_a_watch_too_far_back_is_told_so_in_protobuf(server: Server) -> None:
-    server.registry._cache.kinds["secrets"].window.restart(10_000)
+    server.registry.cache.kinds["secrets"].window.restart(10_000)
     media = "application/vnd.kubernetes.protobuf"
     watch = await server.follow(f"{WATCH}&resourceVersion=2", headers=[("Accept", media)])
     event_type, body = decode_watch_frame(watch.raw)
@@ -175,7 +175,7 @@ async def test_the_initial_state_goes_out_in_slices_and_changes_wait_for_its_end
     for name in ("a", "b", "c"):
         await server.create("secrets", secret(name, data={"key": "A" * 400_000}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "SLICE_BYTES", 400_000)
+        patch.setattr(slices, "SLICE_BYTES", 400_000)
         response = await server.response("GET", WATCH)
         watch = Stream(response)
         client = Slow(watch)

@@ -269,7 +269,7 @@ def test_the_end_of_its_time_is_a_bookmark_and_a_clean_goodbye(house: House) -> 
 
 @pytest.mark.parametrize("accept", ["application/json", PROTOBUF])
 def test_a_revision_that_is_gone_is_an_error_event_of_410(house: House, accept: str) -> None:
-    house.served.ask(lambda: house.server.registry._cache.kinds["secrets"].window.restart(10_000))
+    house.served.ask(lambda: house.server.registry.cache.kinds["secrets"].window.restart(10_000))
     with house.open(f"{WATCH}&resourceVersion=2", identity=house.admin, headers={"Accept": accept}) as client:
         message = client.receive()
         assert client.goodbye() == 1000

@@ -22,9 +22,11 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.identity import AUTHENTICATED, MASTERS, UserInfo
-from mooring.registry.admission.table import Admission, build
+from mooring.registry.admission.request import Admission
+from mooring.registry.admission.table import build
+from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
-from mooring.registry.cache.stored import Event, Stored
+from mooring.registry.cache.stored import Stored
 from mooring.registry.reader import Listed
 from mooring.registry.store import Registry
 from mooring.registry.write.writer import Deleted

@@ -21,8 +21,8 @@ from mooring.clock import Clock
 from mooring.controllers.actions import Delete
 from mooring.identity import MASTERS, UserInfo
 from mooring.reconcile.clusterapi import OnEvent
+from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
-from mooring.registry.cache.stored import Event
 from mooring.registry.store import Registry
 
 USER = UserInfo("system:apiserver", groups=(MASTERS,))

@@ -31,22 +31,23 @@ from mooring.apimachinery.options import (
 )
 from mooring.apimachinery.status import resource_version_too_large
 from mooring.errors import ExpiredError, NotFoundError
-from mooring.registry.cache.kindcache import Due, KindCache, Sink, Watch
+from mooring.registry.cache.kindcache import KindCache, Replay, Sink, Watch
 from mooring.registry.cache.selection import Selection
-from mooring.registry.cache.stored import Stored, slices
+from mooring.registry.cache.slices import slices
+from mooring.registry.cache.stored import Stored
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 
 FRESH_WITHIN = 3.0
-"""Seconds a read waits for a revision the cache has not reached: kube-apiserver's figure."""
+"""Seconds that a read waits for a revision which the cache has not reached: kube-apiserver's figure."""
 SELECT_CHUNK = 500
-"""Entries fetched at a time while a selector looks through a snapshot: kubectl's own page size."""
+"""Entries read at a time while a selector filters a snapshot: kubectl's page size."""
 _KEY_END = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One list, or one page of it, in key order. `remaining` is None when it is not told."""
+    """One list, or one page of it, in key order. `remaining` is None when it is not returned."""
 
     items: Sequence[Stored]
     revision: int
@@ -55,7 +56,7 @@ class Listed:
 
 
 class ContinueExpiredError(ExpiredError):
-    """410 for a continue token whose snapshot is gone. `continue_token` goes on from the same place, inconsistently."""
+    """410 for a continue token whose snapshot is compacted. `continue_token` continues from the same key, inconsistently."""
 
     def __init__(self, continue_token: str) -> None:
         super().__init__(
@@ -67,35 +68,35 @@ class ContinueExpiredError(ExpiredError):
 
 
 class Reader:
-    """Answers reads for every kind."""
+    """Reader of objects of every kind."""
 
     def __init__(self, storage: Storage, cache: WatchCache) -> None:
         self._storage = storage
         self._cache = cache
 
-    def _of(self, kind: Kind) -> KindCache:
+    def _cache_of(self, kind: Kind) -> KindCache:
         return self._cache.kinds[kind.resource.plural]
 
     async def fresh(self) -> bool:
-        """True once the cache has every write acknowledged before this call; False when it does not get there in time."""
+        """Wait until the cache has every write acknowledged before this call. Return False when that takes too long."""
         revision = await self._storage.revision()
         return revision <= self._cache.revision or await self._cache.reach_within(revision, FRESH_WITHIN)
 
     async def current(self, kind: Kind, namespace: str, name: str) -> Stored | None:
-        """The newest state of one object."""
+        """Return the newest state of one object, or None."""
         key = kind.key(namespace, name)
         if await self.fresh():
-            return self._of(kind).get(key)
+            return self._cache_of(kind).get(key)
         entry = await self._storage.get(key)
         return self._cache.stored(entry) if entry is not None else None
 
     async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
-        """One object. Raises NotFoundError."""
+        """Return one object. Raises NotFoundError."""
         if not resource_version:
             stored = await self.current(kind, namespace, name)
         else:
             await self._wait_for(int(parse_resource_version(resource_version)))
-            stored = self._of(kind).get(kind.key(namespace, name))
+            stored = self._cache_of(kind).get(kind.key(namespace, name))
         if stored is None:
             raise NotFoundError.of(kind.resource.group, kind.resource.plural, name)
         return stored
@@ -107,41 +108,45 @@ class Reader:
     # -- list ----------------------------------------------------------------------------------------------------
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
-        """The matching objects of one kind, as of one revision."""
+        """Return the matching objects of one kind, at one revision. Raises ExpiredError, RequestTimeoutError."""
         selection = Selection(kind, namespace, options.label_selector, options.field_selector)
         if options.continue_token:
-            return await self._go_on(selection, options)
+            return await self._continue(selection, options)
         version, limit = options.revision, options.limit
         if not options.resource_version:
             fresh = await self.fresh()
-            return await self._here(selection, "", limit) if fresh else await self._there(selection, "", limit, 0)
+            return (
+                await self._from_cache(selection, "", limit)
+                if fresh
+                else await self._from_store(selection, "", limit, 0)
+            )
         if not version:
-            return await self._here(selection, "", 0)
+            return await self._from_cache(selection, "", 0)
         if options.exact:
             try:
-                return await self._at(selection, "", limit, version)
+                return await self._at_revision(selection, "", limit, version)
             except CompactedError as error:
                 raise ExpiredError("The resourceVersion for the provided list is too old.") from error
         await self._wait_for(version)
-        return await self._here(selection, "", limit)
+        return await self._from_cache(selection, "", limit)
 
-    async def _go_on(self, selection: Selection, options: ListOptions) -> Listed:
+    async def _continue(self, selection: Selection, options: ListOptions) -> Listed:
         start, revision = decode_continue(options.continue_token)
         after = selection.kind.key_prefix(selection.namespace) + start.removesuffix(_KEY_END)
         if revision == INCONSISTENT:
             fresh = await self.fresh()
             if fresh:
-                return await self._here(selection, after, options.limit)
-            return await self._there(selection, after, options.limit, 0)
+                return await self._from_cache(selection, after, options.limit)
+            return await self._from_store(selection, after, options.limit, 0)
         try:
-            return await self._at(selection, after, options.limit, revision)
+            return await self._at_revision(selection, after, options.limit, revision)
         except CompactedError as error:
             raise ContinueExpiredError(encode_continue(start, INCONSISTENT)) from error
 
-    async def _here(self, selection: Selection, after: str, limit: int, revision: int = 0) -> Listed:
-        """From memory, as of this call; `revision`: an older one with the same state."""
+    async def _from_cache(self, selection: Selection, after: str, limit: int, revision: int = 0) -> Listed:
+        """List from the cache, at its revision, or at an older `revision` with the same state."""
         revision = revision or self._cache.revision
-        cache = self._of(selection.kind)
+        cache = self._cache_of(selection.kind)
         if selection.key:
             found = cache.get(selection.key)
             matches = found is not None and selection.key > after and selection.matches(found)
@@ -160,17 +165,17 @@ class Reader:
         start = items[-1].key.removeprefix(selection.kind.key_prefix(selection.namespace)) + _KEY_END
         return Listed(items, revision, encode_continue(start, revision), None if selection.selective else remaining)
 
-    async def _at(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
-        """The state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for the future."""
+    async def _at_revision(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
+        """List the state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for a future one."""
         reached = await self._cache.reach_within(revision, FRESH_WITHIN)
         if revision < (oldest := await self._storage.compacted()):
             raise CompactedError(oldest)
-        if reached and self._of(selection.kind).is_state_of(revision):
-            return await self._here(selection, after, limit, revision)
-        return await self._there(selection, after, limit, revision)
+        if reached and self._cache_of(selection.kind).is_state_of(revision):
+            return await self._from_cache(selection, after, limit, revision)
+        return await self._from_store(selection, after, limit, revision)
 
-    async def _there(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
-        """From the store, at `revision` (0: now)."""
+    async def _from_store(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
+        """List from the store, at `revision`, 0 for the newest."""
         prefix = selection.kind.key_prefix(selection.namespace)
         chunk = max(limit, SELECT_CHUNK) if selection.selective and limit else limit
         found: list[Stored] = []
@@ -195,7 +200,8 @@ class Reader:
     # -- watch ---------------------------------------------------------------------------------------------------
 
     async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
-        """Subscribe. Events reach `sink` from `Watch.replay` on. Raises ExpiredError for a forgotten start."""
+        """Subscribe. Events reach `sink` from `Watch.replay` on. Raises ExpiredError for a start that the window no longer
+        holds."""
         selection = Selection(kind, namespace, options.label_selector, options.field_selector)
         version = options.revision
         if not options.resource_version:
@@ -204,23 +210,23 @@ class Reader:
         else:
             await self._wait_for(version)
         # No await from here on.
-        cache = self._of(kind)
+        cache = self._cache_of(kind)
         since = self._cache.revision
         replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
         if replay:
             found = [cache.get(selection.key)] if selection.key else cache.within(selection.namespace)
-            due = Due([stored for stored in found if stored is not None], options.allow_bookmarks)
+            past = Replay([stored for stored in found if stored is not None], options.allow_bookmarks)
         elif version:
-            since, due = version, Due(changes=cache.window.after(version))
+            since, past = version, Replay(changes=cache.window.after(version))
         else:
-            due = Due()
-        watch = Watch(cache, selection, since, sink, lambda: self._cache.revision, due)
+            past = Replay()
+        watch = Watch(cache, selection, since, sink, lambda: self._cache.revision, past)
         cache.subscribe(watch)
         return watch
 
 
 async def _selected(selection: Selection, items: Sequence[Stored]) -> Sequence[Stored]:
-    """The objects that match."""
+    """Return the matching objects, giving way to other tasks between slices."""
     found: list[Stored] = []
     for place, run in enumerate(slices(items)):
         if place:

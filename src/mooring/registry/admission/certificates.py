@@ -1,10 +1,10 @@
-"""Who may approve and sign certificate requests, and what no request may ask for.
+"""Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#admission):
-* CertificateApproval: whoever changes `/approval`, in whatever way, needs the verb `approve` on the signer: resource
-  `signers`, name = the signer's name, else name `<domain>/*`.
-* CertificateSigning: whoever changes the certificate or the conditions through `/status` needs `sign`, looked up alike.
-* CertificateSubjectRestriction: nobody asks kube-apiserver-client for a member of system:masters.
+* CertificateApproval: a change of `/approval` needs the verb `approve` on the signer: resource `signers`, name that of the
+  signer, or `<domain>/*`.
+* CertificateSigning: a change of the certificate or the conditions through `/status` needs the verb `sign` on the signer alike.
+* CertificateSubjectRestriction: a request to the signer kube-apiserver-client may not name the group system:masters.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ class CertificateSubjectRestriction:
             return
         if _signer(request.new) != KUBE_APISERVER_CLIENT:
             return
-        parsed = requested(request)
+        parsed = parse_new_request(request)
         if parsed is not None and MASTERS in parsed.organizations:
             raise request.forbidden(f"use of {KUBE_APISERVER_CLIENT} signer with {MASTERS} group is not allowed")
 
 
-def requested(request: AdmissionRequest) -> CertificateRequest | None:
-    """What the new CSR asks for; None when validation will refuse the object anyway. Raises ForbiddenError."""
-    assert request.new is not None  # callers look at CREATE only
+def parse_new_request(request: AdmissionRequest) -> CertificateRequest | None:
+    """Parse the certificate request of a new CSR. Return None when validation will refuse the object. Raises ForbiddenError."""
+    assert request.new is not None  # callers handle CREATE only
     text = (request.new.get("spec") or {}).get("request", "")
     try:
         return parse_request(base64.b64decode(text, validate=True))
     except (RequestError, binascii.Error) as error:
         if request.kind.validate(request.new):
-            return None  # 422 says more than 403 would
+            return None  # a 422 tells more than a 403
         raise request.forbidden("unable to parse csr") from error
 
 
@@ -82,7 +82,7 @@ def _check_signer(request: AdmissionRequest, verb: str) -> None:
     signer = _signer(request.old)
     domain = signer.partition("/")[0]
     for name in (signer, f"{domain}/*"):
-        asked = Attributes(user=request.user, verb=verb, group=GROUP, version="*", resource="signers", name=name)
-        if request.authorize(asked).allowed:
+        attributes = Attributes(user=request.user, verb=verb, group=GROUP, version="*", resource="signers", name=name)
+        if request.authorize(attributes).allowed:
             return
     raise request.forbidden(f'user not permitted to {verb} requests with signerName "{signer}"')

@@ -1,9 +1,9 @@
-"""NamespaceLifecycle: nothing is written to a namespace that is not there, nothing new to one that is going.
+"""NamespaceLifecycle: refuse writes into missing namespaces, and creations in terminating ones.
 
 Rules kept here (docs/protocol/authorization.md#access-reviews, docs/protocol/errors.md, docs/protocol/namespaces.md):
 * default, kube-system and kube-public cannot be deleted: 403.
-* Writing into a missing namespace is 404 for the namespace; creating in a terminating one is 403 with cause NamespaceTerminating.
-* Deleting is always possible. Virtual kinds that are only asked (access reviews) do not tell whether a namespace exists.
+* Writing into a missing namespace is 404 for the namespace. Creating in a terminating one is 403 with cause NamespaceTerminating.
+* Deleting is always possible. Access reviews, which are not stored, do not reveal whether a namespace exists.
 """
 
 from __future__ import annotations

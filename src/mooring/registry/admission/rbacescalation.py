@@ -1,7 +1,7 @@
-"""Nobody grants what they do not hold: the check of `mooring.authz.rbac.escalation` on every write of an RBAC object.
+"""RBACEscalation: refuse roles and bindings that grant rights which their author does not hold.
 
-Rules kept here (docs/protocol/rbac.md#escalation): creates and updates of roles and bindings are checked, before they are
-validated, as kube-apiserver does; the RBAC rules are read from the same views as every other decision.
+Rules kept here (docs/protocol/rbac.md#escalation): creates and updates of roles and bindings are checked before they are
+validated, as kube-apiserver does. The RBAC rules are read from the same views as every other decision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What admission is asked: one write, after defaults and strategy, before validation.
+"""Types of admission: one write as plugins see it, and the plugin interface.
 
-Rules kept here: an admission plugin is synchronous and reads views (law 2); it may change `request.new` in place, or refuse
-by raising an ApiError; it never changes `request.old` or anything from a view.
+Rules kept here: a plugin is synchronous and reads views (law 2). It may change `request.new` in place, or refuse by raising an
+ApiError. It never changes `request.old` or an object from a view.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 @dataclass(slots=True, kw_only=True)
 class AdmissionRequest:
-    """One write. `new` is None for DELETE, `old` for CREATE. `name` may be "" for virtual kinds."""
+    """One write, after defaulting and strategy, before validation.
+
+    `new` is None for DELETE, `old` for CREATE. `name` may be "" for virtual kinds.
+    """
 
     operation: Operation
     kind: Kind
@@ -43,12 +46,12 @@ class AdmissionRequest:
 
     @property
     def resource(self) -> str:
-        """`<plural>[/<subresource>]`: what plugins look up in their tables."""
+        """`<plural>[/<subresource>]`, the key of the plugins' tables."""
         plural = self.kind.resource.plural
         return f"{plural}/{self.subresource}" if self.subresource else plural
 
     def forbidden(self, why: str) -> ForbiddenError:
-        """403 about the object of this request."""
+        """Return 403 for the object of this request."""
         return ForbiddenError.of(self.kind.resource.group, self.kind.resource.plural, self.name, why)
 
 
@@ -57,7 +60,7 @@ class Admission(Protocol):
 
     @property
     def name(self) -> str:
-        """kube-apiserver's name of it, e.g. `NamespaceLifecycle`."""
+        """Name of the plugin in kube-apiserver, such as `NamespaceLifecycle`."""
 
     def admit(self, request: AdmissionRequest) -> None:
-        """Return to allow. Raises ApiError to refuse."""
+        """Allow the write by returning. Raises ApiError to refuse it."""

@@ -1,16 +1,15 @@
-"""ServiceAccount: every Pod runs as an account that exists, and gets what belongs to it.
+"""ServiceAccount: every Pod runs as an existing service account, and receives its token volume and image pull secrets.
 
-Rules kept here (Kubernetes documentation "Configure Service Accounts for Pods", "Bound service account tokens"; issue of a token:
+Rules kept here (Kubernetes documentation "Configure Service Accounts for Pods", "Bound service account tokens";
 docs/protocol/service-account-tokens.md#tokenrequest):
-* A Pod that names no account runs as `default`. An account that is not there is 403, and the message says which.
-* Unless the Pod, or else its account, decides against it, a volume `kube-api-access-<5 characters>` projects a token that lives
-  a little over an hour, the cluster's CA and the namespace; every container without a mount of its own at the usual place
-  mounts it there. A Pod that brings such a volume keeps its own.
+* A Pod that names no account runs as `default`. An account that does not exist is 403, and the message names it.
+* Unless the Pod, or else its account, disables it, a volume `kube-api-access-<5 characters>` projects a token that lives a little
+  over an hour, the cluster's CA and the namespace. Every container without a mount of its own at the standard path mounts it
+  there. A Pod that brings such a volume keeps its own.
 * A Pod without imagePullSecrets gets those of its account.
-* An account with the annotation kubernetes.io/enforce-mountable-secrets lets its Pods use the Secrets it lists and no others.
-* A mirror Pod is left as it is: its node runs it from a file, whatever is changed here. So it may not use an account, the token
-  of one, or a Secret.
-The five characters follow from the Pod's uid: admission draws no entropy of its own.
+* An account with the annotation kubernetes.io/enforce-mountable-secrets lets its Pods use only the Secrets that it lists.
+* A mirror Pod is not changed, because its node runs it from a file. So it may not use an account, a token or a Secret.
+* The five characters follow from the Pod's uid: admission draws no entropy.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DEFAULT = "default"
 VOLUME = "kube-api-access-"
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_SECONDS = 3607
-"""An hour and seven seconds: by the seven, the issuer knows a token that nobody asked for and may extend it."""
+"""An hour and seven seconds. By the seven, the issuer recognises a token that the Pod did not request, and may extend it."""
 ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
@@ -52,7 +51,7 @@ class ServiceAccount:
             raise request.forbidden(
                 f'error looking up service account {request.namespace}/{name}: serviceaccount "{name}" not found'
             )
-        if _automounted(spec, account):
+        if _automounts_token(spec, account):
             _mount_token(pod["metadata"].get("uid", ""), spec)
         if not spec.get("imagePullSecrets") and (secrets := account.get("imagePullSecrets")):
             spec["imagePullSecrets"] = [{"name": secret.get("name", "")} for secret in secrets]
@@ -60,7 +59,7 @@ class ServiceAccount:
             _check_secrets(request, pod, account)
 
 
-def _automounted(spec: Obj, account: Obj) -> bool:
+def _automounts_token(spec: Obj, account: Obj) -> bool:
     of_pod, of_account = spec.get("automountServiceAccountToken"), account.get("automountServiceAccountToken")
     wanted: bool = of_pod if of_pod is not None else of_account is not False
     return wanted
@@ -84,7 +83,7 @@ def _mount_token(uid: str, spec: Obj) -> None:
 
 
 def _projection() -> dict[str, Any]:
-    """Token, CA and namespace, where client libraries look for them."""
+    """Return the projection of token, CA and namespace, in the files that client libraries read."""
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     return {
         "sources": [
@@ -100,7 +99,7 @@ def _check_mirror(request: AdmissionRequest, pod: Obj) -> None:
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
         raise request.forbidden("a mirror pod may not reference service accounts")
-    if _mounted(pod) or spec.get("imagePullSecrets"):
+    if _readable_secrets(pod) or spec.get("imagePullSecrets"):
         raise request.forbidden("a mirror pod may not reference secrets")
     for volume in spec.get("volumes") or ():
         if any("serviceAccountToken" in source for source in (volume.get("projected") or {}).get("sources") or ()):
@@ -110,7 +109,7 @@ def _check_mirror(request: AdmissionRequest, pod: Obj) -> None:
 def _check_secrets(request: AdmissionRequest, pod: Obj, account: Obj) -> None:
     name = account["metadata"]["name"]
     pulled = {reference.get("name", "") for reference in pod["spec"].get("imagePullSecrets") or ()}
-    for used, member in ((_mounted(pod), "secrets"), (pulled, "imagePullSecrets")):
+    for used, member in ((_readable_secrets(pod), "secrets"), (pulled, "imagePullSecrets")):
         listed = {reference.get("name", "") for reference in account.get(member) or ()}
         for secret in sorted(used - listed):
             raise request.forbidden(
@@ -119,7 +118,7 @@ def _check_secrets(request: AdmissionRequest, pod: Obj, account: Obj) -> None:
             )
 
 
-def _mounted(pod: Obj) -> set[str]:
-    """Every Secret that the Pod's containers can read."""
-    apart = {**pod, "spec": {**pod["spec"], "imagePullSecrets": []}}
-    return {name for resource, name in references(apart) if resource == SECRETS}
+def _readable_secrets(pod: Obj) -> set[str]:
+    """Return the names of the Secrets that the Pod's containers can read."""
+    without_pull = {**pod, "spec": {**pod["spec"], "imagePullSecrets": []}}
+    return {name for resource, name in references(without_pull) if resource == SECRETS}

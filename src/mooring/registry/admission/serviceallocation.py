@@ -1,13 +1,13 @@
-"""ServiceClusterIP and ServiceNodePort: Services get addresses and node ports, and no two the same.
+"""ServiceClusterIP and ServiceNodePort: allocate cluster addresses and node ports to Services, each to one Service only.
 
 Rules kept here (Kubernetes API reference, core/v1 Service; docs/protocol/namespaces.md#the-service-defaultkubernetes; wording as
 kube-apiserver's):
-* A Service that has a use for an address gets a free one of the range, unless it asks for one, or for none (`None`). One asked for
-  is of the range and free. Node ports likewise; a port of TCP and UDP has the same one for both.
-* What an update keeps is its own. Nothing is given out twice as far as the view shows, which is everything acknowledged so far;
-  what another server gives out at this moment is settled by the claims (`mooring.api.core.service.allocation`).
-* All addresses are of the range, so of its family; a Service that wants another one is refused.
-* The choice follows from the Service's uid: admission draws no entropy of its own.
+* A Service that needs an address gets a free one of the range, unless it requests one, or none (`None`). A requested address must
+  be in the range and free. Node ports alike; a port that is served over TCP and UDP has the same node port for both.
+* An update keeps the Service's own values. An address or port is free when no Service in the view has it, which covers every
+  acknowledged write. Concurrent writes of other servers are settled by claims (`mooring.api.core.service.allocation`).
+* All addresses are of the range and so of its family. A Service that requires another family is refused.
+* The choice follows from the Service's uid: admission draws no entropy.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class ServiceClusterIP:
         self._range = cidr
 
     def admit(self, request: AdmissionRequest) -> None:
-        spec = _written(request)
+        spec = _written_spec(request)
         if spec is None:
             return
-        self._families(request, spec)
+        self._check_families(request, spec)
         if not needs_cluster_ip(spec):
             return
         given = spec.get("clusterIPs") or []
         if not given and not spec.get("clusterIP"):
-            address = free_address(_addresses(request), _seed(request, "address"), self._range)
+            address = free_address(_taken_addresses(request), _seed(request, "address"), self._range)
             if address is None:
                 raise InternalServerError(f"every address of {self._range}, the range of Services, is taken")
             spec["clusterIP"], spec["clusterIPs"] = address, [address]
@@ -62,7 +62,7 @@ class ServiceClusterIP:
         for text in given:
             self._check(request, given, text)
 
-    def _families(self, request: AdmissionRequest, spec: Obj) -> None:
+    def _check_families(self, request: AdmissionRequest, spec: Obj) -> None:
         family = f"IPv{self._range.version}"
         init_ip_families(spec, family)
         wanted = () if is_headless_without_selector(spec) else spec.get("ipFamilies") or ()
@@ -75,41 +75,41 @@ class ServiceClusterIP:
             raise InvalidError.of("", "Service", request.name, errors)
 
     def _check(self, request: AdmissionRequest, given: list[str], text: str) -> None:
-        """Raises InvalidError for an address that cannot be had. What is no address at all is left to validation."""
+        """Raise InvalidError for a requested address that cannot be allocated. Validation refuses text that is not an address."""
         address = parse_address(text) if text != HEADLESS else None
-        if address is None or text in _own(request):
+        if address is None or text in _own_addresses(request):
             return
         if address not in self._range:
             why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {self._range}"
         elif address in (self._range.network_address, self._range.broadcast_address):
             why = f"the provided IP ({text}) is not one that an endpoint can have"
-        elif str(address) in _addresses(request):
-            raise _refused(request, address_allocated(given, text))
+        elif str(address) in _taken_addresses(request):
+            raise _invalid(request, address_allocated(given, text))
         else:
             return
-        raise _refused(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
+        raise _invalid(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
 
 
 class ServiceNodePort:
     name = "ServiceNodePort"
 
     def admit(self, request: AdmissionRequest) -> None:
-        spec = _written(request)
+        spec = _written_spec(request)
         if spec is None or not (needs_node_ports(spec) or needs_health_check(spec)):
             return
-        used = _ports(request)
+        used = _taken_ports(request)
         own = dict(node_ports(request.old.get("spec") or {})) if request.old is not None else {}
         given = list(node_ports(spec))
         for path, port in given:
             if port not in own.values() and (error := _port_error(path, port, used)):
-                raise _refused(request, error)
+                raise _invalid(request, error)
         used.update(port for _, port in given)
         if needs_node_ports(spec):
-            self._fill(request, spec, used)
+            self._allocate_ports(request, spec, used)
         if needs_health_check(spec) and not spec.get("healthCheckNodePort"):
-            spec["healthCheckNodePort"] = _next(request, used, "health")
+            spec["healthCheckNodePort"] = _allocate_port(request, used, "health")
 
-    def _fill(self, request: AdmissionRequest, spec: Obj, used: set[int]) -> None:
+    def _allocate_ports(self, request: AdmissionRequest, spec: Obj, used: set[int]) -> None:
         chosen: dict[int, int] = {}
         for port in spec.get("ports") or ():
             number = port.get("port", 0)
@@ -117,37 +117,37 @@ class ServiceNodePort:
                 chosen.setdefault(number, port["nodePort"])
                 continue
             if number not in chosen:
-                chosen[number] = _next(request, used, f"port {number}")
+                chosen[number] = _allocate_port(request, used, f"port {number}")
             port["nodePort"] = chosen[number]
 
 
-def _written(request: AdmissionRequest) -> Obj | None:
-    """The spec of the Service that is written."""
+def _written_spec(request: AdmissionRequest) -> Obj | None:
+    """Return the spec of the Service that is written, or None for other requests."""
     if request.resource != "services" or request.new is None:
         return None
     spec: Obj = request.new.get("spec") or {}
     return spec
 
 
-def _others(request: AdmissionRequest) -> Iterator[Obj]:
-    """The specs of all other Services."""
+def _other_specs(request: AdmissionRequest) -> Iterator[Obj]:
+    """Yield the specs of all other Services."""
     for service in request.views["services"].list():
         metadata = service["metadata"]
         if (metadata.get("namespace"), metadata["name"]) != (request.namespace, request.name):
             yield service.get("spec") or {}
 
 
-def _own(request: AdmissionRequest) -> list[str]:
-    """The addresses that the Service already has."""
+def _own_addresses(request: AdmissionRequest) -> list[str]:
+    """Return the addresses that the Service already has."""
     return (request.old.get("spec") or {}).get("clusterIPs") or [] if request.old is not None else []
 
 
-def _addresses(request: AdmissionRequest) -> set[str]:
-    return {str(parse_address(text) or text) for spec in _others(request) for text in spec.get("clusterIPs") or ()}
+def _taken_addresses(request: AdmissionRequest) -> set[str]:
+    return {str(parse_address(text) or text) for spec in _other_specs(request) for text in spec.get("clusterIPs") or ()}
 
 
-def _ports(request: AdmissionRequest) -> set[int]:
-    return {port for spec in _others(request) for _, port in node_ports(spec)}
+def _taken_ports(request: AdmissionRequest) -> set[int]:
+    return {port for spec in _other_specs(request) for _, port in node_ports(spec)}
 
 
 def _port_error(path: str, port: int, used: set[int]) -> FieldError | None:
@@ -157,7 +157,7 @@ def _port_error(path: str, port: int, used: set[int]) -> FieldError | None:
     return port_allocated(path, port) if port in used else None
 
 
-def _next(request: AdmissionRequest, used: set[int], what: str) -> int:
+def _allocate_port(request: AdmissionRequest, used: set[int], what: str) -> int:
     port = free_port(used, _seed(request, what))
     if port is None:
         raise InternalServerError("every node port is taken")
@@ -170,5 +170,5 @@ def _seed(request: AdmissionRequest, what: str) -> bytes:
     return f"{metadata.get('uid', '')} {what}".encode()
 
 
-def _refused(request: AdmissionRequest, error: FieldError) -> InvalidError:
+def _invalid(request: AdmissionRequest, error: FieldError) -> InvalidError:
     return InvalidError.of("", "Service", request.name, [error])

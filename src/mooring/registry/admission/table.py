@@ -1,4 +1,4 @@
-"""Every admission plugin, in the order they are asked (law 10).
+"""Table of admission plugins, in the order in which they run (law 10).
 
 Source: docs/protocol/certificate-signing-requests.md#admission, docs/protocol/rbac.md#escalation,
 docs/protocol/node-authorization.md#noderestriction, docs/protocol/namespaces.md.
@@ -19,12 +19,10 @@ from mooring.registry.admission.certificates import (
 from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
 from mooring.registry.admission.noderestriction.plugin import NodeRestriction
 from mooring.registry.admission.rbacescalation import RbacEscalation
-from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
+from mooring.registry.admission.request import Admission
 from mooring.registry.admission.serviceaccount import ServiceAccount
 from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
 from mooring.settings.addresses import Network
-
-__all__ = ["ADMISSION", "Admission", "AdmissionRequest", "Authorize", "build"]
 
 ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
     {
@@ -42,13 +40,13 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
 
 
 ALWAYS_ENABLED = frozenset({"ServiceClusterIP", "ServiceNodePort", "RBACEscalation"})
-"""No plugins in kube-apiserver, whose storage of Services and of RBAC does the same."""
+"""Plugins that cannot be disabled: in kube-apiserver the storage of Services and of RBAC does their work."""
 
 
 def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
     """Return all plugins but the disabled ones, in order. Raises ConfigError for names that cannot be disabled.
 
-    `services` is the range of the addresses of Services.
+    `services` is the address range of Services.
     """
     for name in disabled:
         if name not in ADMISSION or name in ALWAYS_ENABLED:

@@ -1,10 +1,10 @@
-"""What a list, watch or deletecollection asks for: one kind, perhaps one namespace, perhaps selectors.
+"""Select objects for a list, watch or deletecollection: one kind, optionally a namespace, and selectors.
 
-Rules kept here:
-* Every kind can be selected by metadata.name and metadata.namespace, and by the labels it declares; any other field label is
-  the caller's mistake, 400 (docs/protocol/selectors.md).
+Rules kept here (docs/protocol/selectors.md):
+* Every kind can be selected by metadata.name and metadata.namespace, and by the field labels that it declares. Any other field
+  label is 400.
 * An object is decoded only when the selectors need more than its name and namespace.
-* A selector that pins metadata.name narrows the search to that name (kubelets watch their own objects that way).
+* A selector that requires one metadata.name narrows the search to that name: kubelets watch their own objects that way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMESPACE = "metadata.namespace"
 
 
 class Selection:
-    """A filter over the objects of one kind. Raises BadRequestError for a field label the kind does not have."""
+    """Filter of the objects of one kind. Raises BadRequestError for a field label that the kind does not declare."""
 
     __slots__ = ("_by_place", "_fields", "_labels", "everything", "kind", "name", "namespace", "selective")
 
@@ -36,18 +36,18 @@ class Selection:
             if kind.resource.namespaced and not namespace:
                 self.namespace = fields.requires(NAMESPACE) or ""
         self.selective = self._labels is not None or self._fields is not None
-        """Whether selectors cut objects out: then a list must not tell how many remain (docs/protocol/lists.md)."""
+        """True with selectors: a list then must not return how many objects remain (docs/protocol/lists.md)."""
         self.everything = not self.selective and not self.namespace
 
     @property
     def key(self) -> str:
-        """The only key that can match; "" when there may be several."""
+        """The only key that can match, "" when several can."""
         if not self.name or (self.kind.resource.namespaced and not self.namespace):
             return ""
         return self.kind.key(self.namespace, self.name)
 
     def matches(self, stored: Stored) -> bool:
-        """Whether an object of this kind is asked for."""
+        """Return True when an object of this kind is selected."""
         if self.namespace and stored.namespace != self.namespace:
             return False
         if self.name and stored.name != self.name:
@@ -56,7 +56,7 @@ class Selection:
             place = (
                 {NAME: stored.name, NAMESPACE: stored.namespace}
                 if self._by_place
-                else stored.shown_as(self.kind).fields
+                else stored.converted_to(self.kind).fields
             )
             if not self._fields.matches(place):
                 return False

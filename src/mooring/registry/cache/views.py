@@ -1,7 +1,9 @@
-"""Views straight over the watch cache: what authn, authz, admission and controller plans read (law 2).
+"""Views over the watch cache: the read-only state that authentication, authorization, admission and controllers read (law 2).
 
-Rules kept here: reading never waits; an object that comes out is shared and must not be changed; decoding happens at most
-once per stored revision.
+Rules kept here:
+* Reading never waits.
+* An object that a view returns is shared and must not be changed.
+* An object is decoded at most once for each stored revision while its decoded form stays in memory.
 """
 
 from __future__ import annotations
@@ -43,5 +45,5 @@ class CacheView:
 
 
 def cache_views(caches: Mapping[str, KindCache]) -> Views:
-    """Views of every stored kind, by plural. A plain mapping: each request looks into it a dozen times."""
+    """Return views of every stored kind, by plural, as a plain mapping: each request uses it a dozen times."""
     return MappingProxyType({plural: CacheView(cache) for plural, cache in caches.items()})

@@ -1,13 +1,13 @@
-"""The watch cache: one storage watch feeds the in-memory state of every kind, its views and its watchers.
+"""The watch cache: one watch of the store feeds the in-memory state of every kind, its views and its watches.
 
 Rules kept here:
-* Whole batches are applied, then told: whoever is called about an event already sees the state after it, and views and
-  watchers never disagree.
-* `revision` is the newest revision applied, of whatever kind; `reach` is the barrier that makes a cached read as good as a
-  linearizable one (design, storage contract 7).
-* A broken watch is taken up where it ended; when the store has forgotten that place, the cache lists again and tells the
-  difference as events. Meanwhile `ready` is False. Nothing is ever skipped silently.
-* Bytes that are no object are treated as absent and reported, so that one bad key cannot stop the plane.
+* A batch of changes is applied whole, then published. The receiver of an event already sees the state after it, and views and
+  watches never disagree.
+* `revision` is the newest applied revision of any kind. `reach` is the barrier that makes a cached read as fresh as a linearizable
+  one.
+* A broken watch of the store is resumed where it ended. When the store has compacted that revision, the cache lists again and
+  publishes the difference as events. Meanwhile `ready` is False. No change is ever skipped silently.
+* Bytes that are not an object are treated as absent and logged, so that one bad key cannot stop the server.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from typing import Any
 from mooring.api.kind import Kind
 from mooring.clock import Clock
 from mooring.errors import StorageError
+from mooring.registry.cache.events import Transition
+from mooring.registry.cache.keys import Keys
 from mooring.registry.cache.kindcache import KindCache
-from mooring.registry.cache.stored import Keys, Stored, Transition
+from mooring.registry.cache.stored import Stored
 from mooring.storage.contract import Change, CompactedError, Entry, Storage
 
 ROOT = "/registry/"
+"""Prefix of all storage keys."""
 RETRY_FIRST = 0.1
 RETRY_LAST = 5.0
-"""Back-off between attempts to read a store that is in trouble: quick for a hiccup, never busy."""
+"""Shortest and longest wait in seconds between attempts to read a store that fails."""
 
 LOAD_ENTRIES = 10_000
-"""Entries read at a time: a store that is read whole is in memory once, not twice, and memory once taken is not given back."""
+"""Entries read at a time, so that a store that is read whole is in memory once, not twice: freed memory stays with the process."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ State = dict[str, dict[str, Stored]]
 
 
 class WatchCache:
-    """In-memory state of all stored kinds."""
+    """In-memory state of all stored kinds, fed by one watch of the store."""
 
     def __init__(self, storage: Storage, kinds: Sequence[Kind], clock: Clock) -> None:
         self._storage = storage
@@ -55,7 +58,7 @@ class WatchCache:
         self._tickets = 0
         self._follower: asyncio.Task[None] | None = None
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read everything, then follow. Raises StorageError when the store cannot be read."""
@@ -63,12 +66,12 @@ class WatchCache:
             try:
                 self._resync(*await self._load())
                 self.ready = True
-            except CompactedError:  # by another process, between two pages
+            except CompactedError:  # by another process, while the pages were read
                 log.info("the store was compacted while it was read; reading it again")
         self._follower = asyncio.get_running_loop().create_task(self._follow(), name="watch cache")
 
     async def stop(self) -> None:
-        """Stop following and release everybody who waits. Idempotent."""
+        """Stop following, and release all waiting calls. Idempotent."""
         follower, self._follower = self._follower, None
         self.ready = False
         if follower is not None:
@@ -82,13 +85,13 @@ class WatchCache:
             try:
                 async for changes in self._storage.watch(ROOT, after=self.revision):
                     self.apply(changes)
-                log.warning("the watch of the store ended; taking it up again")
+                log.warning("the watch of the store ended; resuming it")
             except CompactedError:
-                log.warning("the store has compacted what the watch cache had not seen; listing again")
+                log.warning("the store has compacted changes that the watch cache had not seen; listing again")
                 listing = True
             except StorageError as error:
                 log.warning("the watch of the store broke: %s", error)
-            except Exception:  # a cache that dies silently would serve stale answers for ever
+            except Exception:  # a cache that stopped silently would serve stale objects for ever
                 log.exception("the watch cache failed; listing again")
                 listing = True
             self.ready = False
@@ -97,7 +100,7 @@ class WatchCache:
             self.ready = True
 
     async def _recover(self, listing: bool) -> None:
-        """Return once the store answers again (and, if `listing`, once its whole state was taken over)."""
+        """Return once the store answers again, with `listing` once its whole state was loaded."""
         wait = RETRY_FIRST
         while True:
             await self._clock.sleep(wait)
@@ -111,9 +114,19 @@ class WatchCache:
             except StorageError as error:
                 log.warning("the store cannot be read: %s", error)
 
+    @property
+    def pending_writes(self) -> int:
+        """Number of own writes that have not arrived as changes yet."""
+        return len(self._expected)
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls that wait for a revision."""
+        return len(self._waiting)
+
     @contextmanager
     def expecting(self, key: str, value: bytes) -> Iterator[None]:
-        """Write `value` inside: when it arrives as a change, its shape is known to be right and is not looked at again."""
+        """Write `value` in this context: when it arrives as a change, its shape is known and is not checked again."""
         self._expected[key] = value
         try:
             yield
@@ -121,12 +134,12 @@ class WatchCache:
             self._expected.pop(key, None)
             raise
 
-    # -- taking changes over -------------------------------------------------------------------------------------
+    # -- applying changes -------------------------------------------------------------------------------------
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Take over a batch of whole revisions, then tell everybody."""
+        """Apply a batch of whole revisions, then publish it."""
         before = self.revision
-        told: list[tuple[KindCache, Transition]] = []
+        transitions: list[tuple[KindCache, Transition]] = []
         for change in changes:
             if change.revision <= before:
                 continue
@@ -136,14 +149,14 @@ class WatchCache:
                 continue
             cache = self.kinds[place[0].resource.plural]
             expected = self._expected.pop(change.key, None)
-            is_ours = change.entry is not None and change.entry.value == expected
-            transition = cache.change(change.key, self.stored(change.entry, is_ours), change.revision)
+            is_whole = change.entry is not None and change.entry.value == expected
+            transition = cache.change(change.key, self.stored(change.entry, is_whole), change.revision)
             if transition is not None:
-                told.append((cache, transition))
-        self._tell(told)
+                transitions.append((cache, transition))
+        self._publish(transitions)
 
     async def _load(self) -> tuple[State, int]:
-        """Read all objects as of one revision. Raises StorageError, CompactedError when that revision is forgotten meanwhile."""
+        """Read all objects at one revision. Raises StorageError, and CompactedError when that revision is compacted meanwhile."""
         found: State = {plural: {} for plural in self.kinds}
         after, revision = "", 0
         while True:
@@ -157,14 +170,14 @@ class WatchCache:
             after, revision = page.entries[-1].key, page.revision
 
     def _resync(self, found: State, revision: int) -> None:
-        """Take over a whole state; its differences from the present one become events."""
+        """Replace the whole state, and publish its differences from the present one as events."""
         self._expected.clear()
         first = not self.revision
-        told: list[tuple[KindCache, Transition]] = []
+        transitions: list[tuple[KindCache, Transition]] = []
         for plural, cache in self.kinds.items():
             old, new = cache.state(), found[plural]
             if not first:
-                told += [
+                transitions += [
                     (cache, Transition(stored.revision, stored, old.get(key)))
                     for key, stored in new.items()
                     if key not in old or old[key].revision != stored.revision
@@ -172,31 +185,32 @@ class WatchCache:
                 gone = [(cache, Transition(revision, None, old[key])) for key in old if key not in new]
                 if gone:
                     cache.revision = revision
-                told += gone
+                transitions += gone
             cache.load(new.items(), revision)
         self.revision = revision
-        told.sort(key=lambda item: item[1].revision)
-        self._tell(told)
+        transitions.sort(key=lambda item: item[1].revision)
+        self._publish(transitions)
 
-    def stored(self, entry: Entry | None, is_ours: bool = False) -> Stored | None:
-        """The object of an entry; None for none, for a kind not served, and for bytes that are no object (reported).
+    def stored(self, entry: Entry | None, is_whole: bool = False) -> Stored | None:
+        """Return the object of an entry; None without an entry, for a kind that is not served, and for bytes that are not an
+        object.
 
-        `is_ours`: this process has just encoded it.
+        `is_whole`: this process has just encoded it.
         """
         if entry is None:
             return None
         try:
-            return self._keys.stored(entry, is_ours)
+            return self._keys.stored(entry, is_whole)
         except StorageError as error:
             log.error("%s: %s", entry.key, error)
             return None
 
-    def _tell(self, told: Sequence[tuple[KindCache, Transition]]) -> None:
+    def _publish(self, transitions: Sequence[tuple[KindCache, Transition]]) -> None:
         while self._waiting and self._waiting[0][0] <= self.revision:
             _, _, future = heapq.heappop(self._waiting)
             if not future.done():
                 future.set_result(True)
-        for cache, transition in told:
+        for cache, transition in transitions:
             cache.publish(transition)
 
     # -- waiting -------------------------------------------------------------------------------------------------
@@ -220,7 +234,7 @@ class WatchCache:
         return self.ready and await self._ticket(revision)
 
     async def reach_within(self, revision: int, seconds: float) -> bool:
-        """Like `reach`, also False when it takes longer than `seconds`."""
+        """Wait as `reach` does, at most `seconds`; then return False."""
         if self.revision >= revision:
             return True
         if not self.ready:
@@ -233,7 +247,7 @@ class WatchCache:
         finally:
             timer.cancel()
             ticket.cancel()
-            if self.revision < revision:  # a caller may name any revision: what will never come must not pile up
+            if self.revision < revision:  # a client may name any revision: one that never comes must not stay
                 self._waiting = [item for item in self._waiting if item[2] is not ticket]
                 heapq.heapify(self._waiting)
         return self.revision >= revision

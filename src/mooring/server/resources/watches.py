@@ -36,8 +36,8 @@ from mooring.apimachinery.table import partial_metadata, table
 from mooring.apimachinery.watchevent import ERROR, event_frame
 from mooring.clock import Clock
 from mooring.errors import ApiError, ExpiredError
+from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
-from mooring.registry.cache.stored import Event
 from mooring.registry.store import Registry
 from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
 from mooring.server.response.render import accepted, content_type, included

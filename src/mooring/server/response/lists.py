@@ -22,7 +22,8 @@ from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA_LIST, list_of
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.table import Include, partial_metadata, partial_metadata_list, rows, table
-from mooring.registry.cache.stored import SLICE_BYTES, SLICE_ITEMS, Stored, joined, joined_size, slices
+from mooring.registry.cache.slices import SLICE_BYTES, SLICE_ITEMS, joined, joined_size, slices
+from mooring.registry.cache.stored import Stored
 from mooring.server.transport.http import Body, Pieces
 
 _TYPE = ("kind", "apiVersion")

@@ -1,16 +1,17 @@
-"""NodeRestriction: a node changes only what is its own.
+"""NodeRestriction: a node may change only its own objects.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/node-authorization.md#noderestriction), for
-users that are nodes (group system:nodes):
-* Its own Node only; no change of taints or owner references; of the labels in Kubernetes' own domains only those a kubelet
-  reports about itself, never node-restriction labels.
-* Its own Lease in kube-node-lease only, and its own CSINode.
-* Certificate requests for kubelet signers only with its own common name.
-* Pods by the rules of `pods`. Service account tokens only bound to a pod that runs on it, and only for the one audience that a
-  volume of this pod asks a token for; for another, RBAC must allow the verb `request-serviceaccounts-token-audience` on the
-  audience, as a resource of the core group, by the account's name. A volume that a CSI driver serves, or a claim, would have to be
-  followed to a CSIDriver; this server keeps none, so that the request is refused as kube-apiserver refuses it without one.
-* A member of system:nodes whose username names no node writes nothing at all.
+users in the group system:nodes:
+* Node: its own only, and no change of taints or owner references. Of the labels in Kubernetes' own domains it may set only those
+  that a kubelet reports about itself, never node-restriction labels.
+* Lease: its own in kube-node-lease only. CSINode: its own only.
+* CertificateSigningRequest for kubelet signers: its own common name only.
+* Pods: the rules of `pods`.
+* Tokens: only bound to a pod that runs on the node, and only for an audience that a projected volume of this pod names. For
+  another audience RBAC must allow the verb `request-serviceaccounts-token-audience` on the audience, as a resource of the core
+  group, with the account's name. The audiences of CSI volumes and claims are those of a CSIDriver. This server stores none, so
+  that such a request is refused as kube-apiserver refuses it without one.
+* A member of system:nodes whose username is not that of a node may write nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from mooring.authz.node.identifier import node_name
 from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
-from mooring.registry.admission.certificates import CSRS, requested
+from mooring.registry.admission.certificates import CSRS, parse_new_request
 from mooring.registry.admission.noderestriction import pods
 from mooring.registry.admission.request import AdmissionRequest
 
 LEASE_NAMESPACE = "kube-node-lease"
 RESTRICTED = "node-restriction.kubernetes.io"
-OWN_LABELS = frozenset(
+KUBELET_LABELS = frozenset(
     {
         "beta.kubernetes.io/arch",
         "beta.kubernetes.io/instance-type",
@@ -44,9 +45,9 @@ OWN_LABELS = frozenset(
         "topology.kubernetes.io/zone",
     }
 )
-"""What a kubelet reports about itself (k8s.io/kubelet well-known labels)."""
+"""Labels that a kubelet reports about itself (k8s.io/kubelet well-known labels)."""
 REQUEST_AUDIENCE = "request-serviceaccounts-token-audience"
-OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+KUBELET_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 class NodeRestriction:
@@ -72,12 +73,12 @@ def _node(request: AdmissionRequest, node: str) -> None:
     if (new.get("spec") or {}).get("configSource") and (
         old is None or (old.get("spec") or {}).get("configSource") != new["spec"]["configSource"]
     ):
-        what = (
+        action = (
             "create pods with a non-nil configSource"
             if old is None
             else "update configSource to a new non-nil configSource"
         )
-        raise request.forbidden(f'node "{node}" is not allowed to {what}')
+        raise request.forbidden(f'node "{node}" is not allowed to {action}')
     if old is not None:
         if ((new.get("spec") or {}).get("taints") or []) != ((old.get("spec") or {}).get("taints") or []):
             raise request.forbidden(f'node "{node}" is not allowed to modify taints')
@@ -86,27 +87,27 @@ def _node(request: AdmissionRequest, node: str) -> None:
     before = (old["metadata"].get("labels") or {}) if old is not None else {}
     refused = forbidden_labels(before, new["metadata"].get("labels") or {})
     if refused:
-        what = (
+        problem = (
             "is not allowed to modify labels"
             if old is not None
             else f'node "{node}" is not allowed to set the following labels'
         )
-        raise request.forbidden(f"{what}: {', '.join(refused)}")
+        raise request.forbidden(f"{problem}: {', '.join(refused)}")
 
 
 def forbidden_labels(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The labels added, changed or removed that are not a node's own, sorted."""
+    """Return the changed labels that a node may not change, sorted."""
     changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
-    return sorted(key for key in changed if not _is_own(key))
+    return sorted(key for key in changed if not _may_set(key))
 
 
-def _is_own(label: str) -> bool:
+def _may_set(label: str) -> bool:
     domain = label.partition("/")[0] if "/" in label else ""
     if _within(domain, RESTRICTED):
         return False
     if not (_within(domain, "kubernetes.io") or _within(domain, "k8s.io")):
         return True
-    return label in OWN_LABELS or any(_within(domain, own) for own in OWN_DOMAINS)
+    return label in KUBELET_LABELS or any(_within(domain, own) for own in KUBELET_DOMAINS)
 
 
 def _within(domain: str, parent: str) -> bool:
@@ -131,7 +132,7 @@ def _csr(request: AdmissionRequest, node: str) -> None:
     signer = (request.new.get("spec") or {}).get("signerName")
     if signer not in (KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING):
         return
-    parsed = requested(request)
+    parsed = parse_new_request(request)
     if parsed is not None and parsed.common_name != NODE_PREFIX + node:
         raise request.forbidden(f"can only create a node CSR with CN={NODE_PREFIX}{node}")
 
@@ -168,7 +169,7 @@ def _token(request: AdmissionRequest, node: str) -> None:
 
 
 def _projected_audiences(pod: Obj) -> Iterator[str]:
-    """Whom the tokens are for that volumes of the Pod ask for; "" is the API server."""
+    """Yield the audiences of the tokens that volumes of the Pod project; "" is the API server."""
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
             if "serviceAccountToken" in source:
@@ -176,7 +177,7 @@ def _projected_audiences(pod: Obj) -> Iterator[str]:
 
 
 def _missing_for_csi(pod: Obj) -> Iterator[str]:
-    """Name what kube-apiserver reads to find the audiences of CSI drivers, and what this server never has."""
+    """Yield the errors for objects which hold the audiences of CSI volumes, and which this server does not store."""
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
             yield f'persistentvolumeclaim "{pod["metadata"].get("name", "")}-{volume.get("name", "")}" not found'
@@ -187,7 +188,7 @@ def _missing_for_csi(pod: Obj) -> Iterator[str]:
 
 
 def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:
-    asked = Attributes(
+    attributes = Attributes(
         user=request.user,
         verb=REQUEST_AUDIENCE,
         version="v1",
@@ -195,7 +196,7 @@ def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:
         namespace=request.namespace,
         name=request.name,
     )
-    return bool(audience) and request.authorize(asked).allowed
+    return bool(audience) and request.authorize(attributes).allowed
 
 
 _CHECKS = {
@@ -204,7 +205,7 @@ _CHECKS = {
     "leases": _lease,
     "csinodes": _csi_node,
     CSRS: _csr,
-    "pods": pods.pod,
-    "pods/status": pods.pod_status,
+    "pods": pods.check_pod,
+    "pods/status": pods.check_pod_status,
     "serviceaccounts/token": _token,
 }

@@ -1,10 +1,10 @@
-"""What of Pods a node may change: it shows the ones it runs from files, and reports on those that run on it.
+"""NodeRestriction for Pods: a node creates mirror Pods, deletes its Pods and updates their status.
 
 Rules kept here (docs/protocol/node-authorization.md#noderestriction):
-* It creates mirror Pods only: bound to itself, owned by its own Node as controller and by nothing else, and without any
-  reference to an object of the API; otherwise a node could read what it should not.
-* It deletes Pods that are bound to it, and updates their status, but neither their labels nor the resource claims in their status:
-  those would let it read other claims. It updates nothing else.
+* A node creates only mirror Pods: bound to itself, owned by its own Node as controller and by nothing else, and without any
+  reference to an object of the API, by which the node could read objects that it may not.
+* A node deletes Pods that are bound to it, and updates their status, but neither their labels nor the resource claims in their
+  status: those would let it read other claims. It updates nothing else.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _PROJECTED = {
 }
 
 
-def pod(request: AdmissionRequest, node: str) -> None:
-    """A node creates or deletes a Pod."""
+def check_pod(request: AdmissionRequest, node: str) -> None:
+    """Check the creation or deletion of a Pod by a node. Raises ForbiddenError, NotFoundError."""
     if request.old is not None:
         if request.new is not None:
             raise request.forbidden(
@@ -50,11 +50,11 @@ def pod(request: AdmissionRequest, node: str) -> None:
         if _node_of(request.old) != node:
             raise request.forbidden(f'node "{node}" can only delete pods with {_BOUND}')
     else:
-        _create(request, request.new or {}, node)
+        _check_mirror_pod(request, request.new or {}, node)
 
 
-def pod_status(request: AdmissionRequest, node: str) -> None:
-    """A node reports on a Pod."""
+def check_pod_status(request: AdmissionRequest, node: str) -> None:
+    """Check an update of a Pod's status by a node. Raises ForbiddenError."""
     new, old = request.new or {}, request.old or {}
     if _node_of(old) != node:
         raise request.forbidden(f'node "{node}" can only update pod status for pods with {_BOUND}')
@@ -72,7 +72,7 @@ def _node_of(obj: Obj) -> str:
     return name
 
 
-def _create(request: AdmissionRequest, new: Obj, node: str) -> None:
+def _check_mirror_pod(request: AdmissionRequest, new: Obj, node: str) -> None:
     metadata = new.get("metadata") or {}
     if MIRROR not in (metadata.get("annotations") or {}):
         why = f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
@@ -85,7 +85,7 @@ def _create(request: AdmissionRequest, new: Obj, node: str) -> None:
 
 
 def _api_references(pod: Obj) -> Iterator[str]:
-    """Name each sort of API object that the Pod needs, in the order and the words of kube-apiserver."""
+    """Yield the API resources that the Pod refers to, in the order and wording of kube-apiserver."""
     found = {resource for resource, _ in walk(pod)}
     yield from (resource for resource in _FIRST if resource in found)
     for volume in (pod.get("spec") or {}).get("volumes") or ():
