@@ -27,7 +27,7 @@ from mooring.registry.cache.stored import Stored
 from mooring.server.transport.http import Body, Pieces
 
 _TYPE = ("kind", "apiVersion")
-"""Not carried by items of a list; see `mooring.registry.cache.stored.joined`."""
+"""Not carried by items of a list; see `mooring.registry.cache.slices.joined`."""
 YAML_SHARE = 10
 """Writing YAML takes about ten times as long as writing JSON: its slices are that much smaller, and count for that much more."""
 
