@@ -205,9 +205,9 @@ class ForbiddenError(ApiError):
     shows_details = True
 
     @classmethod
-    def of(cls, group: str, resource: str, name: str, why: str) -> ForbiddenError:
+    def of(cls, group: str, resource: str, name: str, detail: str) -> ForbiddenError:
         target = f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
-        return cls(f"{target} is forbidden: {why}", Details(name=name, group=group, kind=resource))
+        return cls(f"{target} is forbidden: {detail}", Details(name=name, group=group, kind=resource))
 
 
 class NotFoundError(ApiError):
@@ -234,9 +234,9 @@ class ConflictError(ApiError):
     reason = "Conflict"
 
     @classmethod
-    def of(cls, group: str, resource: str, name: str, why: str) -> ConflictError:
+    def of(cls, group: str, resource: str, name: str, detail: str) -> ConflictError:
         return cls(
-            f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}',
+            f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {detail}',
             Details(name=name, group=group, kind=resource),
         )
 

@@ -64,8 +64,3 @@ JANE = UserInfo("jane")
 def test_a_rule(granted: Obj, asked: dict[str, str], allowed: bool) -> None:
     attributes = Attributes(user=JANE, **{"verb": "get", **asked})
     assert compile_rule(granted).allows(attributes) is allowed
-
-
-def test_a_request_is_for_a_resource_or_for_a_path() -> None:
-    assert Attributes(user=JANE, verb="get", resource="pods").is_resource
-    assert not Attributes(user=JANE, verb="get", path="/x").is_resource

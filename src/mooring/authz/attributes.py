@@ -31,7 +31,3 @@ class Attributes:
     path: str = ""
     field_selector: str = ""
     label_selector: str = ""
-
-    @property
-    def is_resource(self) -> bool:
-        return bool(self.resource)

@@ -80,13 +80,13 @@ def _access_errors(spec: Obj) -> list[FieldError]:
     resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is None:
         if url is None:
-            why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            return [invalid("spec.resourceAttributes", None, why)]
+            detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            return [invalid("spec.resourceAttributes", None, detail)]
         return []
     errors: list[FieldError] = []
     if url is not None:
-        why = "cannot be specified in combination with resourceAttributes"
-        errors.append(invalid("spec.nonResourceAttributes", _go_attributes(url), why))
+        detail = "cannot be specified in combination with resourceAttributes"
+        errors.append(invalid("spec.nonResourceAttributes", _go_attributes(url), detail))
     for name in ("fieldSelector", "labelSelector"):
         if name in resource:
             errors += _selector_errors(resource[name], f"spec.resourceAttributes.{name}")
@@ -117,11 +117,11 @@ def _requirement_errors(requirement: Obj, path: str, *, is_label: bool) -> list[
         errors.append(forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
     if not is_label:
         return errors if key else [*errors, required(f"{path}.key", "must be specified")]
-    errors += [invalid(f"{path}.key", key, why) for why in qualified_name_errors(key)]
+    errors += [invalid(f"{path}.key", key, detail) for detail in qualified_name_errors(key)]
     errors += [
-        invalid(f"{path}.values[{place}]", value, why)
+        invalid(f"{path}.values[{place}]", value, detail)
         for place, value in enumerate(values)
-        for why in label_value_errors(value)
+        for detail in label_value_errors(value)
     ]
     return errors
 

@@ -51,12 +51,12 @@ def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
 
 def prepare_status(new: Obj, old: Obj, change: Change) -> None:
     """Reset `new` except its status, reset Approved and Denied in it, and fill in the times of its conditions."""
-    conditions, kept = list(conditions_of(new)), conditions_of(old)
+    conditions, old_conditions = list(conditions_of(new)), conditions_of(old)
     for kind in (APPROVED, DENIED):
-        here, there = _indexes_of_type(conditions, kind), _indexes_of_type(kept, kind)
+        here, there = _indexes_of_type(conditions, kind), _indexes_of_type(old_conditions, kind)
         if len(here) == len(there):
             for index, old_index in zip(here, there, strict=True):
-                conditions[index] = kept[old_index]
+                conditions[index] = old_conditions[old_index]
     status = dict(new.get("status") or {})
     if conditions:
         status["conditions"] = _with_times(conditions, old, change)
@@ -88,29 +88,29 @@ def validate_approval(new: Obj, old: Obj) -> list[FieldError]:
 
 def validate_status(new: Obj, old: Obj) -> list[FieldError]:
     """Validate an update of `/status`."""
-    conditions, kept = conditions_of(new), conditions_of(old)
-    errors = _condition_errors(conditions, kept) + _certificate_errors(new, old) + _removal_errors(new, old)
+    conditions, old_conditions = conditions_of(new), conditions_of(old)
+    errors = _condition_errors(conditions, old_conditions) + _certificate_errors(new, old) + _removal_errors(new, old)
     errors += [
         forbidden(_PATH, f'updates may not add a condition of type "{kind}"')
         for kind in (APPROVED, DENIED)
-        if len(_indexes_of_type(conditions, kind)) > len(_indexes_of_type(kept, kind))
+        if len(_indexes_of_type(conditions, kind)) > len(_indexes_of_type(old_conditions, kind))
     ]
     return errors
 
 
 def _removal_errors(new: Obj, old: Obj) -> list[FieldError]:
-    conditions, kept = conditions_of(new), conditions_of(old)
+    conditions, old_conditions = conditions_of(new), conditions_of(old)
     return [
         forbidden(_PATH, f'updates may not remove a condition of type "{kind}"')
         for kind in _PERMANENT
-        if len(_indexes_of_type(conditions, kind)) < len(_indexes_of_type(kept, kind))
+        if len(_indexes_of_type(conditions, kind)) < len(_indexes_of_type(old_conditions, kind))
     ]
 
 
-def _condition_errors(conditions: list[Obj], kept: list[Obj]) -> list[FieldError]:
+def _condition_errors(conditions: list[Obj], old_conditions: list[Obj]) -> list[FieldError]:
     errors: list[FieldError] = []
-    old_types = {condition.get("type", "") for condition in kept}
-    old_has_duplicates = len(old_types) != len(kept)
+    old_types = {condition.get("type", "") for condition in old_conditions}
+    old_has_duplicates = len(old_types) != len(old_conditions)
     old_has_both = APPROVED in old_types and DENIED in old_types
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
@@ -141,6 +141,6 @@ def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
     try:
         certificates(base64.b64decode(certificate))
     except (PemError, binascii.Error) as error:
-        why = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
-        return [invalid(path, "<certificate data>", why)]
+        detail = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
+        return [invalid(path, "<certificate data>", detail)]
     return []

@@ -81,19 +81,19 @@ def signer_name_errors(signer: str, path: str) -> list[FieldError]:
         return [required(path)]
     domain, slash, name = signer.partition("/")
     if not slash or "/" in name:
-        why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        return [invalid(path, signer, why)]
+        detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [invalid(path, signer, detail)]
     errors = [too_long(path, SUBDOMAIN_MAX)] if len(domain) > SUBDOMAIN_MAX else []
     labels = domain.split(".")
     for label in labels:
-        if why_not := dns1123_label_errors(label):
-            errors += [invalid(path, domain, f'validating label "{label}": {why}') for why in why_not]
+        if details := dns1123_label_errors(label):
+            errors += [invalid(path, domain, f'validating label "{label}": {detail}') for detail in details]
             break
     if len(labels) < 2:
         errors.append(invalid(path, domain, "should be a domain with at least two segments separated by dots"))
     for label in name.split("."):
-        if why_not := dns1123_subdomain_errors(label):
-            errors += [invalid(path, name, f'validating label "{label}": {why}') for why in why_not]
+        if details := dns1123_subdomain_errors(label):
+            errors += [invalid(path, name, f'validating label "{label}": {detail}') for detail in details]
             break
     if len(signer) > MAX_SIGNER_NAME:
         errors.append(too_long(path, MAX_SIGNER_NAME))

@@ -70,16 +70,16 @@ def range_warnings(path: str, text: str) -> list[str]:
 def special_address_errors(address: IPv4Address | IPv6Address, path: str) -> list[FieldError]:
     """Return an error for an address that cannot be an endpoint: unspecified, loopback or link-local."""
     if address.is_unspecified:
-        why = f"may not be unspecified ({address})"
+        detail = f"may not be unspecified ({address})"
     elif address.is_loopback:
-        why = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+        detail = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
     elif address.is_link_local:
-        why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+        detail = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
     elif _is_link_local_multicast(address):
-        why = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
     else:
         return []
-    return [invalid(path, str(address), why)]
+    return [invalid(path, str(address), detail)]
 
 
 def _is_link_local_multicast(address: IPv4Address | IPv6Address) -> bool:
@@ -116,7 +116,7 @@ def endpoint_port_errors(port: Obj, path: str) -> list[FieldError]:
     if number is not None and not 1 <= number <= MAX_PORT:
         errors.append(invalid(f"{path}.port", number, NOT_A_PORT))
     if application:
-        errors += [invalid(f"{path}.appProtocol", application, why) for why in qualified_name_errors(application)]
+        errors += [invalid(f"{path}.appProtocol", application, detail) for detail in qualified_name_errors(application)]
     return errors
 
 
@@ -129,7 +129,7 @@ def port_names_errors(ports: list[Obj], path: str, *, needed: bool, unique: bool
         if not name and needed:
             errors.append(required(at))
         elif name:
-            errors += [invalid(at, name, why) for why in dns1123_label_errors(name)]
+            errors += [invalid(at, name, detail) for detail in dns1123_label_errors(name)]
         if unique and name in seen and (name or not needed):
             errors.append(duplicate(at, name))
         seen.add(name)

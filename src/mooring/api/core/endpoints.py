@@ -118,9 +118,9 @@ def _address_errors(address: Obj, path: str) -> list[FieldError]:
         else special_address_errors(parsed, f"{path}.ip")
     )
     if hostname := address.get("hostname"):
-        errors += [invalid(f"{path}.hostname", hostname, why) for why in dns1123_label_errors(hostname)]
+        errors += [invalid(f"{path}.hostname", hostname, detail) for detail in dns1123_label_errors(hostname)]
     if node is not None:
-        errors += [invalid(f"{path}.nodeName", node, why) for why in dns1123_subdomain_errors(node)]
+        errors += [invalid(f"{path}.nodeName", node, detail) for detail in dns1123_subdomain_errors(node)]
     return errors
 
 

@@ -112,12 +112,12 @@ def event_errors(obj: Obj, reporter_name: str) -> list[FieldError]:
     reporter = obj.get("reportingComponent", "")
     if not reporter:
         errors.append(required(reporter_name))
-    errors += [invalid(reporter_name, reporter, why) for why in qualified_name_errors(reporter)]
+    errors += [invalid(reporter_name, reporter, detail) for detail in qualified_name_errors(reporter)]
     for word in ("reportingInstance", "action", "reason"):
-        given = obj.get(word, "")
-        if not given:
+        value = obj.get(word, "")
+        if not value:
             errors.append(required(word))
-        elif len(given.encode("utf-8", "surrogatepass")) > MAX_WORD:
+        elif len(value.encode("utf-8", "surrogatepass")) > MAX_WORD:
             errors.append(invalid(word, "", f"can have at most {MAX_WORD} characters"))
     if len(obj.get("message", "").encode("utf-8", "surrogatepass")) > MAX_MESSAGE:
         errors.append(invalid("message", "", f"can have at most {MAX_MESSAGE} characters"))

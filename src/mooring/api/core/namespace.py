@@ -118,12 +118,12 @@ def _validate(obj: Obj) -> list[FieldError]:
 def _validate_status(new: Obj, old: Obj) -> list[FieldError]:
     phase = (new.get("status") or {}).get("phase", "")
     if "deletionTimestamp" in new["metadata"]:
-        wanted, when = TERMINATING, "is not empty"
+        expected, when = TERMINATING, "is not empty"
     else:
-        wanted, when = ACTIVE, "is empty"
-    if phase == wanted:
+        expected, when = ACTIVE, "is empty"
+    if phase == expected:
         return []
-    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` {when}")]
+    return [invalid("status.Phase", phase, f"may only be '{expected}' if `deletionTimestamp` {when}")]
 
 
 KIND = Kind(

@@ -112,8 +112,8 @@ def _registry_credential_errors(data: Mapping[str, str], key: str) -> list[Field
         text = base64.b64decode(data[key])
         msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error):
-        why = json_syntax_error(text) or "json: cannot unmarshal into Go value of type map[string]interface {}"
-        return [invalid(f"data[{key}]", "<secret contents redacted>", why)]
+        detail = json_syntax_error(text) or "json: cannot unmarshal into Go value of type map[string]interface {}"
+        return [invalid(f"data[{key}]", "<secret contents redacted>", detail)]
     return []
 
 

@@ -66,8 +66,8 @@ def _warnings(new: Obj, old: Obj | None) -> list[str]:
         return []
     if ENFORCE_MOUNTABLE not in (new["metadata"].get("annotations") or {}):
         return []
-    why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-    return [f"metadata.annotations[{ENFORCE_MOUNTABLE}]: {why}"]
+    detail = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    return [f"metadata.annotations[{ENFORCE_MOUNTABLE}]: {detail}"]
 
 
 KIND = Kind(

@@ -176,7 +176,7 @@ def _endpoint_errors(endpoint: Obj, address_type: str, path: str) -> list[FieldE
         ("nodeName", dns1123_subdomain_errors),
     ):
         if (value := endpoint.get(name)) is not None:
-            errors += [invalid(f"{path}.{name}", value, why) for why in rule(value)]
+            errors += [invalid(f"{path}.{name}", value, detail) for detail in rule(value)]
     if topology := endpoint.get("deprecatedTopology"):
         errors += label_errors(topology, f"{path}.deprecatedTopology")
     return errors + _hint_errors(endpoint.get("hints") or {}, f"{path}.hints")
@@ -188,7 +188,7 @@ def _address_errors(address: str, address_type: str, path: str) -> list[FieldErr
         whys = dns1123_subdomain_errors(bare)
         if not whys and "." not in bare:
             whys = ["should be a domain with at least two segments separated by dots"]
-        return [invalid(path, address, why) for why in whys]
+        return [invalid(path, address, detail) for detail in whys]
     if address_type not in ADDRESS_TYPES:
         return []
     parsed = parse_address(address)
@@ -211,7 +211,7 @@ def _hint_errors(hints: Mapping[str, Any], path: str) -> list[FieldError]:
             if name in seen:
                 errors.append(duplicate(at, name))
             seen.add(name)
-            errors += [invalid(at, name, why) for why in rule(name)]
+            errors += [invalid(at, name, detail) for detail in rule(name)]
     return errors
 
 

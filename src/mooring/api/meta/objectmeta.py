@@ -96,27 +96,27 @@ def prepare_meta_for_update(new: Obj, old: Obj, kind: Kind) -> None:
     It runs after the kind's own hook, because generation depends on the fields that the hook reset. Raises ConflictError when
     `new` carries the uid of another object.
     """
-    meta, kept = new.setdefault("metadata", {}), old["metadata"]
-    if meta.get("uid") and meta["uid"] != kept.get("uid"):
+    meta, old_meta = new.setdefault("metadata", {}), old["metadata"]
+    if meta.get("uid") and meta["uid"] != old_meta.get("uid"):
         raise ConflictError.of(
             kind.resource.group,
             kind.resource.plural,
-            kept["name"],
-            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {kept.get('uid', '')}",
+            old_meta["name"],
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old_meta.get('uid', '')}",
         )
     meta.pop("selfLink", None)
     meta.pop("managedFields", None)
     if kind.resource.namespaced:
-        meta.setdefault("namespace", kept["namespace"])
+        meta.setdefault("namespace", old_meta["namespace"])
     else:
         meta.pop("namespace", None)
     for name in _KEPT_ON_UPDATE:
-        if name in kept:
-            meta[name] = kept[name]
+        if name in old_meta:
+            meta[name] = old_meta[name]
         else:
             meta.pop(name, None)
     if kind.has_generation and _generation_content(new) != _generation_content(old):
-        meta["generation"] = kept.get("generation", 0) + 1
+        meta["generation"] = old_meta.get("generation", 0) + 1
 
 
 def _generation_content(obj: Obj) -> Obj:
@@ -129,14 +129,14 @@ def validate_meta(obj: Obj, kind: Kind) -> list[FieldError]:
     meta = obj["metadata"]
     errors: list[FieldError] = []
     if base := meta.get("generateName"):
-        errors += [invalid("metadata.generateName", base, why) for why in kind.name_errors(_as_name(base))]
+        errors += [invalid("metadata.generateName", base, detail) for detail in kind.name_errors(_as_name(base))]
     if name := meta.get("name"):
-        errors += [invalid("metadata.name", name, why) for why in kind.name_errors(name)]
+        errors += [invalid("metadata.name", name, detail) for detail in kind.name_errors(name)]
     else:
         errors.append(required("metadata.name", "name or generateName is required"))
     if kind.resource.namespaced:
         if namespace := meta.get("namespace"):
-            errors += [invalid("metadata.namespace", namespace, why) for why in dns1123_label_errors(namespace)]
+            errors += [invalid("metadata.namespace", namespace, detail) for detail in dns1123_label_errors(namespace)]
         else:
             errors.append(required("metadata.namespace"))
     if labels := meta.get("labels"):
@@ -155,10 +155,10 @@ def validate_meta_update(new: Obj, old: Obj, kind: Kind) -> list[FieldError]:
 
     `new` must still carry the client's resourceVersion, because kinds without unconditional update require one.
     """
-    meta, kept = new["metadata"], old["metadata"]
+    meta, old_meta = new["metadata"], old["metadata"]
     errors: list[FieldError] = []
-    if "deletionTimestamp" in kept and (finalizers := meta.get("finalizers")):
-        added = sorted(set(finalizers).difference(kept.get("finalizers", ())))
+    if "deletionTimestamp" in old_meta and (finalizers := meta.get("finalizers")):
+        added = sorted(set(finalizers).difference(old_meta.get("finalizers", ())))
         if added:
             listed = ", ".join(f'"{finalizer}"' for finalizer in added)
             errors.append(
@@ -173,7 +173,7 @@ def validate_meta_update(new: Obj, old: Obj, kind: Kind) -> list[FieldError]:
     errors += [
         invalid(f"metadata.{name}", meta.get(name), "field is immutable")
         for name in _IMMUTABLE
-        if meta.get(name) != kept.get(name)
+        if meta.get(name) != old_meta.get(name)
     ]
     return errors
 
@@ -187,8 +187,8 @@ def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
     """Validate label keys and values."""
     errors: list[FieldError] = []
     for key, value in labels.items():
-        errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
-        errors += [invalid(path, value, why) for why in label_value_errors(value)]
+        errors += [invalid(path, key, detail) for detail in qualified_name_errors(key)]
+        errors += [invalid(path, value, detail) for detail in label_value_errors(value)]
         if len(errors) > MAX_FIELD_ERRORS:
             break  # further errors are not reported, and a body may hold a hundred thousand labels
     return errors
@@ -196,7 +196,7 @@ def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
 
 def _annotation_errors(annotations: dict[str, str]) -> list[FieldError]:
     path = "metadata.annotations"
-    errors = [invalid(path, key, why) for key in annotations for why in qualified_name_errors(key.lower())]
+    errors = [invalid(path, key, detail) for key in annotations for detail in qualified_name_errors(key.lower())]
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS:
         errors.append(too_long(path, MAX_ANNOTATIONS))
     return errors
@@ -223,17 +223,17 @@ def _owner_reference_errors(references: list[Obj]) -> list[FieldError]:
                 controller = this
             elif not reported:  # once, because each such error quotes all references, which may be megabytes
                 reported = True
-                why = (
+                detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {this}"
                 )
-                errors.append(invalid(path, references, why))
+                errors.append(invalid(path, references, detail))
     return errors
 
 
 def finalizer_errors(finalizer: str, path: str, needs_domain: bool = True) -> list[FieldError]:
     """Validate one finalizer: a qualified name, with a domain unless it is a standard one."""
-    errors = [invalid(path, finalizer, why) for why in qualified_name_errors(finalizer)]
+    errors = [invalid(path, finalizer, detail) for detail in qualified_name_errors(finalizer)]
     if needs_domain and not errors and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
         errors.append(invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
     return errors

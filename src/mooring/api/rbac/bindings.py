@@ -79,7 +79,7 @@ def binding_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:
     if kind not in kinds:
         errors.append(not_supported("roleRef.kind", kind, kinds))
     if name:
-        errors += [invalid("roleRef.name", name, why) for why in path_segment_errors(name)]
+        errors += [invalid("roleRef.name", name, detail) for detail in path_segment_errors(name)]
     else:
         errors.append(required("roleRef.name"))
     for index, subject in enumerate(obj.get("subjects") or []):
@@ -92,7 +92,7 @@ def _subject_errors(subject: Obj, path: str, namespaced: bool) -> list[FieldErro
     errors = [] if name else [required(f"{path}.name")]
     if kind == "ServiceAccount":
         if name:
-            errors += [invalid(f"{path}.name", name, why) for why in dns1123_subdomain_errors(name)]
+            errors += [invalid(f"{path}.name", name, detail) for detail in dns1123_subdomain_errors(name)]
         if group:
             errors.append(not_supported(f"{path}.apiGroup", group, ("",)))
         if not namespaced and not subject.get("namespace"):
@@ -110,8 +110,8 @@ def role_ref_errors(new: Obj, old: Obj) -> list[FieldError]:
     role = new.get("roleRef") or {}
     if role == (old.get("roleRef") or {}):
         return []
-    shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
-    return [invalid("roleRef", shown, "cannot change roleRef")]
+    go_form = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
+    return [invalid("roleRef", go_form, "cannot change roleRef")]
 
 
 def _role(obj: Obj, now: datetime) -> str:

@@ -72,15 +72,15 @@ def _selector_errors(selector: Obj, path: str) -> list[FieldError]:
                 errors.append(required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
         elif operator in ("Exists", "DoesNotExist"):
             if values:
-                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.append(forbidden(f"{at}.values", why))
+                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.append(forbidden(f"{at}.values", detail))
         else:
             errors.append(invalid(f"{at}.operator", operator, "not a valid selector operator"))
-        errors += [invalid(f"{at}.key", key, why) for why in qualified_name_errors(key)]
+        errors += [invalid(f"{at}.key", key, detail) for detail in qualified_name_errors(key)]
         errors += [
-            invalid(f"{at}.values[{place}]", value, why)
+            invalid(f"{at}.values[{place}]", value, detail)
             for place, value in enumerate(values)
-            for why in label_value_errors(value)
+            for detail in label_value_errors(value)
         ]
     return errors
 

@@ -45,8 +45,8 @@ def rule_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:
             if namespaced:
                 errors.append(invalid(path, urls, "namespaced rules cannot apply to non-resource URLs"))
             if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-                why = "rules cannot apply to both regular resources and non-resource URLs"
-                errors.append(invalid(path, urls, why))
+                detail = "rules cannot apply to both regular resources and non-resource URLs"
+                errors.append(invalid(path, urls, detail))
             continue
         if not rule.get("apiGroups"):
             errors.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))

@@ -101,7 +101,7 @@ def _driver_errors(driver: Obj, path: str) -> list[FieldError]:
     elif len(name) > MAX_DRIVER_NAME:
         errors.append(invalid(f"{path}.name", name, f"must have at most {MAX_DRIVER_NAME} characters"))
     else:
-        errors += [invalid(f"{path}.name", name, why) for why in dns1123_subdomain_errors(name.lower())]
+        errors += [invalid(f"{path}.name", name, detail) for detail in dns1123_subdomain_errors(name.lower())]
     if not node_id:
         errors.append(required(f"{path}.nodeID"))
     elif len(node_id.encode()) > MAX_NODE_ID:
@@ -116,7 +116,7 @@ def _driver_errors(driver: Obj, path: str) -> list[FieldError]:
         keys.add(key)
         if not key:
             errors.append(required(path))
-        errors += [invalid(path, key, why) for why in qualified_name_errors(key)]
+        errors += [invalid(path, key, detail) for detail in qualified_name_errors(key)]
     return errors
 
 

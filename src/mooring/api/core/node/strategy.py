@@ -67,9 +67,9 @@ def _taint_errors(taints: list[Obj]) -> list[FieldError]:
     for index, taint in enumerate(taints):
         at = f"{_TAINTS_PATH}[{index}]"
         key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
-        errors += [invalid(f"{at}.key", key, why) for why in qualified_name_errors(key)]
-        if why_not := label_value_errors(value):
-            errors.append(invalid(f"{at}.value", value, ";".join(why_not)))
+        errors += [invalid(f"{at}.key", key, detail) for detail in qualified_name_errors(key)]
+        if details := label_value_errors(value):
+            errors.append(invalid(f"{at}.value", value, ";".join(details)))
         if not effect:
             errors.append(required(f"{at}.effect"))
         elif effect not in TAINT_EFFECTS:
@@ -83,7 +83,7 @@ def _taint_errors(taints: list[Obj]) -> list[FieldError]:
 def _amount_errors(amounts: Mapping[str, str], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for name, amount in amounts.items():
-        errors += [invalid(f"{path}.{name}", name, why) for why in qualified_name_errors(name)]
+        errors += [invalid(f"{path}.{name}", name, detail) for detail in qualified_name_errors(name)]
         if str(amount).startswith("-"):
             errors.append(invalid(f"{path}.{name}", amount, "must be greater than or equal to 0"))
     return errors
@@ -119,12 +119,12 @@ def _duplicate_indexes(values: Iterable[Hashable]) -> list[int]:
 
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
-    spec, kept = new.get("spec") or {}, old.get("spec") or {}
-    if kept.get("podCIDRs") and spec.get("podCIDRs") != kept["podCIDRs"]:
+    spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
+    if old_spec.get("podCIDRs") and spec.get("podCIDRs") != old_spec["podCIDRs"]:
         errors.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))
-    if kept.get("providerID") and spec.get("providerID") != kept["providerID"]:
+    if old_spec.get("providerID") and spec.get("providerID") != old_spec["providerID"]:
         errors.append(forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid'))
-    if spec.get("externalID") != kept.get("externalID"):
+    if spec.get("externalID") != old_spec.get("externalID"):
         errors.append(forbidden("spec.externalID", "may not be updated"))
     return errors + _address_errors(new)
 

@@ -19,11 +19,11 @@ _OBSERVED_GENERATION = "observedGeneration"
 
 def keep_observed_generations(new: Obj, old: Obj) -> None:
     """Keep observed generations that an older client does not send; conditions of one type are matched in order."""
-    status, kept = new.get("status") or {}, old.get("status") or {}
-    if kept.get(_OBSERVED_GENERATION) and not status.get(_OBSERVED_GENERATION):
-        new["status"] = status = {**status, _OBSERVED_GENERATION: kept[_OBSERVED_GENERATION]}
+    status, old_status = new.get("status") or {}, old.get("status") or {}
+    if old_status.get(_OBSERVED_GENERATION) and not status.get(_OBSERVED_GENERATION):
+        new["status"] = status = {**status, _OBSERVED_GENERATION: old_status[_OBSERVED_GENERATION]}
     stored: dict[str, list[int]] = {}
-    for condition in kept.get("conditions") or ():
+    for condition in old_status.get("conditions") or ():
         stored.setdefault(condition.get("type", ""), []).append(condition.get(_OBSERVED_GENERATION) or 0)
     for condition in status.get("conditions") or ():
         generations = stored.get(condition.get("type", ""))
@@ -34,17 +34,17 @@ def keep_observed_generations(new: Obj, old: Obj) -> None:
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
     """Validate an update of a Pod's status."""
-    spec, status, kept = new.get("spec") or {}, new.get("status") or {}, old.get("status") or {}
+    spec, status, old_status = new.get("spec") or {}, new.get("status") or {}, old.get("status") or {}
     errors = annotation_errors(new, old)
     node = status.get("nominatedNodeName", "")
-    if node and node != kept.get("nominatedNodeName", ""):
-        errors += [invalid("status.nominatedNodeName", node, why) for why in dns1123_subdomain_errors(node)]
+    if node and node != old_status.get("nominatedNodeName", ""):
+        errors += [invalid("status.nominatedNodeName", node, detail) for detail in dns1123_subdomain_errors(node)]
         if spec.get("nodeName"):
-            why = "may not be set on pods that are already bound to a node"
-            errors.append(forbidden("status.nominatedNodeName", why))
+            detail = "may not be set on pods that are already bound to a node"
+            errors.append(forbidden("status.nominatedNodeName", detail))
     if (generation := status.get(_OBSERVED_GENERATION) or 0) < 0:
         errors.append(invalid(f"status.{_OBSERVED_GENERATION}", generation, "must be a non-negative integer"))
-    if status.get("qosClass") != kept.get("qosClass"):
+    if status.get("qosClass") != old_status.get("qosClass"):
         errors.append(invalid("status.qosClass", status.get("qosClass"), "field is immutable"))
     return (
         errors + _claim_errors(status, spec) + _extended_claim_errors(status.get("extendedResourceClaimStatus"), spec)
@@ -64,7 +64,9 @@ def _claim_errors(status: Obj, spec: Obj) -> list[FieldError]:
         seen.add(name)
         created = claim.get("resourceClaimName")
         if created is not None:
-            errors += [invalid(f"{path}.resourceClaimName", created, why) for why in dns1123_subdomain_errors(created)]
+            errors += [
+                invalid(f"{path}.resourceClaimName", created, detail) for detail in dns1123_subdomain_errors(created)
+            ]
     return errors
 
 
@@ -85,19 +87,19 @@ def _extended_claim_errors(claim: Obj | None, spec: Obj) -> list[FieldError]:
             mapping.get("resourceName", ""),
         )
         if name not in containers:
-            why = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            errors.append(invalid(f"{at}.containerName", name, why))
+            detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errors.append(invalid(f"{at}.containerName", name, detail))
         elif resource not in ((containers[name].get("resources") or {}).get("requests") or {}):
-            why = (
+            detail = (
                 "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
                 "spec.containers.resources.requests"
             )
-            errors.append(invalid(f"{at}.resourceName", resource, why))
+            errors.append(invalid(f"{at}.resourceName", resource, detail))
         request = mapping.get("requestName", "")
-        errors += [invalid(f"{path}.requestName", request, why) for why in dns1123_label_errors(request)]
+        errors += [invalid(f"{path}.requestName", request, detail) for detail in dns1123_label_errors(request)]
     created = claim.get("resourceClaimName", "")
     if not created:
         errors.append(required(f"{path}.resourceClaimName"))
     return errors + [
-        invalid(f"{path}.resourceClaimName", created, why) for why in dns1123_subdomain_errors(created) if created
+        invalid(f"{path}.resourceClaimName", created, detail) for detail in dns1123_subdomain_errors(created) if created
     ]

@@ -50,9 +50,9 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
     reset_fields(new, old, "spec")
     reset_fields(new.setdefault("metadata", {}), old["metadata"], "ownerReferences")
-    kept = (old.get("status") or {}).get("qosClass")
-    if kept and not (new.get("status") or {}).get("qosClass"):
-        new["status"] = {**(new.get("status") or {}), "qosClass": kept}
+    old_class = (old.get("status") or {}).get("qosClass")
+    if old_class and not (new.get("status") or {}).get("qosClass"):
+        new["status"] = {**(new.get("status") or {}), "qosClass": old_class}
     statusstrategy.keep_observed_generations(new, old)
 
 

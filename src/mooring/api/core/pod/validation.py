@@ -56,16 +56,16 @@ def validate(obj: Obj) -> list[FieldError]:
     errors += _sysctl_errors((spec.get("securityContext") or {}).get("sysctls") or ())
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_DEADLINE:
-        why = f"must be between 1 and {MAX_DEADLINE}, inclusive"
-        errors.append(invalid("spec.activeDeadlineSeconds", deadline, why))
+        detail = f"must be between 1 and {MAX_DEADLINE}, inclusive"
+        errors.append(invalid("spec.activeDeadlineSeconds", deadline, detail))
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         errors += _toleration_errors(toleration, f"spec.tolerations[{index}]")
     if spec.get("nodeName") and spec.get("schedulingGates"):
         errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
     annotations = obj["metadata"].get("annotations") or {}
     if MIRROR in annotations and not spec.get("nodeName"):
-        why = "must set spec.nodeName if mirror pod annotation is set"
-        errors.append(invalid(f"metadata.annotations[{MIRROR}]", annotations[MIRROR], why))
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        errors.append(invalid(f"metadata.annotations[{MIRROR}]", annotations[MIRROR], detail))
     return errors
 
 
@@ -90,12 +90,12 @@ def _name_errors(spec: Obj) -> list[FieldError]:
         ("subdomain", dns1123_label_errors),
     ):
         if value := spec.get(name):
-            errors += [invalid(f"spec.{name}", value, why) for why in rule(value)]
+            errors += [invalid(f"spec.{name}", value, detail) for detail in rule(value)]
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         path = f"spec.schedulingGates[{index}]"
-        errors += [invalid(path, gate, why) for why in qualified_name_errors(gate)]
+        errors += [invalid(path, gate, detail) for detail in qualified_name_errors(gate)]
         if gate in seen:
             errors.append(duplicate(path, gate))
         seen.add(gate)
@@ -110,8 +110,8 @@ def _sysctl_errors(sysctls: Iterable[Obj]) -> list[FieldError]:
         if not name:
             errors.append(required(path))
         elif len(name) > MAX_SYSCTL or not _SYSCTL.fullmatch(name):
-            why = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL.pattern}$"
-            errors.append(invalid(path, name, why))
+            detail = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL.pattern}$"
+            errors.append(invalid(path, name, detail))
         elif name in seen:
             errors.append(duplicate(path, name))
         seen.add(name)
@@ -122,10 +122,10 @@ def _toleration_errors(toleration: Obj, path: str) -> list[FieldError]:
     key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
     errors: list[FieldError] = []
     if key:
-        errors += [invalid(f"{path}.key", key, why) for why in qualified_name_errors(key)]
+        errors += [invalid(f"{path}.key", key, detail) for detail in qualified_name_errors(key)]
     elif operator != "Exists":
-        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        errors.append(invalid(f"{path}.operator", operator, why))
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.append(invalid(f"{path}.operator", operator, detail))
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         errors.append(invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
     if operator == "Exists" and toleration.get("value"):
@@ -142,13 +142,13 @@ def _toleration_errors(toleration: Obj, path: str) -> list[FieldError]:
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
     """Validate the changes from a stored Pod to a new one."""
     errors = annotation_errors(new, old)
-    spec, kept = new.get("spec") or {}, old.get("spec") or {}
+    spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
     for name in ("containers", "initContainers"):
-        if len(spec.get(name) or ()) != len(kept.get(name) or ()):
+        if len(spec.get(name) or ()) != len(old_spec.get(name) or ()):
             return [*errors, forbidden(f"spec.{name}", "pod updates may not add or remove containers")]
-    errors += _deadline_errors(spec.get("activeDeadlineSeconds"), kept.get("activeDeadlineSeconds"))
-    errors += _toleration_and_gate_errors(spec, kept)
-    if _immutable_part(spec, kept) != _immutable_part(kept, kept):
+    errors += _deadline_errors(spec.get("activeDeadlineSeconds"), old_spec.get("activeDeadlineSeconds"))
+    errors += _toleration_and_gate_errors(spec, old_spec)
+    if _immutable_part(spec, old_spec) != _immutable_part(old_spec, old_spec):
         errors.append(forbidden("spec", _IMMUTABLE_SPEC))
     return errors
 
@@ -176,18 +176,18 @@ def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:
     return [invalid(path, new, "must be less than or equal to previous value")] if new > old else []
 
 
-def _toleration_and_gate_errors(spec: Obj, kept: Obj) -> list[FieldError]:
+def _toleration_and_gate_errors(spec: Obj, old_spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     present = {_without_seconds(one) for one in spec.get("tolerations") or ()}
-    if any(_without_seconds(one) not in present for one in kept.get("tolerations") or ()):
-        why = "existing toleration can not be modified except its tolerationSeconds"
-        errors.append(forbidden("spec.tolerations", why))
-    gates = {gate.get("name", "") for gate in kept.get("schedulingGates") or ()}
+    if any(_without_seconds(one) not in present for one in old_spec.get("tolerations") or ()):
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        errors.append(forbidden("spec.tolerations", detail))
+    gates = {gate.get("name", "") for gate in old_spec.get("schedulingGates") or ()}
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         name = gate.get("name", "")
         if name not in gates:
-            why = f"only deletion is allowed, but found new scheduling gate '{name}'"
-            errors.append(forbidden(f"spec.schedulingGates[{index}].name", why))
+            detail = f"only deletion is allowed, but found new scheduling gate '{name}'"
+            errors.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
     return errors
 
 
@@ -195,7 +195,7 @@ def _without_seconds(toleration: Obj) -> frozenset[tuple[str, str]]:
     return frozenset((name, value) for name, value in toleration.items() if name != "tolerationSeconds")
 
 
-def _immutable_part(spec: Obj, kept: Obj) -> Obj:
+def _immutable_part(spec: Obj, old_spec: Obj) -> Obj:
     """Return a copy of `spec` without the fields that may change."""
     mutable = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "containers", "initContainers")
     immutable: Obj = {
@@ -203,8 +203,8 @@ def _immutable_part(spec: Obj, kept: Obj) -> Obj:
     }
     for name in ("containers", "initContainers"):
         immutable[name] = [{**container, "image": ""} for container in spec.get(name) or ()]
-    if kept.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
-        immutable["terminationGracePeriodSeconds"] = kept["terminationGracePeriodSeconds"]
+    if old_spec.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        immutable["terminationGracePeriodSeconds"] = old_spec["terminationGracePeriodSeconds"]
     return immutable
 
 
@@ -227,7 +227,7 @@ def container_errors(spec: Obj, volumes: Collection[str]) -> list[FieldError]:
             elif name in names:
                 errors.append(duplicate(f"{path}.name", name))
             else:
-                errors += [invalid(f"{path}.name", name, why) for why in dns1123_label_errors(name)]
+                errors += [invalid(f"{path}.name", name, detail) for detail in dns1123_label_errors(name)]
             names.add(name)
             errors += _container_errors(container, path)
             errors += _port_errors(
@@ -266,8 +266,8 @@ def _resource_errors(resources: Obj, path: str) -> list[FieldError]:
     ]
     for name, text in requests.items():
         if name in limits and amount(text) > amount(limits[name]):
-            why = f"must be less than or equal to {name} limit of {limits[name]}"
-            errors.append(invalid(f"{path}.requests", text, why))
+            detail = f"must be less than or equal to {name} limit of {limits[name]}"
+            errors.append(invalid(f"{path}.requests", text, detail))
     return errors
 
 
@@ -368,7 +368,7 @@ def volume_errors(volumes: list[Obj]) -> tuple[set[str], list[FieldError]]:
         elif name in names:
             errors.append(duplicate(f"{path}.name", name))
         else:
-            errors += [invalid(f"{path}.name", name, why) for why in dns1123_label_errors(name)]
+            errors += [invalid(f"{path}.name", name, detail) for detail in dns1123_label_errors(name)]
         names.add(name)
     return names, errors
 
@@ -451,7 +451,7 @@ def _handler_errors(handler: Obj, path: str) -> Iterator[FieldError]:
 
 def _handler_port_errors(port: int | str, path: str) -> Iterator[FieldError]:
     if isinstance(port, str):
-        yield from (invalid(path, port, why) for why in port_name_errors(port))
+        yield from (invalid(path, port, detail) for detail in port_name_errors(port))
     elif not 1 <= port <= MAX_PORT:
         yield invalid(path, port, NOT_A_PORT)
 
@@ -487,7 +487,7 @@ def _expression_errors(term: Obj, path: str) -> Iterator[FieldError]:
                     yield required(f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
             case _:
                 yield invalid(f"{at}.operator", operator, "not a valid selector operator")
-        yield from (invalid(f"{at}.key", key, why) for why in qualified_name_errors(key))
+        yield from (invalid(f"{at}.key", key, detail) for detail in qualified_name_errors(key))
 
 
 def _spread_errors(spec: Obj) -> Iterator[FieldError]:
@@ -520,7 +520,7 @@ def _host_errors(spec: Obj) -> Iterator[FieldError]:
     for index, alias in enumerate(aliases):
         for place, name in enumerate(alias.get("hostnames") or ()):
             at = f"spec.hostAliases[{index}].hostnames[{place}]"
-            yield from (invalid(at, name, why) for why in dns1123_subdomain_errors(name))
+            yield from (invalid(at, name, detail) for detail in dns1123_subdomain_errors(name))
 
 
 def _address_errors(addresses: Iterable[str], path: str) -> Iterator[FieldError]:

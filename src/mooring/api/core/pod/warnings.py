@@ -64,9 +64,9 @@ def pod_warnings(new: Obj, old: Obj | None) -> list[str]:
     if old is not None:
         return []
     warnings = []
-    if why := dns1123_label_errors(new["metadata"].get("name", "")):
+    if warning := dns1123_label_errors(new["metadata"].get("name", "")):
         hint = "which can result in surprising behavior; a DNS label is recommended"
-        warnings.append(f"metadata.name: this is used in the Pod's hostname, {hint}: [{' '.join(why)}]")
+        warnings.append(f"metadata.name: this is used in the Pod's hostname, {hint}: [{' '.join(warning)}]")
     return warnings + _warnings(new, "")
 
 
@@ -101,9 +101,9 @@ def _spec_warnings(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:
         for index, container in enumerate(spec.get(name) or ())
     ]
     yield from _scheduling(spec, at)
-    for name, why in ANNOTATIONS.items():
+    for name, warning in ANNOTATIONS.items():
         if name in annotations:
-            yield f"{prefix}metadata.annotations[{name}]: {why}"
+            yield f"{prefix}metadata.annotations[{name}]: {warning}"
     yield from _volume_sources(spec.get("volumes") or (), f"{at}.volumes")
     for volume in spec.get("volumes") or ():
         yield from _overlapping_paths(volume)
@@ -161,15 +161,15 @@ def _node_term(term: Obj, at: str, *, values: bool) -> Iterator[str]:
         if key in NODE_LABELS:
             yield f"{path}.key: {key} is {NODE_LABELS[key]}"
         for place, value in enumerate(expression.get("values") or ()) if values else ():
-            for why in label_value_errors(value):
-                yield f"{path}.values[{place}]: {value} is invalid, {why}"
+            for warning in label_value_errors(value):
+                yield f"{path}.values[{place}]: {value} is invalid, {warning}"
 
 
 def _volume_sources(volumes: Iterable[Obj], at: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
-        for source, why in VOLUMES.items():
+        for source, warning in VOLUMES.items():
             if source in volume:
-                yield f"{at}[{index}].{source}: {why}"
+                yield f"{at}[{index}].{source}: {warning}"
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim is not None:
             path = f"{at}[{index}].ephemeral.volumeClaimTemplate.spec.resources"

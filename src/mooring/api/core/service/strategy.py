@@ -74,54 +74,58 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
 
 def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     reset_fields(new, old, "status")
-    spec, kept = new["spec"], old.get("spec") or {}
-    _keep_cluster_ip(spec, kept)
-    _keep_node_ports(spec, kept)
-    _release_unused(spec, kept)
-    if needs_cluster_ip(kept) and needs_cluster_ip(spec):
+    spec, old_spec = new["spec"], old.get("spec") or {}
+    _keep_cluster_ip(spec, old_spec)
+    _keep_node_ports(spec, old_spec)
+    _release_unused(spec, old_spec)
+    if needs_cluster_ip(old_spec) and needs_cluster_ip(spec):
         for name in ("ipFamilies", "ipFamilyPolicy"):
-            if not spec.get(name) and name in kept:
-                spec[name] = kept[name]
+            if not spec.get(name) and name in old_spec:
+                spec[name] = old_spec[name]
 
 
-def _keep_cluster_ip(spec: Obj, kept: Obj) -> None:
-    address, stored = spec.get("clusterIP", ""), kept.get("clusterIP", "")
-    unchanged = (spec.get("clusterIPs") or []) in ([], kept.get("clusterIPs") or [])
-    if not (needs_cluster_ip(spec) and needs_cluster_ip(kept)):
+def _keep_cluster_ip(spec: Obj, old_spec: Obj) -> None:
+    address, stored = spec.get("clusterIP", ""), old_spec.get("clusterIP", "")
+    unchanged = (spec.get("clusterIPs") or []) in ([], old_spec.get("clusterIPs") or [])
+    if not (needs_cluster_ip(spec) and needs_cluster_ip(old_spec)):
         if address and address != stored and unchanged:
             spec["clusterIPs"] = [address]
     elif not address and not spec.get("clusterIPs"):
-        reset_fields(spec, kept, "clusterIP", "clusterIPs")
+        reset_fields(spec, old_spec, "clusterIP", "clusterIPs")
     elif address == stored and not spec.get("clusterIPs"):
-        reset_fields(spec, kept, "clusterIPs")
+        reset_fields(spec, old_spec, "clusterIPs")
     elif address != stored and unchanged:
         spec["clusterIPs"] = [address] if address else []
 
 
-def _keep_node_ports(spec: Obj, kept: Obj) -> None:
+def _keep_node_ports(spec: Obj, old_spec: Obj) -> None:
     """Keep the node port of each port with unchanged protocol and number."""
-    if needs_node_ports(spec) and needs_node_ports(kept):
-        stored = {_port_key(port): port["nodePort"] for port in kept.get("ports") or () if port.get("nodePort")}
+    if needs_node_ports(spec) and needs_node_ports(old_spec):
+        stored = {_port_key(port): port["nodePort"] for port in old_spec.get("ports") or () if port.get("nodePort")}
         requested = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
         for port in spec.get("ports") or ():
             number = stored.get(_port_key(port))
             if number and not port.get("nodePort") and number not in requested:
                 port["nodePort"] = number
-    if needs_health_check(spec) and needs_health_check(kept) and not spec.get("healthCheckNodePort"):
-        reset_fields(spec, kept, "healthCheckNodePort")
+    if needs_health_check(spec) and needs_health_check(old_spec) and not spec.get("healthCheckNodePort"):
+        reset_fields(spec, old_spec, "healthCheckNodePort")
 
 
 def _port_key(port: Obj) -> tuple[str, int]:
     return port.get("protocol", ""), port.get("port", 0)
 
 
-def _release_unused(spec: Obj, kept: Obj) -> None:
+def _release_unused(spec: Obj, old_spec: Obj) -> None:
     """Remove fields of the previous type that the new type does not use, unless the update changed them."""
-    if needs_cluster_ip(kept) and not needs_cluster_ip(spec) and _equal_in(spec, kept, "clusterIP", "clusterIPs"):
+    if (
+        needs_cluster_ip(old_spec)
+        and not needs_cluster_ip(spec)
+        and _equal_in(spec, old_spec, "clusterIP", "clusterIPs")
+    ):
         for name in _CLUSTER_IP_FIELDS:
             spec.pop(name, None)
-    if needs_node_ports(kept) and not needs_node_ports(spec):
-        before = {port.get("nodePort") for port in kept.get("ports") or ()}
+    if needs_node_ports(old_spec) and not needs_node_ports(spec):
+        before = {port.get("nodePort") for port in old_spec.get("ports") or ()}
         if all(port.get("nodePort") in before for port in spec.get("ports") or () if port.get("nodePort")):
             for port in spec.get("ports") or ():
                 port.pop("nodePort", None)
@@ -131,12 +135,12 @@ def _release_unused(spec: Obj, kept: Obj) -> None:
         ("allocateLoadBalancerNodePorts", is_load_balancer),
         ("loadBalancerClass", is_load_balancer),
     ):
-        if applies(kept) and not applies(spec) and _equal_in(spec, kept, name):
+        if applies(old_spec) and not applies(spec) and _equal_in(spec, old_spec, name):
             spec.pop(name, None)
 
 
-def _equal_in(spec: Obj, kept: Obj, *names: str) -> bool:
-    return all(spec.get(name) == kept.get(name) for name in names)
+def _equal_in(spec: Obj, old_spec: Obj, *names: str) -> bool:
+    return all(spec.get(name) == old_spec.get(name) for name in names)
 
 
 def _prepare_status(new: Obj, old: Obj, change: Change) -> None:

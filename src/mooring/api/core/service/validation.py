@@ -70,7 +70,9 @@ def _type_errors(spec: Obj) -> list[FieldError]:
         errors = [forbidden("spec.clusterIPs", "may not be set for ExternalName services")] if addresses else []
         if not name:
             return [*errors, required("spec.externalName")]
-        return errors + [invalid("spec.externalName", name, why) for why in dns1123_subdomain_errors(name.rstrip("."))]
+        return errors + [
+            invalid("spec.externalName", name, detail) for detail in dns1123_subdomain_errors(name.rstrip("."))
+        ]
     if kind != CLUSTER_IP and is_headless(spec):
         return [invalid("spec.clusterIPs[0]", addresses[0], f"may not be set to 'None' for {kind} services")]
     return []
@@ -100,8 +102,8 @@ def _ports_errors(spec: Obj) -> list[FieldError]:
         seen.add((protocol, number))
         if node_port := port.get("nodePort"):
             if spec.get("type") in (CLUSTER_IP, EXTERNAL_NAME):
-                why = f"may not be used when `type` is '{spec['type']}'"
-                errors.append(forbidden(f"{at}.nodePort", why))
+                detail = f"may not be used when `type` is '{spec['type']}'"
+                errors.append(forbidden(f"{at}.nodePort", detail))
             elif (protocol, node_port) in node_ports:
                 errors.append(duplicate(f"{at}.nodePort", node_port))
             node_ports.add((protocol, node_port))
@@ -113,11 +115,11 @@ def _port_errors(port: Obj, at: str) -> list[FieldError]:
     errors = [] if 1 <= number <= MAX_PORT else [invalid(f"{at}.port", number, NOT_A_PORT)]
     errors += protocol_errors(port.get("protocol", ""), f"{at}.protocol")
     if isinstance(target, str):
-        errors += [invalid(f"{at}.targetPort", target, why) for why in port_name_errors(target)]
+        errors += [invalid(f"{at}.targetPort", target, detail) for detail in port_name_errors(target)]
     elif not 1 <= target <= MAX_PORT:
         errors.append(invalid(f"{at}.targetPort", target, NOT_A_PORT))
     if application:
-        errors += [invalid(f"{at}.appProtocol", application, why) for why in qualified_name_errors(application)]
+        errors += [invalid(f"{at}.appProtocol", application, detail) for detail in qualified_name_errors(application)]
     return errors
 
 
@@ -128,8 +130,8 @@ def _affinity_errors(spec: Obj) -> list[FieldError]:
     seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds", 1)
     if 1 <= seconds <= MAX_CLIENT_IP_SECONDS:
         return []
-    why = f"must be greater than 0 and less than {MAX_CLIENT_IP_SECONDS}"
-    return [invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)]
+    detail = f"must be greater than 0 and less than {MAX_CLIENT_IP_SECONDS}"
+    return [invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, detail)]
 
 
 def _address_errors(text: str, path: str) -> list[FieldError]:
@@ -149,8 +151,8 @@ def _traffic_errors(spec: Obj) -> list[FieldError]:
     elif (external or is_externally_accessible(spec)) and external not in TRAFFIC:
         errors.append(not_supported("spec.externalTrafficPolicy", external, TRAFFIC))
     if health and not needs_health_check(spec):
-        why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        errors.append(invalid("spec.healthCheckNodePort", health, why))
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        errors.append(invalid("spec.healthCheckNodePort", health, detail))
     internal, distribution = spec.get("internalTrafficPolicy"), spec.get("trafficDistribution")
     if internal is not None and internal not in TRAFFIC:
         errors.append(not_supported("spec.internalTrafficPolicy", internal, TRAFFIC))
@@ -162,11 +164,11 @@ def _traffic_errors(spec: Obj) -> list[FieldError]:
 def _load_balancer_errors(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     if spec.get("type") != LOAD_BALANCER:
-        why = "may only be used when `type` is 'LoadBalancer'"
+        detail = "may only be used when `type` is 'LoadBalancer'"
         fields = (("loadBalancerSourceRanges", "LoadBalancerSourceRanges"), ("loadBalancerClass", "loadBalancerClass"))
-        errors += [forbidden(f"spec.{path}", why) for name, path in fields if spec.get(name)]
+        errors += [forbidden(f"spec.{path}", detail) for name, path in fields if spec.get(name)]
         if spec.get("allocateLoadBalancerNodePorts") is not None:
-            errors.append(forbidden("spec.allocateLoadBalancerNodePorts", why))
+            errors.append(forbidden("spec.allocateLoadBalancerNodePorts", detail))
         return errors
     for index, cidr in enumerate(spec.get("loadBalancerSourceRanges") or ()):
         try:
@@ -174,10 +176,10 @@ def _load_balancer_errors(spec: Obj) -> list[FieldError]:
                 raise ValueError(cidr)
             ipaddress.ip_interface(cidr.strip())
         except ValueError:
-            why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            errors.append(invalid(f"spec.LoadBalancerSourceRanges[{index}]", cidr, why))
+            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            errors.append(invalid(f"spec.LoadBalancerSourceRanges[{index}]", cidr, detail))
     if kind := spec.get("loadBalancerClass"):
-        errors += [invalid("spec.loadBalancerClass", kind, why) for why in qualified_name_errors(kind)]
+        errors += [invalid("spec.loadBalancerClass", kind, detail) for detail in qualified_name_errors(kind)]
     return errors
 
 
@@ -193,8 +195,8 @@ def _cluster_ip_errors(spec: Obj) -> list[FieldError]:
     for index, text in enumerate(addresses):
         if text == HEADLESS:
             if index or len(addresses) > 1:
-                why = "'None' must be the first and only value"
-                errors.append(invalid(f"{path}[{index}]", text, why))
+                detail = "'None' must be the first and only value"
+                errors.append(invalid(f"{path}[{index}]", text, detail))
         elif parse_address(text) is None:
             errors += address_errors(text, f"{path}[{index}]")
         elif index:
@@ -221,22 +223,22 @@ def _family_errors(spec: Obj) -> list[FieldError]:
     if policy is not None and policy not in POLICIES:
         errors.append(not_supported("spec.ipFamilyPolicy", policy, POLICIES))
     if not errors and policy == "RequireDualStack" and not is_headless_without_selector(spec):
-        why = "this cluster is not configured for dual-stack services"
-        errors.append(invalid("spec.ipFamilyPolicy", policy, why))
+        detail = "this cluster is not configured for dual-stack services"
+        errors.append(invalid("spec.ipFamilyPolicy", policy, detail))
     return errors
 
 
 def validate_update(new: Obj, old: Obj) -> list[FieldError]:
     """Validate the changes from a stored Service to a new one."""
-    spec, kept = new.get("spec") or {}, old.get("spec") or {}
+    spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
     errors: list[FieldError] = []
-    if needs_cluster_ip(spec) and needs_cluster_ip(kept):
+    if needs_cluster_ip(spec) and needs_cluster_ip(old_spec):
         for name in ("clusterIPs", "ipFamilies"):
-            now, before = spec.get(name) or [], kept.get(name) or []
+            now, before = spec.get(name) or [], old_spec.get(name) or []
             if before and now[:1] != before[:1]:
                 errors.append(invalid(f"spec.{name}[0]", now, IMMUTABLE))
-    if spec.get("type") == kept.get("type") == LOAD_BALANCER:
-        now, before = spec.get("loadBalancerClass"), kept.get("loadBalancerClass")
+    if spec.get("type") == old_spec.get("type") == LOAD_BALANCER:
+        now, before = spec.get("loadBalancerClass"), old_spec.get("loadBalancerClass")
         if now != before:
             errors.append(invalid("spec.loadBalancerClass", now, IMMUTABLE))
     return errors
@@ -266,7 +268,7 @@ def validate_status_update(new: Obj, old: Obj) -> list[FieldError]:
         elif mode not in IP_MODES:
             errors.append(not_supported(f"{at}.ipMode", mode, IP_MODES))
         if name:
-            errors += [invalid(f"{at}.hostname", name, why) for why in dns1123_subdomain_errors(name)]
+            errors += [invalid(f"{at}.hostname", name, detail) for detail in dns1123_subdomain_errors(name)]
             if parse_address(name) is not None:
                 errors.append(invalid(f"{at}.hostname", name, "must be a DNS name, not an IP address"))
     return errors

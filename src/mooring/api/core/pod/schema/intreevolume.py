@@ -273,4 +273,4 @@ LEGACY_DEFAULTS: Mapping[str, Mapping[str, str | bool]] = MappingProxyType(
         "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
     }
 )
-"""What is said when its author leaves it out."""
+"""Default values by volume source and field."""
