@@ -1,7 +1,7 @@
 """Citations of what does not exist: `python -m tests.citations` lists them as `file:line: what`, and fails when there are any.
 
 Read are docstrings and comments of Python files, comments of shell scripts, and pages of the documentation outside their fenced
-blocks; of blocks of Python the imports. A citation is one of:
+blocks; of blocks of Python the imports; and the files of the build. A citation is one of:
 * a link of a page, with its heading; the number in the text of a link is that of the decision it leads to;
 * a page, with its heading: `docs/protocol/watch.md#form`;
 * a decision by its number ("ADR 0003", "decision 0003", `docs/adr/0003`), and a law of docs/architecture.md ("law 8");
@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("src", "tests", "bench", "examples")
+BUILD = ("pyproject.toml", "Makefile", ".ci/run")
 PAST = "CHANGELOG.md"
 UNREAD = ("tests/test_citations.py",)
 """Files whose sentences are citations that lead nowhere, to prove that each is found."""
@@ -111,6 +112,7 @@ class Repository:
     def files(self) -> dict[str, Path]:
         """Every file that is read, by its path in the repository."""
         found = [*self.root.glob("*.md"), *(self.root / "docs").rglob("*.md")]
+        found += [path for name in BUILD if (path := self.root / name).exists()]
         for folder in CODE:
             found += [path for path in (self.root / folder).rglob("*") if path.suffix in (".py", ".sh")]
         named = {path.relative_to(self.root).as_posix(): path for path in sorted(found)}
@@ -213,7 +215,7 @@ class Repository:
             text = path.read_text()
             if name in UNREAD or (path.suffix == ".py" and not any(self.broken(path, text))):
                 continue
-            prose = _PROSE[path.suffix](text)
+            prose = _PROSE.get(path.suffix, str)(text)
             imports = self._broken_imports(text) if path.suffix == ".md" and path.name != PAST else ()
             broken = sorted({*self.broken(path, prose), *imports})
             yield from (Finding(name, prose.count("\n", 0, offset) + 1, what) for offset, what in broken)

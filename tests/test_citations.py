@@ -96,8 +96,9 @@ SENTENCES = [
         ("src/mooring/kept.py", '"""Keeps.\n\n{}\n"""\n', 3),
         ("tests/test_kept.py", "LIMIT = 1\n# {}\n", 2),
         ("tests/kept.sh", "true\n# {}\n", 2),
+        ("Makefile", "check: # {}\n", 1),
     ],
-    ids=["page", "docstring", "comment", "script"],
+    ids=["page", "docstring", "comment", "script", "build"],
 )
 def test_a_citation_is_found_when_it_leads_nowhere(
     root: Path, file: str, form: str, line: int, sentence: str, what: str | None
