@@ -33,6 +33,13 @@ from mooring.reconcile.registryapi import RegistryApi
 from mooring.server.audit.auditor import Auditor
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.policyfile import read_policy
+from mooring.server.endpoints.debugauthentication import Explanations
+from mooring.server.endpoints.issuerdiscovery import TokenIssuer
+from mooring.server.endpoints.login import Logins
+from mooring.server.endpoints.reviews import Reviewers
+from mooring.server.endpoints.servedapi import ServedApi
+from mooring.server.endpoints.services import Services
+from mooring.server.endpoints.tokenrequest import TokenRequests
 from mooring.server.eventlooplag import EventLoopLag
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.healthchecks import HealthChecks
@@ -43,7 +50,6 @@ from mooring.server.resources.handlers import Resources
 from mooring.server.resources.watches import Watches
 from mooring.server.response.compression import Compression
 from mooring.server.router import Router
-from mooring.server.services import Services
 from mooring.server.transport.http import Application
 from mooring.server.transport.http1.connection import Http1Connection
 from mooring.server.transport.http2.connection import Http2Server
@@ -139,7 +145,7 @@ def assemble(
     flow = FlowControl(clock, anonymous_per_second=config[FlowControlSettings].anonymous_requests_per_second)
     guesses = GuessLimiter()
     refusals = Refusals()
-    services = _services(config, key_store, parts, clock, entropy, authentication, refusals, health, metrics)
+    services = _services(config, key_store, parts, entropy, authentication, refusals, health, metrics)
     pipeline = Pipeline(
         authenticators=authentication.authenticators,
         second_stage=authentication.second_stage,
@@ -149,7 +155,7 @@ def assemble(
         authorize=parts.authorize,
         dispatch=Router(services, Resources(registry, watches, clock, parts.authorize)),
         registry=registry,
-        audiences=services.audiences,
+        audiences=config.service_accounts.audiences,
         clock=clock,
         entropy=entropy,
         flow=flow,
@@ -227,7 +233,6 @@ def _services(
     config: ServerConfig,
     key_store: KeyStore,
     parts: RegistryParts,
-    clock: Clock,
     entropy: Entropy,
     authentication: Authentication,
     refusals: Refusals,
@@ -235,28 +240,46 @@ def _services(
     metrics: Metrics,
 ) -> Services:
     address = str(config.endpoints[0])
-    tokens = config.service_accounts
+    tokens, keys = config.service_accounts, authentication.tokens.keys
     return Services(
-        registry=parts.registry,
-        clock=clock,
-        entropy=entropy,
-        authorize=parts.authorize,
-        authenticators=authentication.authenticators,
-        second_stage=authentication.second_stage,
-        refusals=refusals,
-        rbac=parts.rbac,
-        audiences=tokens.audiences,
-        tokens=authentication.tokens.keys,
-        issuer=tokens.issuer,
-        jwks_uri=tokens.jwks_uri or f"https://{address}/openid/v1/jwks",
-        max_token_seconds=int(tokens.max_token.total_seconds()),
-        extend_tokens=tokens.extend,
-        login_ttl=config.authentication.login_ttl,
-        login_from_request_header=config.authentication.login_from_request_header,
-        authority=key_store.authority,
-        own_ca_believed=lambda: key_store.authority.certificate in authentication.bundles.clients,
+        api=ServedApi(resources=RESOURCES, server_address=address),
         health=health,
         metrics=metrics,
-        resources=RESOURCES,
-        server_address=address,
+        reviewers=Reviewers(
+            registry=parts.registry,
+            authorize=parts.authorize,
+            rbac=parts.rbac,
+            authenticators=authentication.authenticators,
+            second_stage=authentication.second_stage,
+            audiences=tokens.audiences,
+        ),
+        token_requests=TokenRequests(
+            registry=parts.registry,
+            authorize=parts.authorize,
+            entropy=entropy,
+            keys=keys,
+            audiences=tokens.audiences,
+            max_seconds=int(tokens.max_token.total_seconds()),
+            extend=tokens.extend,
+        ),
+        issuer=TokenIssuer(
+            url=tokens.issuer, jwks_uri=tokens.jwks_uri or f"https://{address}/openid/v1/jwks", keys=keys
+        ),
+        logins=Logins(
+            ttl=config.authentication.login_ttl,
+            from_request_header=config.authentication.login_from_request_header,
+            authority=key_store.authority,
+            is_authority_trusted=lambda: key_store.authority.certificate in authentication.bundles.clients,
+            keys=keys,
+            audiences=tokens.audiences,
+            entropy=entropy,
+            count=metrics.login,
+        ),
+        explanations=Explanations(
+            authenticators=authentication.authenticators,
+            second_stage=authentication.second_stage,
+            registry=parts.registry,
+            audiences=tokens.audiences,
+            refusals=refusals,
+        ),
     )

@@ -16,11 +16,11 @@ from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError
 from mooring.server.endpoints.notfound import missing, not_found
 from mooring.server.endpoints.reviews import review
+from mooring.server.endpoints.services import Services
 from mooring.server.endpoints.table import find
 from mooring.server.endpoints.tokenrequest import service_account_token
 from mooring.server.requestcontext import Context
 from mooring.server.resources.handlers import Resources
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 MAX_PARTS = 3
@@ -39,22 +39,22 @@ class Router:
         if not info.is_resource:
             endpoint = find(info.path)
             if endpoint is None:
-                return missing(context, self._services)
+                return missing(context, self._services.api)
             context.routed = True
             if context.request.method not in endpoint.methods:
                 raise MethodNotAllowedError()
-            return await endpoint.serve(context, self._services)
+            return await endpoint.serve(context, endpoint.needs(self._services))
         kind = by_resource(info.group, info.version, info.resource)
         if not info.canonical:
             return not_found()
         if kind is None or len(info.parts) > MAX_PARTS or info.verb == "proxy" or not _in_its_place(kind, info):
-            return missing(context, self._services)
+            return missing(context, self._services.api)
         context.routed = not info.subresource or _subresource_exists(kind, info.subresource)
         if kind.virtual:
-            return await review(context, self._services, kind)
+            return await review(context, self._services.reviewers, kind)
         if info.subresource:
             if info.resource == "serviceaccounts" and info.subresource == "token":
-                return await service_account_token(context, self._services)
+                return await service_account_token(context, self._services.token_requests)
             if not context.routed:
                 raise NotFoundError("the server could not find the requested resource")
         if info.name and (errors := path_segment_errors(info.name)):

@@ -12,6 +12,8 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -19,16 +21,18 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mooring.api.authentication.userinfo import user_info
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
+from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import judge
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.errors import BadRequestError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
+from mooring.registry.store import Registry
 from mooring.secret import Secret
-from mooring.server.refusedrequests import API_VERSION, steps_to_json
+from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.refusedrequests import API_VERSION, Refusals, steps_to_json
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 PREFIX = "/debug/authentication"
@@ -39,15 +43,26 @@ MAX_CREDENTIAL = 256 << 10
 """Bytes of the body of a dry run: a chain of certificates fits."""
 
 
-async def refusals(context: Context, services: Services) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Explanations:
+    """Parts that explain refusals and judge a credential without a request."""
+
+    authenticators: Sequence[Authenticator]
+    second_stage: SecondStage
+    registry: Registry
+    audiences: Sequence[str]
+    refusals: Refusals
+
+
+async def refusals(context: Context, parts: Explanations) -> Response:
     """Answer with one refusal, or with the newest. Raises NotFoundError."""
     audit_id = context.info.path.rstrip("/").removeprefix(f"{PREFIX}/refusals").lstrip("/")
     if not audit_id:
-        newest = services.refusals.newest(_limit(context))
+        newest = parts.refusals.newest(_limit(context))
         return _json(
             {"kind": "RefusalList", "apiVersion": API_VERSION, "items": [refusal.to_json() for refusal in newest]}
         )
-    found = services.refusals.find(audit_id)
+    found = parts.refusals.find(audit_id)
     if found is None:
         raise NotFoundError(
             f'no refusal is kept under "{audit_id}": each server keeps its own newest ones until it stops; '
@@ -63,13 +78,13 @@ def _limit(context: Context) -> int:
     return int(text)
 
 
-async def explain(context: Context, services: Services) -> Response:
+async def explain(context: Context, parts: Explanations) -> Response:
     """Answer with the verdict of every authenticator on a credential, and with the user that it authenticates."""
     credentials = _credentials(await _read_body(context))
-    registry = services.registry
+    registry = parts.registry
     await registry.fresh()
-    outcome = await services.second_stage.run(
-        judge(credentials, services.authenticators, registry.views, context.received, services.audiences)
+    outcome = await parts.second_stage.run(
+        judge(credentials, parts.authenticators, registry.views, context.received, parts.audiences)
     )
     explanation: Obj = {
         "kind": "Explanation",

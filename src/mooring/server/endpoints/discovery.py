@@ -26,15 +26,15 @@ from mooring.apimachinery.negotiation import (
 from mooring.apimachinery.schema import Obj
 from mooring.errors import NotFoundError
 from mooring.server.endpoints.notfound import missing, not_found
+from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import accepted, content_type, is_pretty
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 _VARY = (b"vary", b"Accept")
 
 
-async def api(context: Context, services: Services) -> Response:
+async def api(context: Context, served: ServedApi) -> Response:
     """Answer with the discovery document of a path. Raises NotFoundError, NotAcceptableError."""
     path = context.info.path.rstrip("/")
     if "//" in path or context.info.path.startswith("/apis//"):
@@ -43,9 +43,9 @@ async def api(context: Context, services: Services) -> Response:
     media = aggregated or MEDIA_TYPES[accepted(context.request).media]
     as_protobuf = media == PROTOBUF
     try:
-        body, etag = _encoded_document(services, path, bool(aggregated), as_protobuf)
+        body, etag = _encoded_document(served, path, bool(aggregated), as_protobuf)
     except NotFoundError:
-        return missing(context, services)
+        return missing(context, served)
     if not aggregated:
         if media == YAML:
             return Response(200, encode_yaml(decode_json(body)), (content_type(YAML), _VARY))
@@ -59,17 +59,17 @@ async def api(context: Context, services: Services) -> Response:
 
 
 @lru_cache(maxsize=256)
-def _encoded_document(services: Services, path: str, aggregated: bool, as_protobuf: bool = False) -> tuple[bytes, str]:
+def _encoded_document(served: ServedApi, path: str, aggregated: bool, as_protobuf: bool = False) -> tuple[bytes, str]:
     """Return the document of a path and its ETag, which is empty for the legacy form. Raises NotFoundError."""
     parts = [part for part in path.split("/") if part]
-    resources = services.resources
+    resources = served.resources
     document: Obj | None
     if aggregated:
         document = discovery.aggregated(resources, core=parts == ["api"])
         body = _encode(document, as_protobuf)
         return body, discovery.etag(body)
     if parts == ["api"]:
-        document = discovery.api_versions(services.server_address)
+        document = discovery.api_versions(served.server_address)
     elif parts == ["apis"]:
         document = discovery.group_list(resources)
     elif parts[0] == "apis" and len(parts) == 2:

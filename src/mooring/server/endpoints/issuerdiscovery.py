@@ -10,29 +10,47 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from mooring.apimachinery.codec.json import encode_json
 from mooring.pki.jwt.jwks import discovery_document, is_discoverable, jwks_document
 from mooring.pki.jwt.keyset import algorithm_of
+from mooring.pki.jwt.token import TokenKeys
+from mooring.pki.keys import PublicKey
 from mooring.server.endpoints.notfound import not_found
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 _CACHE = (b"cache-control", b"public, max-age=3600")
 
 
-async def openid_configuration(context: Context, services: Services) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenIssuer:
+    """Issuer of service account tokens, as relying parties see it."""
+
+    url: str
+    jwks_uri: str
+    keys: TokenKeys
+
+    @property
+    def public_keys(self) -> Sequence[PublicKey]:
+        """The keys that verify tokens now."""
+        return self.keys.public_keys
+
+
+async def openid_configuration(context: Context, issuer: TokenIssuer) -> Response:
     """Answer `/.well-known/openid-configuration`."""
-    if not is_discoverable(services.issuer):
+    if not is_discoverable(issuer.url):
         return not_found()
-    document = discovery_document(services.issuer, services.jwks_uri, map(algorithm_of, services.token_keys))
+    document = discovery_document(issuer.url, issuer.jwks_uri, map(algorithm_of, issuer.public_keys))
     return Response(200, encode_json(document), (content_type("application/json"), _CACHE))
 
 
-async def jwks(context: Context, services: Services) -> Response:
+async def jwks(context: Context, issuer: TokenIssuer) -> Response:
     """Answer `/openid/v1/jwks` with the keys that verify tokens."""
-    if not is_discoverable(services.issuer):
+    if not is_discoverable(issuer.url):
         return not_found()
-    document = jwks_document(services.token_keys)
+    document = jwks_document(issuer.public_keys)
     return Response(200, encode_json(document), (content_type("application/jwk-set+json"), _CACHE))

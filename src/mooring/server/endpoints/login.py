@@ -14,7 +14,12 @@ Rules kept here (docs/adr/0020):
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
 from cryptography.hazmat.primitives.hashes import SHA256
+from prometheus_client import Counter
 
 from mooring.api.authentication.userinfo import user_info
 from mooring.apimachinery.codec.json import decode_json, encode_json
@@ -28,14 +33,14 @@ from mooring.errors import ApiError, BadRequestError, ForbiddenError
 from mooring.identity import UserInfo
 from mooring.pki.errors import RequestError
 from mooring.pki.jwt.compact import MAX_TOKEN_BYTES
+from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import profiles
-from mooring.pki.x509.authority import serial_number
+from mooring.pki.x509.authority import Authority, serial_number
 from mooring.pki.x509.requests import parse_request
 from mooring.server.endpoints.notfound import not_found
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 API_VERSION = "mooring.dev/v1"
@@ -43,15 +48,33 @@ MAX_REQUEST = 64 << 10
 """Bytes of the request body. A certificate request for an RSA key of 8192 bits takes about 3 kB."""
 
 
-async def login(context: Context, services: Services) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Logins:
+    """Parts that issue the credential of a login."""
+
+    ttl: timedelta
+    """Life of the credential; zero offers no login."""
+    from_request_header: bool
+    """Allow users that an authenticating proxy names."""
+    authority: Authority
+    is_authority_trusted: Callable[[], bool]
+    """Returns whether this server accepts client certificates of `authority` now."""
+    keys: TokenKeys
+    audiences: Sequence[str]
+    entropy: Callable[[int], bytes]
+    count: Callable[[str], Counter]
+    """Returns the counter of logins with a result."""
+
+
+async def login(context: Context, logins: Logins) -> Response:
     """Answer 201 with a credential. Raises ForbiddenError, BadRequestError."""
-    if not services.login_ttl:
+    if not logins.ttl:
         return not_found()
-    count = services.metrics.login
+    count = logins.count
     try:
-        user = _exchanged_user(context, services)
+        user = _exchanged_user(context, logins)
         request_pem = _certificate_request(await context.request.body())
-        answer = _certificate(context, services, user, request_pem) if request_pem else _token(context, services, user)
+        answer = _certificate(context, logins, user, request_pem) if request_pem else _token(context, logins, user)
     except ApiError:
         count("refused").inc()
         raise
@@ -60,11 +83,11 @@ async def login(context: Context, services: Services) -> Response:
     return Response(201, body, (content_type("application/json"),))
 
 
-def _exchanged_user(context: Context, services: Services) -> UserInfo:
+def _exchanged_user(context: Context, logins: Logins) -> UserInfo:
     """Return the user for whom the credential is issued. Raises ForbiddenError."""
     authenticator = context.outcome.authenticator
     impersonating = context.impersonator is not None
-    allowed = services.login_from_request_header
+    allowed = logins.from_request_header
     refusal = rules.refusal(context.user, authenticator, impersonating=impersonating, proxied_allowed=allowed)
     _raise_refusal(context, refusal)
     return rules.traded(context.user)
@@ -89,8 +112,8 @@ def _certificate_request(body: bytes) -> bytes:
     return pem.encode("utf-8", "replace")
 
 
-def _certificate(context: Context, services: Services, user: UserInfo, request_pem: bytes) -> Obj:
-    if not services.own_ca_believed():
+def _certificate(context: Context, logins: Logins, user: UserInfo, request_pem: bytes) -> Obj:
+    if not logins.is_authority_trusted():
         raise ForbiddenError("no login: this server does not believe certificates of its own CA: ask for a token")
     _raise_refusal(context, rules.certificate_refusal(user))
     try:
@@ -98,8 +121,8 @@ def _certificate(context: Context, services: Services, user: UserInfo, request_p
     except RequestError as error:
         raise BadRequestError(f"certificateRequest: {error}") from None
     now = context.received
-    template = profiles.client(key, now, user.username, user.groups, services.login_ttl, user.uid)
-    certificate = services.authority.sign(template, now, serial_number(services.entropy))
+    template = profiles.client(key, now, user.username, user.groups, logins.ttl, user.uid)
+    certificate = logins.authority.sign(template, now, serial_number(logins.entropy))
     fingerprint = certificate.fingerprint(SHA256()).hex()
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={fingerprint}"
     return {
@@ -108,13 +131,13 @@ def _certificate(context: Context, services: Services, user: UserInfo, request_p
     }
 
 
-def _token(context: Context, services: Services, user: UserInfo) -> Obj:
+def _token(context: Context, logins: Logins, user: UserInfo) -> Obj:
     _raise_refusal(context, rules.token_refusal(user))
-    token_id = uuid4(services.entropy)
+    token_id = uuid4(logins.entropy)
     now = context.received.replace(microsecond=0)
-    life = services.login_ttl
-    claims = claims_of(user, audiences=services.audiences, now=now, lifetime=life, token_id=token_id)
-    token = services.token_signer.sign(claims)
+    life = logins.ttl
+    claims = claims_of(user, audiences=logins.audiences, now=now, lifetime=life, token_id=token_id)
+    token = logins.keys.signer.sign(claims)
     if len(token) > MAX_TOKEN_BYTES:
         _raise_refusal(
             context, rules.Refusal(rules.UNFIT, f"your names, groups and extra do not fit into {MAX_TOKEN_BYTES} bytes")

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from mooring.apimachinery.discovery import documents as discovery
 from mooring.errors import NotFoundError
+from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 
-def missing(context: Context, services: Services) -> Response:
+def missing(context: Context, api: ServedApi) -> Response:
     """Return 404 as text, or raise NotFoundError below `/api`, `/version` and the roots of served API groups."""
     root, _, rest = context.info.path.removeprefix("/").partition("/")
     group = rest.partition("/")[0]
-    if root in ("api", "version") or (root == "apis" and group and group in discovery.groups(services.resources)):
+    if root in ("api", "version") or (root == "apis" and group and group in discovery.groups(api.resources)):
         raise NotFoundError("the server could not find the requested resource")
     return not_found()
 

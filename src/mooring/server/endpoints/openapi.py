@@ -18,39 +18,39 @@ from mooring.apimachinery.negotiation import JSON, parse_accept
 from mooring.apimachinery.openapi import v2, v2protobuf, v3, v3protobuf
 from mooring.errors import NotAcceptableError
 from mooring.server.endpoints.notfound import not_found
+from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 _FAR_FUTURE = b"Fri, 31 Dec 2060 00:00:00 GMT"
 
 
-async def openapi_v2(context: Context, services: Services) -> Response:
+async def openapi_v2(context: Context, api: ServedApi) -> Response:
     """Answer with the one document of version 2. Raises NotAcceptableError (406)."""
     media = _negotiate(context.request.header(b"accept"), v2protobuf.ACCEPTED)
-    body, etag = _encoded_v2(services, media)
+    body, etag = _encoded_v2(api, media)
     headers = (content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept"))
     if context.request.header(b"if-none-match") == etag:
         return Response(304, b"", headers)
     return Response(200, body, headers)
 
 
-async def openapi_v3(context: Context, services: Services) -> Response:
+async def openapi_v3(context: Context, api: ServedApi) -> Response:
     """Answer with the index, or with the document of one group version. Raises NotAcceptableError (406)."""
     path = context.info.path.rstrip("/")
     if path == "/openapi/v3":
-        return Response(200, encode_json(v3.index_of(_v3_documents(services))))
+        return Response(200, encode_json(v3.index_of(_v3_documents(api))))
     key = path.removeprefix("/openapi/v3/")
-    if key not in _v3_documents(services):
+    if key not in _v3_documents(api):
         return not_found()
     media = _negotiate(context.request.header(b"accept"), v3protobuf.ACCEPTED)
-    digest = _v3_documents(services)[key].hash
+    digest = _v3_documents(api)[key].hash
     requested = context.request.query.get("hash", [""])[0]
     if requested and requested != digest:
         location = f"{path}?hash={digest}".encode()
         return Response(301, b"", ((b"location", location), (b"cache-control", b"no-cache, private")))
-    body, etag = _encoded_v3(services, key, media)
+    body, etag = _encoded_v3(api, key, media)
     headers = [content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept")]
     if requested:
         headers.append((b"cache-control", b"public, immutable"))
@@ -61,22 +61,22 @@ async def openapi_v3(context: Context, services: Services) -> Response:
 
 
 @lru_cache(maxsize=8)
-def _encoded_v2(services: Services, media: str) -> tuple[bytes, str]:
+def _encoded_v2(api: ServedApi, media: str) -> tuple[bytes, str]:
     """Return the document of version 2 in one form and its ETag."""
-    document = v2.openapi_v2_document(services.resources)
+    document = v2.openapi_v2_document(api.resources)
     body = encode_json(document) if media == JSON else v2protobuf.encode_document(document)
     return body, f'"{discovery.digest(body)}"'
 
 
 @lru_cache(maxsize=8)
-def _v3_documents(services: Services) -> Mapping[str, v3.Document]:
-    return v3.openapi_v3_documents(services.resources)
+def _v3_documents(api: ServedApi) -> Mapping[str, v3.Document]:
+    return v3.openapi_v3_documents(api.resources)
 
 
 @lru_cache(maxsize=64)
-def _encoded_v3(services: Services, key: str, media: str) -> tuple[bytes, str]:
+def _encoded_v3(api: ServedApi, key: str, media: str) -> tuple[bytes, str]:
     """Return one document of version 3 in one form and its ETag."""
-    document = _v3_documents(services)[key]
+    document = _v3_documents(api)[key]
     if media == JSON:
         return document.raw, f'"{document.hash}"'
     body = v3protobuf.encode_document(decode_json(document.raw))

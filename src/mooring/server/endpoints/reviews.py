@@ -7,29 +7,48 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from mooring.api.kind import Change, Kind
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj
+from mooring.authn.authenticator import Authenticator
 from mooring.authn.review import review_self, review_token
 from mooring.authz import review as access
+from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, InvalidError, MethodNotAllowedError
+from mooring.registry.admission.request import Authorize
+from mooring.registry.store import Registry
+from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.requestcontext import Context
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 ACCESS = "authorization.k8s.io"
-Answer = Callable[[Context, Services, Obj], Awaitable[Obj]]
 
 
-async def _review_token(context: Context, services: Services, review: Obj) -> Obj:
-    reviewed = await services.second_stage.run(
-        review_token(review, services.authenticators, services.registry.views, context.received, services.audiences)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reviewers:
+    """Parts that answer reviews."""
+
+    registry: Registry
+    authorize: Authorize
+    rbac: Rbac
+    authenticators: Sequence[Authenticator]
+    second_stage: SecondStage
+    audiences: Sequence[str]
+
+
+Answer = Callable[[Context, Reviewers, Obj], Awaitable[Obj]]
+
+
+async def _review_token(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+    reviewed = await reviewers.second_stage.run(
+        review_token(review, reviewers.authenticators, reviewers.registry.views, context.received, reviewers.audiences)
     )
     if reviewed.outcome.refusals and reviewed.outcome.user is None:
         context.annotations["authentication.mooring.dev/reviewed"] = "; ".join(
@@ -40,20 +59,20 @@ async def _review_token(context: Context, services: Services, review: Obj) -> Ob
     return reviewed.review
 
 
-async def _review_self(context: Context, services: Services, review: Obj) -> Obj:
+async def _review_self(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
     return review_self(review, context.user, context.received)
 
 
-async def _review_subject_access(context: Context, services: Services, review: Obj) -> Obj:
-    return access.with_status(review, services.authorize(access.subject_access_attributes(review)))
+async def _review_subject_access(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+    return access.with_status(review, reviewers.authorize(access.subject_access_attributes(review)))
 
 
-async def _review_self_access(context: Context, services: Services, review: Obj) -> Obj:
-    return access.with_status(review, services.authorize(access.self_access_attributes(review, context.user)))
+async def _review_self_access(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+    return access.with_status(review, reviewers.authorize(access.self_access_attributes(review, context.user)))
 
 
-async def _review_self_rules(context: Context, services: Services, review: Obj) -> Obj:
-    return access.rules_review(review, context.user, services.rbac, services.registry.views)
+async def _review_self_rules(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+    return access.rules_review(review, context.user, reviewers.rbac, reviewers.registry.views)
 
 
 REVIEWS: Mapping[str, Answer] = MappingProxyType(
@@ -84,17 +103,17 @@ def _prepare(context: Context, kind: Kind, obj: Obj) -> None:
         raise InvalidError.of(group, "" if group == ACCESS else name, "", errors)
 
 
-async def review(context: Context, services: Services, kind: Kind) -> Response:
+async def review(context: Context, reviewers: Reviewers, kind: Kind) -> Response:
     """Answer a POST of a virtual kind with 201 and the completed object."""
     resource = kind.resource
     if context.info.verb != "create" or context.info.name:
         raise MethodNotAllowedError()
     options = parse_write_options(context.request.query)
     obj = await read_object(
-        context, services.registry.long_work, resource.schema, resource.kind, resource.api_version, options
+        context, reviewers.registry.long_work, resource.schema, resource.kind, resource.api_version, options
     )
     size = len(await context.request.body())
-    await services.registry.long_work.run(size, context.user.username, lambda: _prepare(context, kind, obj))
-    answer = await REVIEWS[resource.plural](context, services, obj)
+    await reviewers.registry.long_work.run(size, context.user.username, lambda: _prepare(context, kind, obj))
+    answer = await REVIEWS[resource.plural](context, reviewers, obj)
     complete(answer, resource.schema)
     return object_response(context.request, answer, resource.schema, 201)

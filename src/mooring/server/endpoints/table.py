@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.apimachinery.discovery.documents import group_paths
@@ -17,16 +18,17 @@ from mooring.server.endpoints.issuerdiscovery import jwks, openid_configuration
 from mooring.server.endpoints.login import login
 from mooring.server.endpoints.metrics import metrics
 from mooring.server.endpoints.openapi import openapi_v2, openapi_v3
+from mooring.server.endpoints.servedapi import ServedApi
+from mooring.server.endpoints.services import Services
 from mooring.server.endpoints.version import version
 from mooring.server.requestcontext import Context
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
-Serve = Callable[[Context, Services], Awaitable[Response]]
+N = TypeVar("N")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Generic[N]):
     """One path; with `below` also every path under it.
 
     With `slashes` trailing slashes are ignored, as for the paths that kube-apiserver serves through its API containers. Other paths
@@ -34,38 +36,40 @@ class Endpoint:
     """
 
     path: str
-    serve: Serve
+    serve: Callable[[Context, N], Awaitable[Response]]
+    needs: Callable[[Services], N]
+    """Returns the parts that `serve` gets."""
     below: bool = False
     slashes: bool = False
     methods: tuple[str, ...] = ("GET", "HEAD")
 
 
-async def index(context: Context, services: Services) -> Response:
+async def index(context: Context, served: ServedApi) -> Response:
     """Answer `/` with every readable path, the document that `kubectl get --raw /` shows."""
-    paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.serve is not index and "GET" in endpoint.methods}
-    return Response(200, indent_json(encode_json({"paths": sorted({*paths, *group_paths(services.resources)})})))
+    paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.path != "/" and "GET" in endpoint.methods}
+    return Response(200, indent_json(encode_json({"paths": sorted({*paths, *group_paths(served.resources)})})))
 
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("/", index),
-    Endpoint("/healthz", health, below=True),
-    Endpoint("/livez", health, below=True),
-    Endpoint("/readyz", health, below=True),
-    Endpoint("/version", version, slashes=True),
-    Endpoint("/api", api, below=True, slashes=True),
-    Endpoint("/apis", api, below=True, slashes=True),
-    Endpoint("/openapi/v2", openapi_v2),
-    Endpoint("/openapi/v3", openapi_v3, below=True),
-    Endpoint("/metrics", metrics),
-    Endpoint("/.well-known/openid-configuration", openid_configuration, slashes=True),
-    Endpoint("/openid/v1/jwks", jwks, slashes=True),
-    Endpoint("/debug/authentication/refusals", refusals, below=True),
-    Endpoint("/debug/authentication/explain", explain, methods=("POST",)),
-    Endpoint("/mooring/v1/login", login, methods=("POST",)),
+ENDPOINTS: tuple[Endpoint[Any], ...] = (
+    Endpoint("/", index, lambda services: services.api),
+    Endpoint("/healthz", health, lambda services: services.health, below=True),
+    Endpoint("/livez", health, lambda services: services.health, below=True),
+    Endpoint("/readyz", health, lambda services: services.health, below=True),
+    Endpoint("/version", version, lambda services: None, slashes=True),
+    Endpoint("/api", api, lambda services: services.api, below=True, slashes=True),
+    Endpoint("/apis", api, lambda services: services.api, below=True, slashes=True),
+    Endpoint("/openapi/v2", openapi_v2, lambda services: services.api),
+    Endpoint("/openapi/v3", openapi_v3, lambda services: services.api, below=True),
+    Endpoint("/metrics", metrics, lambda services: services.metrics),
+    Endpoint("/.well-known/openid-configuration", openid_configuration, lambda services: services.issuer, slashes=True),
+    Endpoint("/openid/v1/jwks", jwks, lambda services: services.issuer, slashes=True),
+    Endpoint("/debug/authentication/refusals", refusals, lambda services: services.explanations, below=True),
+    Endpoint("/debug/authentication/explain", explain, lambda services: services.explanations, methods=("POST",)),
+    Endpoint("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
 )
 
 
-def find(path: str) -> Endpoint | None:
+def find(path: str) -> Endpoint[Any] | None:
     """Return the endpoint that serves `path`, or None."""
     for endpoint in ENDPOINTS:
         if path == endpoint.path or (endpoint.slashes and path.rstrip("/") == endpoint.path):

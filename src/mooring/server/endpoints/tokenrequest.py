@@ -6,6 +6,9 @@ Admission decides besides RBAC: NodeRestriction limits the tokens that a node ma
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from mooring.api.authentication import tokenrequest
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Change
@@ -15,27 +18,44 @@ from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.uid import uuid4
 from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
 from mooring.errors import InvalidError, MethodNotAllowedError
-from mooring.registry.admission.request import AdmissionRequest
+from mooring.pki.jwt.token import TokenKeys
+from mooring.registry.admission.request import AdmissionRequest, Authorize
+from mooring.registry.store import Registry
 from mooring.server.requestcontext import Context
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 
-async def service_account_token(context: Context, services: Services) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenRequests:
+    """Parts that issue tokens of ServiceAccounts."""
+
+    registry: Registry
+    authorize: Authorize
+    entropy: Callable[[int], bytes]
+    keys: TokenKeys
+    audiences: Sequence[str]
+    """Audiences of this API server: those of a token whose request names none."""
+    max_seconds: int
+    """Longest life of a token; 0: no limit."""
+    extend: bool
+    """Issue the token that every Pod gets for a year instead of an hour."""
+
+
+async def service_account_token(context: Context, issuing: TokenRequests) -> Response:
     """Answer POST `/api/v1/namespaces/<ns>/serviceaccounts/<name>/token`. Raises ApiError."""
     info = context.info
     if info.verb != "create":
         raise MethodNotAllowedError()
     options = parse_write_options(context.request.query)
     request = await read_object(
-        context, services.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
+        context, issuing.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
     )
     tokenrequest.default(request)
     if errors := tokenrequest.validate(request):
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
-    services.registry.admit(
+    issuing.registry.admit(
         AdmissionRequest(
             operation="CREATE",
             kind=BY_PLURAL["serviceaccounts"],
@@ -45,8 +65,8 @@ async def service_account_token(context: Context, services: Services) -> Respons
             new=request,
             old=None,
             change=Change(context.user, context.received),
-            views=services.registry.views,
-            authorize=services.authorize,
+            views=issuing.registry.views,
+            authorize=issuing.authorize,
             dry_run=options.dry_run,
         )
     )
@@ -54,14 +74,14 @@ async def service_account_token(context: Context, services: Services) -> Respons
         request,
         info.namespace,
         info.name,
-        services.registry.views,
-        services.token_signer,
+        issuing.registry.views,
+        issuing.keys.signer,
         Issuance(
             now=context.received,
-            token_id=uuid4(services.entropy),
-            audiences=tuple(services.audiences),
-            max_seconds=services.max_token_seconds,
-            extend=services.extend_tokens,
+            token_id=uuid4(issuing.entropy),
+            audiences=tuple(issuing.audiences),
+            max_seconds=issuing.max_seconds,
+            extend=issuing.extend,
         ),
     )
     context.warnings.extend(issued.warnings)

@@ -11,7 +11,6 @@ from mooring import __version__
 from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import accepted
-from mooring.server.services import Services
 from mooring.server.transport.http import Response
 
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
@@ -21,7 +20,7 @@ BUILD_DATE = "2026-01-01T00:00:00Z"
 """Required in the document. A fixed value keeps builds reproducible."""
 
 
-async def version(context: Context, services: Services) -> Response:
+async def version(context: Context, nothing: None) -> Response:
     """Answer with the version document, which exists in JSON only. Raises NotAcceptableError (406)."""
     accepted(context.request, medias=("json",))
     document = {

@@ -1,0 +1,28 @@
+"""Parts that handlers of endpoints use, one field for each group of endpoints. The plane builds them once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.server.endpoints.debugauthentication import Explanations
+from mooring.server.endpoints.issuerdiscovery import TokenIssuer
+from mooring.server.endpoints.login import Logins
+from mooring.server.endpoints.reviews import Reviewers
+from mooring.server.endpoints.servedapi import ServedApi
+from mooring.server.endpoints.tokenrequest import TokenRequests
+from mooring.server.healthchecks import HealthChecks
+from mooring.server.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Services:
+    """Parts of one server process. A handler gets one field, and not the whole."""
+
+    api: ServedApi
+    health: HealthChecks
+    metrics: Metrics
+    reviewers: Reviewers
+    token_requests: TokenRequests
+    issuer: TokenIssuer
+    logins: Logins
+    explanations: Explanations
