@@ -126,7 +126,7 @@ def test_a_deleted_request_is_told(asking: LiveServer) -> None:
     async def run() -> str:
         async with asking.client() as admin, as_joiner(asking, token) as client:
             key = generate_key()
-            obj, _ = await certificaterequest.ask(
+            obj, _ = await certificaterequest.send_request(
                 client, certificaterequest.node_request(key, "gone"), key, SystemClock().now()
             )
             waiting = asyncio.create_task(certificaterequest.wait(client, obj, 30.0))
@@ -149,7 +149,7 @@ def test_a_request_of_our_name_that_is_not_ours_is_not_taken_up(asking: LiveServ
                 certificaterequest.PLURAL, certificaterequest.NodeRequest(made.name, theirs, made.usages).obj()
             )
             with pytest.raises(certificaterequest.ForeignRequestError) as caught:
-                await certificaterequest.ask(client, made, key, SystemClock().now())
+                await certificaterequest.send_request(client, made, key, SystemClock().now())
             return str(caught.value)
 
     assert asyncio.run(run()).endswith("exists and cannot be taken up: it was made with another key")

@@ -14,7 +14,7 @@ from mooring.agent import join as joining
 from mooring.agent import steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState
-from mooring.agent.steps import JoinError, Progress, patiently
+from mooring.agent.steps import JoinError, Progress, retry
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
 from mooring.client.cluster import ClusterClient, Listed, Target
@@ -54,7 +54,7 @@ def test_a_failure_that_a_restart_explains_is_asked_again_for_a_minute_and_told_
             calls.append(clock.monotonic())
             raise error
 
-        task = asyncio.create_task(patiently(clock, call, on_failure=troubles.append))
+        task = asyncio.create_task(retry(clock, call, on_failure=troubles.append))
         await clock.advance(59.9)
         assert not task.done()
         await clock.advance(0.2)
@@ -73,7 +73,7 @@ def test_what_a_restart_does_not_explain_is_final() -> None:
         raise NotFoundError("no such thing")
 
     with pytest.raises(NotFoundError):
-        asyncio.run(patiently(ManualClock(), call))
+        asyncio.run(retry(ManualClock(), call))
 
 
 # ── a whole join against a server that refuses for a while ───────────────────────────────────────────────────────

@@ -107,7 +107,7 @@ class Joiner:
 
     async def _certificate(self, client: ClusterClient, made: certificaterequest.NodeRequest, key: PrivateKey) -> bytes:
         before = self.ledger.highest
-        obj, there = await certificaterequest.ask(client, made, key, clock.now())
+        obj, there = await certificaterequest.send_request(client, made, key, clock.now())
         metadata = obj["metadata"]
         if not there:
             assert int(metadata["resourceVersion"]) > before, "a later write has a later revision"

@@ -93,7 +93,7 @@ async def certificate(clients: list[ClusterClient], name: str, told: dict[str, b
     made = certificaterequest.node_request(key, name)
     for client in clients * 20:
         try:
-            obj, _ = await certificaterequest.ask(client, made, key, clock.now())
+            obj, _ = await certificaterequest.send_request(client, made, key, clock.now())
             issued = await certificaterequest.wait(client, obj, PATIENCE / 20)
         except PeerError as error:
             if isinstance(error, certificaterequest.RequestEndedError | certificaterequest.ForeignRequestError):

@@ -1,14 +1,14 @@
-"""The certificate request of a joining node: its deterministic name, making it, taking up a former one, and waiting.
+"""Certificate request of a joining node: build it under kubelet's name, send it or reuse an earlier one, and wait.
 
 Rules kept here (docs/protocol/kubelet-certificates.md):
 * CN `system:node:<name>`, O `system:nodes`, no alternative names; signer kube-apiserver-client-kubelet; usages digital
   signature and client auth, key encipherment with RSA only; no expirationSeconds.
-* The name is a digest of key, subject and usages: the same key asks once, however often it runs.
-* An existing request of that name is taken up only if it is ours: same subject and signer, made with our key, any
-  certificate in it not expired.
-* Waiting is list, then watch. Denied and Failed end it with their reason; so do deletion and replacement.
-* Waiting tells which request it waits for, what to run, and how long it goes on: after 2 s, when the request changes, every 30 s.
-* 401 and 403 end the wait only after a minute: an API server that restarts refuses good credentials for a moment.
+* The name is a digest of key, subject and usages, so that one key sends one request, however often a join runs.
+* An existing request with that name is reused only when it has the same subject, signer and key, and no expired certificate.
+* The wait is a list and a watch. Denied and Failed end it with their reason, and so do deletion and replacement.
+* Progress names the request, the command that approves it, and the remaining time: after 2 s, when the request changes, and every
+  30 s.
+* 401 and 403 end the wait only after a minute: an API server that restarts refuses valid credentials for a moment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from mooring import base64url
-from mooring.agent.steps import REFUSALS, Patience, before, beside
+from mooring.agent.steps import REFUSALS, Backoff, run_beside, with_deadline
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
@@ -41,26 +41,26 @@ from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHER
 
 PLURAL = "certificatesigningrequests"
 QUIET_SECONDS = 2.0
-"""An approver and a signer that run need less; until then there is nothing to tell."""
+"""Seconds without progress messages: a running approver and signer need less."""
 REPEAT_SECONDS = 30.0
-"""Often enough to show that the join still waits, seldom enough for a log."""
+"""Seconds between two equal progress messages."""
 
 
 class RequestEndedError(PeerError):
-    """The request will never be answered: asking again needs a new key. `denied` by somebody, or otherwise lost."""
+    """The request was denied, failed, deleted or replaced. Another request needs a new key."""
 
 
 class ForeignRequestError(PeerError):
-    """A request of our name exists that we cannot take up."""
+    """A request with this name exists and cannot be reused."""
 
 
 class NotAnsweredError(PeerError):
-    """Nobody answered in time; the request stays, and so does the key."""
+    """The request was not approved and signed in time. It stays pending, and the key is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """A request as it is sent."""
+    """One certificate request of a node."""
 
     name: str
     pem: bytes
@@ -82,7 +82,7 @@ class NodeRequest:
 
 
 def node_request(key: PrivateKey, node_name: str) -> NodeRequest:
-    """The request that `key` makes for `node_name`."""
+    """Return the request for a certificate of `node_name` with `key`."""
     usages: tuple[str, ...] = (DIGITAL_SIGNATURE, CLIENT_AUTH)
     if algorithm_of(key).startswith("RSA"):
         usages = (DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH)
@@ -91,39 +91,39 @@ def node_request(key: PrivateKey, node_name: str) -> NodeRequest:
 
 
 def request_name(key: PrivateKey, common_name: str, organizations: Sequence[str], usages: Sequence[str]) -> str:
-    """`node-csr-<digest>`, as kubelet computes it."""
+    """Return the name `node-csr-<digest>`, as kubelet computes it."""
     digest = hashlib.new("sha512_256")
     for part in (public_key_der(key), *(text.encode() for text in (common_name, *organizations, *usages))):
         digest.update(base64url.encode(part).encode() + b"|")
     return "node-csr-" + base64url.encode(digest.digest())
 
 
-async def ask(client: ClusterClient, request: NodeRequest, key: PrivateKey, now: datetime) -> tuple[Obj, bool]:
-    """The request as the server keeps it, and whether it was there before. Raises ForeignRequestError, ApiError, PeerError."""
+async def send_request(client: ClusterClient, request: NodeRequest, key: PrivateKey, now: datetime) -> tuple[Obj, bool]:
+    """Return the stored request, and True when it existed before. Raises ForeignRequestError, ApiError, PeerError."""
     try:
         return await client.create(PLURAL, request.obj()), False
     except AlreadyExistsError:
         existing = await client.get(PLURAL, request.name)
     except NotFoundError:
         raise PeerError("the server has no certificates.k8s.io/v1 API: it is older than Kubernetes 1.19") from None
-    broken = _foreign(existing, request, key, now)
-    if broken:
-        raise ForeignRequestError(f"the request {request.name} exists and cannot be taken up: {broken}")
+    difference = _difference(existing, request, key, now)
+    if difference:
+        raise ForeignRequestError(f"the request {request.name} exists and cannot be taken up: {difference}")
     return existing, True
 
 
-def _foreign(existing: Obj, request: NodeRequest, key: PrivateKey, now: datetime) -> str:
-    """Why an existing request is none of ours; empty when it is."""
+def _difference(existing: Obj, request: NodeRequest, key: PrivateKey, now: datetime) -> str:
+    """Return the reason why an existing request cannot be reused; empty when it can."""
     spec = existing.get("spec") or {}
     if spec.get("signerName") != KUBE_APISERVER_CLIENT_KUBELET:
         return "it asks another signer"
     try:
-        theirs, ours = parse_request(_decoded(spec.get("request"))), parse_request(request.pem)
+        stored, wanted = parse_request(_decode(spec.get("request"))), parse_request(request.pem)
     except PkiError as error:
         return str(error)
-    if theirs.subject != ours.subject:
+    if stored.subject != wanted.subject:
         return "it has another subject"
-    if public_key_der(theirs.public_key) != public_key_der(public_key_of(key)):
+    if public_key_der(stored.public_key) != public_key_der(public_key_of(key)):
         return "it was made with another key"
     issued = certificate_of(existing)
     if issued:
@@ -136,77 +136,77 @@ def _foreign(existing: Obj, request: NodeRequest, key: PrivateKey, now: datetime
 
 
 async def wait(
-    client: ClusterClient, request: Obj, seconds: float, tell: Callable[[str, bool], None] = lambda message, new: None
+    client: ClusterClient, request: Obj, seconds: float, report: Callable[[str, bool], None] = lambda message, new: None
 ) -> bytes:
-    """Return the issued certificate, PEM. `tell` gets the state of the request, and whether that changed.
+    """Return the issued certificate as PEM. `report` is called with the state of the request, and True when it changed.
 
     Raises RequestEndedError, NotAnsweredError, ApiError, PeerError.
     """
-    waiting = _Waiting(client, request["metadata"]["name"], request["metadata"].get("uid", ""), seconds, tell)
+    waiting = _Waiting(client, request["metadata"]["name"], request["metadata"].get("uid", ""), seconds, report)
     try:
-        return await before(client.clock, seconds, beside(waiting.tell_states(), waiting.run()))
+        return await with_deadline(client.clock, seconds, run_beside(waiting.report_states(), waiting.run()))
     except TimeoutError:
-        raise NotAnsweredError(waiting.late()) from None
+        raise NotAnsweredError(waiting.timeout_message()) from None
 
 
 class _Waiting:
     def __init__(
-        self, client: ClusterClient, name: str, uid: str, seconds: float, tell: Callable[[str, bool], None]
+        self, client: ClusterClient, name: str, uid: str, seconds: float, report: Callable[[str, bool], None]
     ) -> None:
         self._client = client
         self._name = name
         self._uid = uid
         self._seconds = seconds
-        self._tell = tell
+        self._report = report
         self._deadline = client.clock.monotonic() + seconds
         self._approved = False
-        self._trouble: MooringError | None = None
+        self._failure: MooringError | None = None
         self._changed = asyncio.Event()
-        self._patience = Patience(client.clock)
+        self._backoff = Backoff(client.clock)
 
     async def run(self) -> bytes:
         while True:
             try:
-                return await self._followed()
+                return await self._watch()
             except REFUSALS as error:
-                self._in_trouble(error)
-                await self._patience.wait_out(error)
+                self._record_failure(error)
+                await self._backoff.pause_after(error)
 
-    async def _followed(self) -> bytes:
+    async def _watch(self) -> bytes:
         changes = follow(
-            self._client, PLURAL, field_selector=f"metadata.name={self._name}", on_failure=self._in_trouble
+            self._client, PLURAL, field_selector=f"metadata.name={self._name}", on_failure=self._record_failure
         )
         async with aclosing(changes):
             async for change in changes:
-                if self._trouble is not None:
-                    self._trouble = None
+                if self._failure is not None:
+                    self._failure = None
                     self._changed.set()
-                self._patience.restore()
+                self._backoff.reset()
                 if isinstance(change, Listed):
                     objects = change.items or ({},)
                 else:
                     objects = (change.object if change.type != DELETED else {},)
                 for obj in objects:
-                    issued = self._look(obj)
+                    issued = self._certificate_in(obj)
                     if issued:
                         return issued
         raise AssertionError("unreachable: following does not end")
 
-    async def tell_states(self) -> None:
-        """Tell the state when it changes and every 30 s, once the request has waited for more than a moment."""
+    async def report_states(self) -> None:
+        """Report the state when it changes and every REPEAT_SECONDS, after the first QUIET_SECONDS."""
         await self._client.clock.sleep(QUIET_SECONDS)
         new = True
         while True:
             self._changed.clear()
             left = format_duration(timedelta(seconds=max(0, round(self._deadline - self._client.clock.monotonic()))))
-            self._tell(f"{self._state()}; waiting for up to {left} more", new)
+            self._report(f"{self._state()}; waiting for up to {left} more", new)
             try:
-                await before(self._client.clock, REPEAT_SECONDS, self._changed.wait())
+                await with_deadline(self._client.clock, REPEAT_SECONDS, self._changed.wait())
                 new = True
             except TimeoutError:
                 new = False
 
-    def _look(self, obj: Obj) -> bytes:
+    def _certificate_in(self, obj: Obj) -> bytes:
         if not obj:
             raise RequestEndedError(f"the request {self._name} was deleted; join again to make a new one")
         if self._uid and obj["metadata"].get("uid") != self._uid:
@@ -214,28 +214,28 @@ class _Waiting:
         conditions = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
-                raise RequestEndedError(f"the request {self._name} {what}{_why(conditions[kind])}")
+                raise RequestEndedError(f"the request {self._name} {what}{_reason_suffix(conditions[kind])}")
         if ("Approved" in conditions) != self._approved:
             self._approved = not self._approved
             self._changed.set()
         return certificate_of(obj) if self._approved else b""
 
-    def _in_trouble(self, error: MooringError) -> None:
-        if self._trouble is None:
+    def _record_failure(self, error: MooringError) -> None:
+        if self._failure is None:
             self._changed.set()
-        self._trouble = error
+        self._failure = error
 
     def _state(self) -> str:
-        if self._trouble is not None:
-            return f"the server cannot be asked about the request {self._name}: {self._trouble}"
+        if self._failure is not None:
+            return f"the server cannot be asked about the request {self._name}: {self._failure}"
         if self._approved:
             return f"the request {self._name} is approved, but no signer has issued its certificate yet"
         return f"the request {self._name} is not approved yet; approve it with {how_to_approve(self._name)}"
 
-    def late(self) -> str:
+    def timeout_message(self) -> str:
         name, seconds = self._name, f"{self._seconds:g} s"
-        if self._trouble is not None:
-            return f"no certificate within {seconds}: {self._trouble}"
+        if self._failure is not None:
+            return f"no certificate within {seconds}: {self._failure}"
         if self._approved:
             return (
                 f"the request {name} was approved, but no certificate was issued within {seconds}; "
@@ -248,22 +248,22 @@ class _Waiting:
 
 
 def how_to_approve(name: str) -> str:
-    """Name the commands that approve the request `name`."""
+    """Return the commands that approve the request `name`."""
     return f"`mooring csr approve {name}` or `kubectl certificate approve {name}`"
 
 
 def certificate_of(request: Obj) -> bytes:
-    """`status.certificate`, PEM; empty when there is none."""
-    return _decoded((request.get("status") or {}).get("certificate"))
+    """Return `status.certificate` as PEM; empty when there is none."""
+    return _decode((request.get("status") or {}).get("certificate"))
 
 
-def _decoded(text: object) -> bytes:
+def _decode(text: object) -> bytes:
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):
         return b""
 
 
-def _why(condition: Obj) -> str:
+def _reason_suffix(condition: Obj) -> str:
     parts = [part for part in (condition.get("reason"), condition.get("message")) if part]
     return f" ({': '.join(parts)})" if parts else ""

@@ -1,10 +1,10 @@
-"""The files of a member follow the addresses and CAs that the cluster publishes.
+"""ca.crt and kubelet.conf of a member: update them to the addresses and CAs that the cluster publishes.
 
 Rules kept here:
 * `mooring.trust.discovery.refresh` decides what changes, verified by the CAs that the member knows. No credential is sent.
-* A file is written only when it changes, and what was written is returned, so that messages name no other file.
-* ca.crt holds the CAs that sign client certificates: those that the cluster names, else its one CA, where that signed the
-  member's certificate.
+* A file is written only when it changes. The written files are returned for messages.
+* ca.crt holds the CAs that sign client certificates: those that the cluster names, else its only CA when that signed the member's
+  certificate.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from mooring.trust.kubeconfig.model import Cluster
 log = logging.getLogger("mooring.agent")
 
 REFRESH_SECONDS = 300.0
-"""As often as the agent reports the Node's status: an administrator who changes a CA waits this long for every machine."""
+"""Seconds between two refreshes: an administrator who changes a CA waits this long for every machine."""
 
 FIRST_SECONDS = 1.0
-"""The heartbeat goes first: in most starts nothing has changed."""
+"""Seconds before the first refresh, so that the heartbeat starts first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """The addresses of the cluster, first the one to use, and the files that were written."""
+    """Addresses of the cluster, first the one to use, and the files that were written."""
 
     clusters: tuple[Cluster, ...]
     written: tuple[Path, ...]
@@ -73,7 +73,7 @@ def write(
     *,
     anew: bool = False,
 ) -> tuple[Path, ...]:
-    """Write ca.crt and kubelet.conf where they change: the files written. Raises ConfigError."""
+    """Write ca.crt and kubelet.conf where they change. Return the written files. Raises ConfigError."""
     before = state.read_base()
     written = [state.ca] if state.write_ca(client_cas(published, pair, now), before) else []
     if state.write_kubeconfig(clusters, MergeBase.of(published) or (None if anew else before), anew=anew):
@@ -82,13 +82,13 @@ def write(
 
 
 def client_cas(published: TrustedCluster, pair: Pair, now: datetime) -> bytes:
-    """The CAs that sign client certificates, as PEM; empty when the one that signed `pair` is not published."""
+    """Return the CAs that sign client certificates, as PEM; empty when the one that signed `pair` is not published."""
     known = published.client_ca_pem
     return known if known and (published.client_ca_named or signed_by(pair, known, now)) else b""
 
 
 def signed_by(pair: Pair, ca_pem: bytes, now: datetime) -> bool:
-    """Whether the certificate verifies under these CAs."""
+    """Return True when the certificate verifies under these CAs."""
     try:
         verify(pair, ca_pem, now)
     except PeerCertificateError:
@@ -103,8 +103,8 @@ def verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
 
 
 async def follow(state: NodeState, clock: Clock, client: ClusterClient | None, endpoints: Sequence[str]) -> NoReturn:
-    """Refresh the files of a member until cancelled, and let `client` use what they say."""
-    trouble = ""
+    """Refresh the files of a member until cancelled, and give the addresses to `client`."""
+    reported = ""
     await clock.sleep(FIRST_SECONDS)
     while True:
         pair = state.read_pair()
@@ -115,14 +115,14 @@ async def follow(state: NodeState, clock: Clock, client: ClusterClient | None, e
                     log.info("the cluster published other addresses or CAs; wrote %s", listed(found.written))
                 if client is not None:
                     await client.use(found.clusters)
-                trouble = ""
+                reported = ""
         except MooringError as error:
-            if str(error) != trouble:
+            if str(error) != reported:
                 log.warning("cluster-info could not be read again, addresses and CAs stay as they are: %s", error)
-            trouble = str(error)
+            reported = str(error)
         await clock.sleep(REFRESH_SECONDS)
 
 
 def listed(paths: Sequence[Path]) -> str:
-    """Paths for a message."""
+    """Return paths as text for a message."""
     return ", ".join(str(path) for path in paths)

@@ -1,8 +1,7 @@
-"""`mooring agent`: join if this machine is no member yet, then beat until told to stop.
+"""Agent process: joins unless this machine is a member, then sends heartbeats until it is stopped.
 
-Rules kept here: SIGTERM and SIGINT end it cleanly, a join that is under way included (what it wrote is taken up next time); with a
-certificate on disk no token is needed. Meanwhile the files follow the addresses and CAs that the cluster publishes
-(`mooring.agent.clusterfiles`).
+Rules kept here: SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues. With a certificate on disk no
+token is needed. The files follow the addresses and CAs that the cluster publishes (`mooring.agent.clusterfiles`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ log = logging.getLogger("mooring.agent")
 
 
 def member(options: JoinOptions, clock: Clock) -> Joined | None:
-    """What this machine is a member of, as far as its disk tells; None when it is none, or its certificate has expired."""
+    """Return the membership on disk; None when there is none, or its certificate has expired."""
     state = NodeState(options.root)
     clusters, pair = state.read_clusters(), state.read_pair()
     if not clusters or pair is None or not pair.valid_at(clock.now()):
@@ -51,7 +50,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        joined = await _joined(plan, options, clock, report, stopping)
+        joined = await _join_if_needed(plan, options, clock, report, stopping)
         if joined is None:
             return
         on_member(joined)
@@ -75,10 +74,10 @@ async def run(
             loop.remove_signal_handler(number)
 
 
-async def _joined(
+async def _join_if_needed(
     plan: JoinPlan | None, options: JoinOptions, clock: Clock, report: Report, stopping: asyncio.Event
 ) -> Joined | None:
-    """The membership; None when stopped before there was one."""
+    """Return the membership, after a join if needed; None when stopped before."""
     known = member(options, clock)
     if known is not None and (plan is None or plan.node_name == known.node_name):
         return known

@@ -1,13 +1,13 @@
-"""The heartbeat of a member: its Lease in kube-node-lease, and its Node's status.
+"""Heartbeat of a member: renews its Lease in kube-node-lease and refreshes its Node's status.
 
 Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`):
-* The Lease is named after the node, renewed every 10 s, lasts 40 s, and is owned by the Node, so that it goes with it.
-* The Node's status is refreshed every 5 minutes; a Node or Lease that somebody deleted is made again, both at once when the
-  Lease went with its Node.
-* While another program keeps the Node fresh, neither Node nor Lease is written; the Node is looked at again every minute. A Lease
-  that another program renewed is the sign to look at the Node at once.
-* A server that is away is asked again after 0.2 s doubled up to 7 s (kubelet's back-off); nothing is lost, as a renewal is a
-  state, not an event. Every failure is told once, and so is the recovery.
+* The Lease has the name of the node, is renewed every 10 s, lasts 40 s, and is owned by the Node, so that it is deleted with it.
+* The Node's status is refreshed every 5 minutes; a deleted Node or Lease is created again, both at once when the
+  Lease was deleted with its Node.
+* While another program keeps the Node fresh, neither Node nor Lease is written, and the Node is read again every minute. A Lease
+  that another program renewed causes the Node to be read at once.
+* A request that fails is repeated after 0.2 s, doubled up to 7 s (kubelet's back-off). Every failure is logged once, and so is the
+  recovery.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ STATUS_SECONDS = 300.0
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 7.0
 KEPT_SECONDS = 60.0
-"""A kubelet that is restarted is back within this time."""
+"""Seconds between two reads of a Node that another program keeps fresh."""
 
 
 class Heartbeat:
-    """Keeps one member's Lease and Node fresh."""
+    """Heartbeat of one member."""
 
     def __init__(self, client: ClusterClient, machine: node.Machine, register_node: str = "") -> None:
         self._client = client
@@ -47,7 +47,7 @@ class Heartbeat:
         self.renewals = 0
 
     async def run(self) -> NoReturn:
-        """Beat until cancelled."""
+        """Renew and refresh until cancelled."""
         clock = self._client.clock
         pause = FIRST_PAUSE
         kept = False
@@ -74,32 +74,34 @@ class Heartbeat:
             await clock.sleep(RENEW_SECONDS)
 
     async def refresh(self) -> None:
-        """Bring the Node up to date; make it if it is not there. Raises NodeKeptError, ApiError, PeerError."""
+        """Update the Node, or create it. Raises NodeKeptError, ApiError, PeerError."""
         kind = await registration.choose(self._client, self._register_node)
         machine = replace(self._machine, ready=kind == registration.READY)
         self._node = await node.register(self._client, machine, first=self._lease is None)
         self._refreshed = self._client.clock.monotonic()
 
     async def renew(self) -> None:
-        """Renew the Lease; make it if it is not there. Raises NodeKeptError, ApiError, PeerError."""
+        """Renew the Lease, or create it. Raises NodeKeptError, ApiError, PeerError."""
         try:
-            self._lease = await self._written()
+            self._lease = await self._write_lease()
         except (ConflictError, NotFoundError, AlreadyExistsError):
-            self._lease = None  # changed or deleted by another program: read it anew, if the Node is still ours
+            self._lease = (
+                None  # changed or deleted by another program: read it again, unless that program keeps the Node
+            )
             await self.refresh()
-            self._lease = await self._written()
+            self._lease = await self._write_lease()
         self.renewals += 1
 
-    async def _written(self) -> Obj:
+    async def _write_lease(self) -> Obj:
         name = self._machine.name
         if self._lease is None:
             try:
                 self._lease = await self._client.get("leases", name, node.LEASES)
             except NotFoundError:
-                return await self._client.create("leases", self._wanted({"name": name, "namespace": node.LEASES}))
-        return await self._client.update("leases", self._wanted(self._lease["metadata"]))
+                return await self._client.create("leases", self._lease_object({"name": name, "namespace": node.LEASES}))
+        return await self._client.update("leases", self._lease_object(self._lease["metadata"]))
 
-    def _wanted(self, metadata: Obj) -> Obj:
+    def _lease_object(self, metadata: Obj) -> Obj:
         metadata = dict(metadata)
         if self._node is not None:
             metadata["ownerReferences"] = [
@@ -123,7 +125,7 @@ class Heartbeat:
 
 
 async def beat_until(stopping: asyncio.Event, heartbeat: Heartbeat) -> None:
-    """Run `heartbeat` until `stopping` is set. Raises what broke it."""
+    """Run `heartbeat` until `stopping` is set. Raises the error that ends it."""
     beating = asyncio.create_task(heartbeat.run())
     stopped = asyncio.create_task(stopping.wait())
     try:

@@ -1,23 +1,25 @@
-"""Joining: from an address, a token and a pin to a member with its own certificate.
+"""Join: make this machine a member of a cluster, with a certificate of its own.
 
-Rules kept here (docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.md; the steps in prose and in
-`steps.STEPS`):
-1. existing: a valid certificate of the pinned cluster makes this a member already. Its addresses and CAs are refreshed, and its
-   Node; the token is not needed.
-2. discovery: find the cluster and trust it (`mooring.trust.discovery.token`), else nothing else happens.
-3. name: a Node of our name that is Ready or fresh is another machine's; the join ends before anything is written.
-4. bootstrap, key: the token's kubeconfig is written; the key is taken up from a former run, or made; on disk before it is used.
-5. request: with the token, or the discovery document's credentials where that was allowed.
-6. wait: until it is approved and signed. Denied or Failed gives the key up, so that joining again asks anew.
-   401 and 403 are final after a minute: an API server that restarts refuses good credentials until its caches are filled.
-7. certificate: it must be for our key, name and group, valid now, and issued by the CA that signs client certificates. Where the
-   cluster does not name that CA and its one CA did not issue it, the server has to accept it.
-8. files: certificate, ca.crt (the CA that signs clients), kubelet.conf (the CA that verifies the server); then the token's
-   kubeconfig and the pending key go.
-9. node: the Node object, by the node itself, as `mooring.agent.registration` decides. Another program's Node is left alone.
-Every step tries the other addresses of the cluster when one does not answer.
-A join that was denied or refused removes the token's kubeconfig. Any other goes on where it stopped, when it runs again.
-A dry run performs discovery and tells the rest.
+Steps (docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.md; the names are
+those of `steps.STEPS`):
+1. existing: a machine with a valid certificate of the pinned cluster is a member already. Its addresses, its CAs and its Node are
+   refreshed. The token is not needed.
+2. discovery: find the cluster and establish trust in it (`mooring.trust.discovery`).
+3. name: a Node with the name of this machine that is Ready or fresh belongs to another machine. The join ends before anything is
+   written.
+4. bootstrap, key: the token's kubeconfig is written. The key is that of an earlier run, or new, and is on disk before it is used.
+5. request: send the certificate request with the token, or with the discovery document's credentials when they are allowed.
+6. wait: until the request is approved and signed. After Denied or Failed the key is removed, so that the next join sends a new
+   request. 401 and 403 are final after a minute: an API server that restarts refuses valid credentials until its caches are
+   filled.
+7. certificate: it must be for this key, name and group, valid now, and issued by the CA that signs client certificates. When the
+   cluster does not name that CA and its only CA did not issue the certificate, the server has to accept it.
+8. files: write the certificate, ca.crt (the CA that signs clients) and kubelet.conf (the CA that verifies the server), then remove
+   the token's kubeconfig and the pending key.
+9. node: register the Node with the node's own certificate, as `mooring.agent.registration` decides.
+
+Every step tries the other addresses of the cluster when one does not respond. A join that was denied or refused removes the token's
+kubeconfig. Any other join continues where it stopped, when it runs again. A dry run performs discovery and reports the other steps.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from urllib.parse import urlsplit
 
 from mooring.agent import certificaterequest, clusterfiles, node, registration, steps
 from mooring.agent.state import NodeState, Pair
-from mooring.agent.steps import JoinError, Report, Steps, patiently
+from mooring.agent.steps import JoinError, Report, Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
@@ -60,36 +62,36 @@ from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, Read, User
 
 CERTIFICATE_TIMEOUT = 300.0
-"""kubeadm's `timeouts.tlsBootstrap`."""
+"""Seconds: kubeadm's `timeouts.tlsBootstrap`."""
 NAME_REFUSED_SECONDS = 2.0
-"""How long a 403 to the look at the name is taken for a server that restarts. Discovery has just shown that it answers."""
+"""Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""
 _NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
-_NAME_PASSING = tuple(error for error in steps.PASSING if error is not ForbiddenError)
-_ACCEPTED_PASSING = tuple(error for error in steps.PASSING if error not in steps.REFUSALS)
+_NAME_TRANSIENT = tuple(error for error in steps.TRANSIENT if error is not ForbiddenError)
+_ACCEPTED_TRANSIENT = tuple(error for error in steps.TRANSIENT if error not in steps.REFUSALS)
 
 T = TypeVar("T")
 
 
 class RefusedError(PeerError):
-    """The server rejects the bootstrap credentials, and has done so for as long as a restart may take."""
+    """The server has rejected the bootstrap credentials for as long as a restart may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions:
-    """How to join. `read_stdin` gives a discovery document from standard input."""
+    """Options of a join. `read_stdin` returns the discovery document on standard input."""
 
     root: Path = Path("/")
     dry_run: bool = False
     polling: Polling = field(default_factory=Polling)
     certificate_timeout: float = CERTIFICATE_TIMEOUT
     register_node: str = ""
-    """One of `registration.CHOICES`; empty for the default of the server that answers."""
+    """One of `registration.CHOICES`; empty for the default of the server."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A member. `request_name` is empty when it was one before; `planned` lists what a dry run would have written."""
+    """A member. `request_name` is empty when it was a member before. `planned` lists the changes that a dry run leaves out."""
 
     node_name: str
     cluster: Cluster
@@ -112,7 +114,7 @@ async def join(
     clock: Clock | None = None,
     report: Report = lambda progress: None,
 ) -> Joined:
-    """Become a member. Raises JoinError that names the step, the reason and the remedy."""
+    """Join the cluster of `plan`. Raises JoinError that names the step, the reason and the remedy."""
     return await _Join(plan, options, clock or SystemClock(), report).run()
 
 
@@ -126,10 +128,10 @@ class _Join:
         self.user = NODE_PREFIX + plan.node_name
 
     async def run(self) -> Joined:
-        known = self._existing()
+        known = self._find_membership()
         if known is not None:
-            return known if self.options.dry_run else await self._register(await self._refreshed(known))
-        trusted = await self._discovered()
+            return known if self.options.dry_run else await self._register(await self._refresh_files(known))
+        trusted = await self._discover()
         member = self._member_of(trusted)
         if member is not None:
             joined = self._joined(trusted.clusters, member, trusted)
@@ -138,10 +140,10 @@ class _Join:
             self._write_membership(trusted, member)
             return await self._register(joined)
         if self.options.dry_run:
-            return self._planned(trusted)
+            return self._dry_run_result(trusted)
         user = self._bootstrap_user(trusted)
         async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
-            with self._dropping_bootstrap():
+            with self._remove_bootstrap_on_refusal():
                 await self._check_name(client)
                 self._write_bootstrap(client.clusters[0])
                 pair, name = await self._certificate(client, trusted)
@@ -157,27 +159,27 @@ class _Join:
 
     # ── 1, 2: membership and trust ───────────────────────────────────────────────────────────────────────────────
 
-    def _existing(self) -> Joined | None:
-        """A member of the cluster whose CA is pinned needs no token any more."""
+    def _find_membership(self) -> Joined | None:
+        """Return the membership of the pinned cluster, for which no token is needed; None when there is none."""
         discovery = self.plan.discovery
-        with self.steps.step(steps.EXISTING) as said:
+        with self.steps.step(steps.EXISTING) as summary:
             clusters = self.state.read_clusters()
             pair = self._valid_pair()
             if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.pins:
-                said.append("no certificate yet" if pair is None else "a certificate is there; its cluster is asked")
+                summary.append("no certificate yet" if pair is None else "a certificate is there; its cluster is asked")
                 return None
             cluster = clusters[0]
             try:
                 check_pins(cluster.ca_pem, discovery.pins)
             except (DiscoveryError, PinError):
-                said.append("the certificate here is of a cluster whose CA is not pinned")
+                summary.append("the certificate here is of a cluster whose CA is not pinned")
                 return None
             self._check_issuer(pair, self.state.read_ca())
-            said.append(f"already a member of {cluster.server} until {rfc3339(pair.leaf.not_valid_after_utc)}")
+            summary.append(f"already a member of {cluster.server} until {rfc3339(pair.leaf.not_valid_after_utc)}")
             return Joined(self.plan.node_name, cluster, self.state, pair, others=clusters[1:])
 
     def _valid_pair(self) -> Pair | None:
-        """The certificate here if it is valid and ours. Raises ConfigError when this machine is another member."""
+        """Return the valid certificate on disk; None when there is none. Raises ConfigError when it has another name."""
         pair = self.state.read_pair()
         if pair is None or not pair.valid_at(self.clock.now()):
             return None
@@ -190,7 +192,7 @@ class _Join:
         return pair
 
     def _check_issuer(self, pair: Pair, client_ca_pem: bytes) -> None:
-        """Raise ConfigError when the certificate is not of this cluster. Empty CAs are not known, and tell nothing."""
+        """Raise ConfigError when the certificate is of another cluster. Empty CAs are unknown and decide nothing."""
         try:
             foreign = bool(client_ca_pem) and not clusterfiles.signed_by(pair, client_ca_pem, self.clock.now())
         except PkiError as error:
@@ -201,11 +203,11 @@ class _Join:
                 f"cluster, remove {self.state.ca}, {self.state.kubeconfig} and {self.state.certificates}, then join again"
             )
 
-    async def _refreshed(self, known: Joined) -> Joined:
-        """Follow what the cluster publishes now, and finish what a crash left undone."""
-        assert known.pair is not None  # it is what makes a member
-        assert isinstance(self.plan.discovery, ByToken)  # the only way in which no document is brought along
-        with self.steps.step(steps.FILES) as said:
+    async def _refresh_files(self, known: Joined) -> Joined:
+        """Update the files to what the cluster publishes now, and remove those that a crash left."""
+        assert known.pair is not None  # a membership has a certificate
+        assert isinstance(self.plan.discovery, ByToken)  # membership is found for discovery by token only
+        with self.steps.step(steps.FILES) as summary:
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             try:
@@ -213,21 +215,21 @@ class _Join:
                     self.state, known.pair, self.clock, self.plan.discovery.endpoints, self._report
                 )
             except DiscoveryError as error:
-                said.append(f"left as they are, as cluster-info could not be read again: {error}")
+                summary.append(f"left as they are, as cluster-info could not be read again: {error}")
                 return known
-            said.append(_written(found.written))
+            summary.append(_written_message(found.written))
         return replace(known, cluster=found.clusters[0], others=found.clusters[1:])
 
     def _report(self, notice: Notice) -> None:
         self.steps.say(notice.message, kept=notice.keep)
 
-    async def _discovered(self) -> TrustedCluster:
-        with self.steps.step(steps.DISCOVERY) as said:
+    async def _discover(self) -> TrustedCluster:
+        with self.steps.step(steps.DISCOVERY) as summary:
             trusted = await drive_fetching(self._discovery(), self.clock, self._report)
             for warning in trusted.warnings:
                 self.steps.say(f"warning: {warning}", kept=True)
             self.state.check_ca(trusted.client_ca_pem)
-            said.append(f"{trusted.server} is trusted, by {trusted.via}")
+            summary.append(f"{trusted.server} is trusted, by {trusted.via}")
             return trusted
 
     def _discovery(self) -> DiscoveryExchange[TrustedCluster]:
@@ -246,7 +248,7 @@ class _Join:
                 self._document(discovery.path),
                 allow_credentials=allow,
                 polling=polling,
-                read=_files_named_by(discovery.path),
+                read=_reader_of(discovery.path),
             )
         return discover_by_url(discovery.url, allow_credentials=allow, polling=polling)
 
@@ -254,13 +256,13 @@ class _Join:
         return self.options.read_stdin() if path == STDIN else read_limited(Path(path))
 
     def _member_of(self, trusted: TrustedCluster) -> Pair | None:
-        with self.steps.step(steps.EXISTING) as said:
+        with self.steps.step(steps.EXISTING) as summary:
             pair = self._valid_pair()
             if pair is None:
-                said.append("not a member yet")
+                summary.append("not a member yet")
                 return None
             known = self.state.read_cluster()
-            same = known is not None and _share(known.ca_pem, trusted.ca_pem)
+            same = known is not None and _have_common_ca(known.ca_pem, trusted.ca_pem)
             if trusted.client_ca_named or not same:
                 self._check_issuer(pair, trusted.client_ca_pem)
             if known is not None and not same and trusted.via == SIGNATURE_ALONE:
@@ -268,7 +270,7 @@ class _Join:
                     f"the CA of the cluster is not the one in {self.state.kubeconfig}, and a token alone does not vouch for "
                     "another; join again with --discovery-token-ca-cert-hash"
                 )
-            said.append(f"already a member until {rfc3339(pair.leaf.not_valid_after_utc)}")
+            summary.append(f"already a member until {rfc3339(pair.leaf.not_valid_after_utc)}")
             return pair
 
     # ── 3 to 7: the certificate ──────────────────────────────────────────────────────────────────────────────────
@@ -286,14 +288,14 @@ class _Join:
 
     async def _check_name(self, client: ClusterClient) -> None:
         name = self.plan.node_name
-        with self.steps.step(steps.NAME) as said, _asking_as(self.plan):
+        with self.steps.step(steps.NAME) as summary, _explain_refusal(self.plan):
             try:
-                existing = await self._patiently(lambda: self._named(client, name), _NAME_PASSING)
+                existing = await self._retry(lambda: self._get_node(client, name), _NAME_TRANSIENT)
             except NotFoundError:
-                said.append(f"the name {name} is free")
+                summary.append(f"the name {name} is free")
                 return
             except ForbiddenError:
-                said.append("the server does not tell which names are taken")
+                summary.append("the server does not tell which names are taken")
                 return
             if node.is_in_use(existing, self.clock.now()) and self.state.read_pair() is None:
                 ready = registration.ready_condition(existing).get("status") == "True"
@@ -302,24 +304,24 @@ class _Join:
                     f'the cluster has a {found} of the name "{name}"; choose another with --node-name, '
                     f"or if that machine is gone, delete it with `kubectl delete node {name}`"
                 )
-            said.append(f"the node {name} is there and not in use")
+            summary.append(f"the node {name} is there and not in use")
 
-    async def _named(self, client: ClusterClient, name: str) -> Obj:
-        """Return the Node. A lasting 403 is a common answer: only kubeadm lets tokens read Nodes."""
+    async def _get_node(self, client: ClusterClient, name: str) -> Obj:
+        """Return the Node. 403 is a common response: only kubeadm lets tokens read Nodes."""
         refused = (ForbiddenError,)
-        return await patiently(self.clock, lambda: client.get("nodes", name), NAME_REFUSED_SECONDS, passing=refused)
+        return await retry(self.clock, lambda: client.get("nodes", name), NAME_REFUSED_SECONDS, transient=refused)
 
-    async def _patiently(
-        self, call: Callable[[], Awaitable[T]], passing: tuple[type[MooringError], ...] = steps.PASSING
+    async def _retry(
+        self, call: Callable[[], Awaitable[T]], transient: tuple[type[MooringError], ...] = steps.TRANSIENT
     ) -> T:
-        def tell(error: MooringError) -> None:
+        def report(error: MooringError) -> None:
             self.steps.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
 
-        return await patiently(self.clock, call, passing=passing, on_failure=tell)
+        return await retry(self.clock, call, transient=transient, on_failure=report)
 
     @contextmanager
-    def _dropping_bootstrap(self) -> Iterator[None]:
-        """Remove the token's kubeconfig when the join is denied or refused: going on needs another token or request."""
+    def _remove_bootstrap_on_refusal(self) -> Iterator[None]:
+        """Remove the token's kubeconfig when the join is denied or refused, because another join needs another token or request."""
         try:
             yield
         except JoinError as error:
@@ -329,17 +331,19 @@ class _Join:
 
     async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
         key = self._key(fresh=False)
-        with self.steps.step(steps.REQUEST) as said, _asking_as(self.plan):
-            made = certificaterequest.node_request(key, self.plan.node_name)
+        with self.steps.step(steps.REQUEST) as summary, _explain_refusal(self.plan):
+            request = certificaterequest.node_request(key, self.plan.node_name)
             try:
-                obj, there = await self._asked(client, made, key)
+                obj, existed = await self._send_request(client, request, key)
             except certificaterequest.ForeignRequestError as error:
                 self.steps.say(f"{error}; asking with a new key", kept=True)
                 key = self._key(fresh=True)
-                made = certificaterequest.node_request(key, self.plan.node_name)
-                obj, there = await self._asked(client, made, key)
-            said.append(f"{'taken up' if there else 'made'} {made.name}, key sha256:{public_key_fingerprint(key)}")
-        with self.steps.step(steps.WAIT) as said, _asking_as(self.plan):
+                request = certificaterequest.node_request(key, self.plan.node_name)
+                obj, existed = await self._send_request(client, request, key)
+            summary.append(
+                f"{'taken up' if existed else 'made'} {request.name}, key sha256:{public_key_fingerprint(key)}"
+            )
+        with self.steps.step(steps.WAIT) as summary, _explain_refusal(self.plan):
             try:
                 issued = await certificaterequest.wait(
                     client,
@@ -352,21 +356,21 @@ class _Join:
                 raise
             except asyncio.CancelledError:
                 self.steps.say(
-                    f"interrupted; the request {made.name} is still pending: approve it with "
-                    f"{certificaterequest.how_to_approve(made.name)}, then join again: it goes on with the same request",
+                    f"interrupted; the request {request.name} is still pending: approve it with "
+                    f"{certificaterequest.how_to_approve(request.name)}, then join again: it goes on with the same request",
                     kept=True,
                 )
                 raise
-            said.append("approved and signed")
-        with self.steps.step(steps.CERTIFICATE) as said:
-            pair = await self._checked(issued, key, made, trusted, client.clusters)
-            said.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
-        return pair, made.name
+            summary.append("approved and signed")
+        with self.steps.step(steps.CERTIFICATE) as summary:
+            pair = await self._check_certificate(issued, key, request, trusted, client.clusters)
+            summary.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
+        return pair, request.name
 
-    async def _asked(
-        self, client: ClusterClient, made: certificaterequest.NodeRequest, key: PrivateKey
+    async def _send_request(
+        self, client: ClusterClient, request: certificaterequest.NodeRequest, key: PrivateKey
     ) -> tuple[Obj, bool]:
-        return await self._patiently(lambda: certificaterequest.ask(client, made, key, self.clock.now()))
+        return await self._retry(lambda: certificaterequest.send_request(client, request, key, self.clock.now()))
 
     def _key(self, fresh: bool) -> PrivateKey:
         if fresh:
@@ -374,54 +378,54 @@ class _Join:
             key = generate_key()
             self.state.write_pending_key(key)
             return key
-        with self.steps.step(steps.KEY) as said:
+        with self.steps.step(steps.KEY) as summary:
             kept = self.state.read_pending_key()
             if kept is not None:
-                said.append(f"taken up from {self.state.pending_key}")
+                summary.append(f"taken up from {self.state.pending_key}")
                 return kept
             key = generate_key()
             self.state.write_pending_key(key)
-            said.append("made")
+            summary.append("made")
             return key
 
-    async def _checked(
+    async def _check_certificate(
         self,
         issued: bytes,
         key: PrivateKey,
-        made: certificaterequest.NodeRequest,
+        request: certificaterequest.NodeRequest,
         trusted: TrustedCluster,
         clusters: tuple[Cluster, ...],
     ) -> Pair:
         now = self.clock.now()
         try:
             pair = Pair(pem.certificates(issued), key)
-            check_answers(pair.leaf, parse_request(made.pem), now)
+            check_answers(pair.leaf, parse_request(request.pem), now)
             if trusted.client_ca_pem:
                 clusterfiles.verify(pair, trusted.client_ca_pem, now)
                 return pair
         except PeerCertificateError as error:
-            why = f"the issued certificate does not verify under the CA of the cluster: {error}"
+            problem = f"the issued certificate does not verify under the CA of the cluster: {error}"
             if trusted.client_ca_named:
-                raise PeerError(why) from None
+                raise PeerError(problem) from None
         except PkiError as error:
             raise PeerError(f"{error}; see the server's signer") from None
         else:
-            why = "the cluster names no CA of client certificates"
-        await self._check_accepted(pair, clusters, why)
+            problem = "the cluster names no CA of client certificates"
+        await self._check_accepted(pair, clusters, problem)
         return pair
 
-    async def _check_accepted(self, pair: Pair, clusters: tuple[Cluster, ...], why: str) -> None:
-        """Let the server judge a certificate of a CA that it does not publish. Raises PeerError."""
+    async def _check_accepted(self, pair: Pair, clusters: tuple[Cluster, ...], problem: str) -> None:
+        """Check that the server accepts a certificate of a CA that it does not publish. Raises PeerError."""
         user = User("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
         async with ClusterClient(clusters[0], user, self.clock, others=clusters[1:]) as client:
             try:
-                await self._patiently(lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_PASSING)
+                await self._retry(lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_TRANSIENT)
             except NotFoundError:
-                pass  # a node may look at its own Node, and it is not there yet
+                pass  # the node may read its own Node, which does not exist yet
             except (UnauthorizedError, ForbiddenError) as error:
-                raise PeerError(f"{why}; the server does not accept it either: {error}") from None
+                raise PeerError(f"{problem}; the server does not accept it either: {error}") from None
         self.steps.say(
-            f"warning: {why}; the server accepts it, so the CA that signs client certificates is one that the cluster does "
+            f"warning: {problem}; the server accepts it, so the CA that signs client certificates is one that the cluster does "
             f"not publish. {self.state.ca} is not written: a kubelet needs it there",
             kept=True,
         )
@@ -430,41 +434,41 @@ class _Join:
 
     def _write_bootstrap(self, cluster: Cluster) -> None:
         if self.plan.tls_token is not None:
-            with self.steps.step(steps.BOOTSTRAP) as said:
+            with self.steps.step(steps.BOOTSTRAP) as summary:
                 self.state.write_bootstrap(cluster.server, cluster.ca_pem, self.plan.tls_token.reveal())
-                said.append(f"{self.state.bootstrap}, until the certificate is there")
+                summary.append(f"{self.state.bootstrap}, until the certificate is there")
 
     def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
-        with self.steps.step(steps.FILES) as said:
+        with self.steps.step(steps.FILES) as summary:
             now = self.clock.now()
             path = self.state.write_pair(pair, now)
             written = clusterfiles.write(self.state, pair, clusters, trusted, now, anew=True)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
-            said.append(_written((path, self.state.current, *written)))
+            summary.append(_written_message((path, self.state.current, *written)))
 
     def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
-        """Bring the files of a member up to date, and finish what a crash left undone."""
-        with self.steps.step(steps.FILES) as said:
+        """Update the files of a member, and remove those that a crash left."""
+        with self.steps.step(steps.FILES) as summary:
             written = clusterfiles.write(self.state, pair, trusted.clusters, trusted, self.clock.now())
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
-            said.append(_written(written))
+            summary.append(_written_message(written))
 
     async def _register(self, joined: Joined) -> Joined:
-        with self.steps.step(steps.NODE) as said, _registering(self.user):
+        with self.steps.step(steps.NODE) as summary, _explain_node_refusal(self.user):
             async with node_client(joined, self.clock) as client:
-                kind = await self._patiently(lambda: registration.choose(client, self.options.register_node))
+                kind = await self._retry(lambda: registration.choose(client, self.options.register_node))
                 if kind == registration.NONE:
-                    said.append(f"{joined.node_name} is not registered, as --register-node=none says")
+                    summary.append(f"{joined.node_name} is not registered, as --register-node=none says")
                     return joined
                 machine = machine_of(joined, ready=kind == registration.READY)
                 try:
-                    await self._patiently(lambda: node.register(client, machine))
+                    await self._retry(lambda: node.register(client, machine))
                 except registration.NodeKeptError as error:
-                    said.append(str(error))
+                    summary.append(str(error))
                     return joined
-            said.append(f"{machine.name} is registered {'and Ready' if machine.ready else _NOT_READY}")
+            summary.append(f"{machine.name} is registered {'and Ready' if machine.ready else _NOT_READY}")
         return joined
 
     def _planned_node(self) -> tuple[tuple[str, str], ...]:
@@ -472,7 +476,7 @@ class _Join:
             return ()
         return ((steps.NODE, f"register the node {self.plan.node_name}"),)
 
-    def _planned(self, trusted: TrustedCluster) -> Joined:
+    def _dry_run_result(self, trusted: TrustedCluster) -> Joined:
         state, cluster = self.state, trusted.cluster
         planned = (
             (steps.REQUEST, f"ask {cluster.server} for a certificate of {self.user}"),
@@ -489,8 +493,8 @@ class _Join:
 
 
 @contextmanager
-def _registering(user: str) -> Iterator[None]:
-    """Refusals of the node's own certificate, with what to do about them."""
+def _explain_node_refusal(user: str) -> Iterator[None]:
+    """Replace refusals of the node's certificate by errors that name the remedy."""
     try:
         yield
     except UnauthorizedError:
@@ -506,31 +510,31 @@ def _registering(user: str) -> Iterator[None]:
 
 
 def machine_of(joined: Joined, *, ready: bool = True) -> node.Machine:
-    """This machine as the member's Node tells it."""
+    """Return the facts of this machine for the member's Node."""
     parts = urlsplit(joined.cluster.server)
     return node.this_machine(joined.node_name, parts.hostname or "", parts.port or 443, ready=ready)
 
 
 def node_client(joined: Joined, clock: Clock) -> ClusterClient:
-    """A client that shows the member's certificate from disk, so that a renewed one is used as soon as it is there."""
+    """Return a client that reads the member's certificate from disk, so that it uses a renewed one at once."""
     current = str(joined.state.current)
     user = User("default-auth", certificate_file=current, key_file=current)
     return ClusterClient(joined.cluster, user, clock, others=joined.others)
 
 
-def _written(paths: tuple[Path, ...]) -> str:
+def _written_message(paths: tuple[Path, ...]) -> str:
     return f"wrote {clusterfiles.listed(paths)}" if paths else "nothing to write: the files are up to date"
 
 
-def _share(kept: bytes, found: bytes) -> bool:
-    """Whether two bundles have a certificate in common; two empty ones mean the machine's roots."""
+def _have_common_ca(kept: bytes, found: bytes) -> bool:
+    """Return True when two bundles have a certificate in common, or both are empty, which means the system's roots."""
     if not kept or not found:
         return kept == found
     return not set(pem.certificates_among(kept)).isdisjoint(pem.certificates_among(found))
 
 
-def _files_named_by(document: str) -> Read:
-    """Reads files that a discovery document names, relative ones from its own directory. Its rules want OSError."""
+def _reader_of(document: str) -> Read:
+    """Return the function that reads files named by a discovery document, relative to its directory. It raises OSError."""
     directory = Path() if document == STDIN else Path(document).parent
 
     def read(path: str) -> bytes:
@@ -539,25 +543,25 @@ def _files_named_by(document: str) -> Read:
             return read_limited(found)
         except ConfigError as error:
             cause = error.__cause__
-            why = cause.strerror if isinstance(cause, OSError) else str(error)
-            raise OSError(0, why if str(found) == path else f"{why} ({found})") from None
+            reason = cause.strerror if isinstance(cause, OSError) else str(error)
+            raise OSError(0, reason if str(found) == path else f"{reason} ({found})") from None
 
     return read
 
 
 @contextmanager
-def _asking_as(plan: JoinPlan) -> Iterator[None]:
-    """Refusals of the bootstrap credentials, with what to do about them."""
-    who = f'token id "{plan.tls_token.id}"' if plan.tls_token else "the credentials of the discovery document"
+def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
+    """Replace refusals of the bootstrap credentials by errors that name the remedy."""
+    credential = f'token id "{plan.tls_token.id}"' if plan.tls_token else "the credentials of the discovery document"
     try:
         yield
     except UnauthorizedError:
         raise RefusedError(
-            f"the server does not accept {who}: it is unknown, has expired, its secret is wrong, or it lacks the usage "
+            f"the server does not accept {credential}: it is unknown, has expired, its secret is wrong, or it lacks the usage "
             "authentication; list tokens on the server with `token list`, make one with `token create`"
         ) from None
     except ForbiddenError as error:
         raise RefusedError(
-            f"the server does not allow {who} to ask for a certificate ({error}); its groups must be bound to the "
+            f"the server does not allow {credential} to ask for a certificate ({error}); its groups must be bound to the "
             "ClusterRole system:node-bootstrapper"
         ) from None

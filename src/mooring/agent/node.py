@@ -1,12 +1,12 @@
-"""The Node object of this machine, as kubelet keeps it.
+"""Node object of this machine: its contents, and its registration as kubelet does it.
 
 Rules kept here:
-* The node registers itself with its own certificate. Of an existing Node labels and status are patched, nothing else, and only
-  if no other program keeps it (`mooring.agent.registration`); a Node that changed since it was looked at is looked at again.
-* A ready machine reports Ready with reason KubeletReady. Any other reports NotReady, room for no Pod, and a taint when the Node is
-  made: the one that Kubernetes itself takes away once a kubelet reports Ready.
+* The node registers itself with its own certificate. Of an existing Node only labels and status are patched, and only
+  when no other program updates it (`mooring.agent.registration`). A Node that changed meanwhile is read again.
+* A ready machine reports Ready with reason KubeletReady. Any other reports NotReady and capacity for no Pod, and creates the
+  Node with the taint that Kubernetes removes once a kubelet reports Ready.
 * `lastTransitionTime` changes only when the condition does.
-* What the machine cannot tell (no /etc/machine-id, say) is an empty text, as the fields are required.
+* A fact that cannot be read, such as a missing /etc/machine-id, is an empty string, because the fields are required.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mooring.clock import rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-"""Go's names for what `uname -m` prints; others (ppc64le, s390x, riscv64) are the same."""
+"""Go's names for the output of `uname -m`. Others (ppc64le, s390x, riscv64) are the same."""
 PODS = 110
 """kubelet's `maxPods`."""
 NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -40,20 +40,20 @@ _HEALTHY = (
     ("Ready", "True", "KubeletReady", f"{AGENT} is posting ready status"),
 )
 _WITHOUT_KUBELET = (("Ready", "False", "KubeletMissing", f"{AGENT} keeps this Node; no kubelet runs Pods here"),)
-_TRIES = 5
-"""Writers of one Node are few and seldom: kubelet, its controllers, an administrator."""
+_ATTEMPTS = 5
+"""A Node has few writers: kubelet, controllers, an administrator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is told about this machine."""
+    """Facts about this machine for its Node."""
 
     name: str
     address: str
     info: Mapping[str, str]
     capacity: Mapping[str, str] = field(default_factory=dict)
     ready: bool = True
-    """False keeps Pods away."""
+    """False: no Pods are to be placed here."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -65,12 +65,12 @@ class Machine:
 
 
 def this_machine(name: str, server_host: str = "", server_port: int = 443, *, ready: bool = True) -> Machine:
-    """Facts of the machine this runs on; its address is the one it would reach the server from."""
+    """Return the facts of this machine. Its address is the source address of connections to the server."""
     system = platform.uname()
     info = {
-        "machineID": _line("/etc/machine-id"),
-        "systemUUID": _line("/sys/class/dmi/id/product_uuid"),
-        "bootID": _line("/proc/sys/kernel/random/boot_id"),
+        "machineID": _read_line("/etc/machine-id"),
+        "systemUUID": _read_line("/sys/class/dmi/id/product_uuid"),
+        "bootID": _read_line("/proc/sys/kernel/random/boot_id"),
         "kernelVersion": system.release,
         "osImage": _os_image(),
         "containerRuntimeVersion": "",
@@ -84,7 +84,7 @@ def this_machine(name: str, server_host: str = "", server_port: int = 443, *, re
     return Machine(name, _own_address(server_host, server_port), info, capacity, ready)
 
 
-def _line(path: str) -> str:
+def _read_line(path: str) -> str:
     try:
         return read_limited(Path(path)).decode("utf-8", "replace").strip()
     except ConfigError:
@@ -92,14 +92,14 @@ def _line(path: str) -> str:
 
 
 def _os_image() -> str:
-    for line in _line("/etc/os-release").splitlines():
+    for line in _read_line("/etc/os-release").splitlines():
         if line.startswith("PRETTY_NAME="):
             return line.partition("=")[2].strip('"')
     return ""
 
 
 def _own_address(host: str, port: int) -> str:
-    """The source address towards the server. Connecting a datagram socket sends nothing."""
+    """Return the source address towards the server. Connecting a datagram socket sends nothing."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -110,7 +110,7 @@ def _own_address(host: str, port: int) -> str:
 
 
 def node_object(machine: Machine, now: datetime) -> Obj:
-    """The Node to create."""
+    """Return the Node to create."""
     return {
         "kind": "Node",
         "apiVersion": "v1",
@@ -121,7 +121,7 @@ def node_object(machine: Machine, now: datetime) -> Obj:
 
 
 def node_status(machine: Machine, now: datetime, previous: Obj | None) -> Obj:
-    """The status as of `now`; conditions that did not change keep their transition time."""
+    """Return the status at `now`. Conditions that did not change keep their transition time."""
     before = {one.get("type"): one for one in ((previous or {}).get("status") or {}).get("conditions") or ()}
     conditions = []
     for kind, status, reason, message in _HEALTHY if machine.ready else _WITHOUT_KUBELET:
@@ -144,18 +144,17 @@ def node_status(machine: Machine, now: datetime, previous: Obj | None) -> Obj:
         "nodeInfo": dict(machine.info),
     }
     if machine.capacity:
-        room = dict(machine.capacity) | ({} if machine.ready else {"pods": "0"})
-        status_object |= {"capacity": room, "allocatable": dict(room)}
+        capacity = dict(machine.capacity) | ({} if machine.ready else {"pods": "0"})
+        status_object |= {"capacity": capacity, "allocatable": dict(capacity)}
     return status_object
 
 
 async def register(client: ClusterClient, machine: Machine, *, first: bool = True) -> Obj:
-    """Create the Node, or bring the existing one up to date: the Node as stored.
+    """Create the Node or update the existing one. Return the stored Node. Raises NodeKeptError, ApiError, PeerError.
 
-    `first`: its Lease counts as the sign of another program, as this one has not renewed it yet. Raises NodeKeptError, ApiError,
-    PeerError.
+    `first`: this program has not renewed the Lease yet, so that a renewed Lease shows another program.
     """
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(_ATTEMPTS)):
         try:
             return await _register(client, machine, first)
         except (AlreadyExistsError, ConflictError):
@@ -174,13 +173,15 @@ async def _register(client: ClusterClient, machine: Machine, first: bool) -> Obj
     labels = known["metadata"].get("labels") or {}
     missing = {key: value for key, value in machine.labels.items() if labels.get(key) != value}
     if missing:
-        known = await client.patch("nodes", machine.name, _unchanged(known, labels=missing), content_type=STRATEGIC)
-    patch = _unchanged(known) | {"status": node_status(machine, now, known)}
+        known = await client.patch(
+            "nodes", machine.name, _conditional_patch(known, labels=missing), content_type=STRATEGIC
+        )
+    patch = _conditional_patch(known) | {"status": node_status(machine, now, known)}
     return await client.patch("nodes", machine.name, patch, content_type=STRATEGIC, subresource="status")
 
 
-def _unchanged(known: Obj, **metadata: object) -> Obj:
-    """A patch that is refused with 409 when the Node is no longer `known`."""
+def _conditional_patch(known: Obj, **metadata: object) -> Obj:
+    """Return a patch that the server refuses with 409 when the Node has changed since `known`."""
     return {"metadata": {"resourceVersion": known["metadata"]["resourceVersion"], **metadata}}
 
 
@@ -192,5 +193,5 @@ async def _lease(client: ClusterClient, name: str) -> Obj | None:
 
 
 def is_in_use(node: Obj, now: datetime) -> bool:
-    """Whether the Node is Ready, or was reported lately."""
+    """Return True when the Node is Ready or its status is fresh."""
     return ready_condition(node).get("status") == "True" or is_fresh(node, now)

@@ -1,12 +1,12 @@
-"""Registering the Node of a member: whether, as what, and whose Node it is already.
+"""Registration of a member's Node: whether it is registered and how, and protection of another program's Node.
 
 Rules kept here:
 * `none` writes neither Node nor Lease. `tainted` writes a Node that no scheduler places Pods on: not Ready, tainted
   `node.kubernetes.io/not-ready:NoSchedule`, with room for no Pod. `ready` writes a Ready Node with room for Pods.
 * Without a choice the Node is `ready` where a Mooring server answers, which has no scheduler, and `tainted` elsewhere: nothing
   runs the Pods of a member that is not a kubelet.
-* A Node whose status another program keeps fresh is left alone. The last writer of the status is known by the message of the
-  Ready condition; its freshness by the heartbeat of the conditions and by the Lease.
+* A Node whose status another program keeps fresh is not written. The message of the Ready condition tells the last writer. The
+  heartbeat of the conditions and the Lease tell the freshness.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAINTED = "tainted"
 READY = "ready"
 CHOICES = (NONE, TAINTED, READY)
 AGENT = "mooring agent"
-"""Begins the message of every Ready condition that is written here."""
+"""Prefix of the message in every Ready condition that this program writes."""
 FRESH = timedelta(minutes=5, seconds=40)
 """kubelet's `nodeStatusReportFrequency` of 5 minutes, and the 40 seconds after which Kubernetes takes a node for lost."""
 
@@ -41,7 +41,7 @@ async def choose(client: ClusterClient, wanted: str) -> str:
 
 
 def check_keeper(node: Obj, lease: Obj | None, now: datetime) -> None:
-    """Raise NodeKeptError when another program than this agent keeps `node` fresh. `lease` is its Lease, if that counts."""
+    """Raise NodeKeptError when another program than this agent keeps `node` fresh. `lease` is None when it does not count."""
     ready = ready_condition(node)
     if str(ready.get("message", "")).startswith(AGENT) or not (is_fresh(node, now) or _is_renewed(lease or {}, now)):
         return
@@ -57,7 +57,7 @@ def ready_condition(node: Obj) -> Obj:
 
 
 def is_fresh(node: Obj, now: datetime) -> bool:
-    """Whether any program reported the status lately. Conditions that Kubernetes set to Unknown are not fresh."""
+    """Return True when a program reported the status within FRESH. A condition that is Unknown is not fresh."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(
         one.get("status") != "Unknown" and _within(one.get("lastHeartbeatTime"), FRESH, now) for one in conditions
@@ -70,7 +70,7 @@ def _is_renewed(lease: Obj, now: datetime) -> bool:
 
 
 def _within(text: object, limit: timedelta, now: datetime) -> bool:
-    """Whether a time is nearer to `now` than `limit`, on either side: clocks of two machines differ."""
+    """Return True when a time is within `limit` of `now`, before or after it, because clocks of two machines differ."""
     try:
         return isinstance(text, str) and abs(now - parse_rfc3339(text)) < limit
     except ValueError:

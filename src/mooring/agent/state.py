@@ -1,19 +1,20 @@
-"""What a member keeps on disk, under a chosen root: kubeadm's and kubelet's own files, so that either finds what it expects.
+"""Files of a member, under a chosen root. They are those of kubeadm and kubelet, so that both can use them.
 
     etc/kubernetes/pki/ca.crt                          the CAs that sign client certificates
-    etc/kubernetes/bootstrap-kubelet.conf              the token, only while the certificate is being asked for
+    etc/kubernetes/bootstrap-kubelet.conf              the token, until the certificate is issued
     etc/kubernetes/kubelet.conf                        addresses, CAs of the server, and the path of the certificate
-    var/lib/kubelet/pki/kubelet-client.key.tmp         the key of a request that is not answered yet
+    var/lib/kubelet/pki/kubelet-client.key.tmp         the key of a pending request
     var/lib/kubelet/pki/kubelet-client-<time>.pem      certificate blocks, then the key
     var/lib/kubelet/pki/kubelet-client-current.pem     absolute symlink to the newest of them
 
 Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/protocol/kubelet-certificates.md):
-* Every file but ca.crt is 0600. All are written whole or not at all, and are durable before the next step relies on them.
-* The link is swapped by renaming `kubelet-client-updated.pem` over it: there is always a current certificate. A link that a crash
-  left behind is renamed when it leads to a usable pair, and removed otherwise.
-* The key outlives a crash until its certificate is on disk, so that a second run goes on with the same request.
-* ca.crt is never replaced by another cluster's. It changes only from what was written before (`mooring.trust.discovery.refresh`).
-* kubelet.conf keeps what others wrote into it: only the cluster's addresses and CAs are changed.
+* Every file but ca.crt has mode 0600. Each is written whole or not at all, and is durable before the next step depends on it.
+* The link is replaced by renaming `kubelet-client-updated.pem` over it, so that there is always a current certificate. A link left
+  by a crash is renamed when it points to a usable pair, and removed otherwise.
+* The key survives a crash until its certificate is on disk, so that a second run continues with the same request.
+* ca.crt is never replaced by that of another cluster. It changes only while it is as it was written
+  (`mooring.trust.discovery.refresh`).
+* Only the cluster's addresses and CAs in kubelet.conf change; entries of other programs stay.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ from mooring.trust.kubeconfig.model import (
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 DIRECTORY_MODE = 0o755
-"""kubelet's and kubeadm's: names are no secret, the files that hold secrets are 0600."""
+"""Mode of kubelet's and kubeadm's directories: file names are not secret, and files with secrets have mode 0600."""
 CA_MODE = 0o644
-"""kubeadm's: whoever connects to the cluster from this machine may verify it."""
+"""Mode of kubeadm: every user of this machine may verify the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,12 @@ class Pair:
         return Secret(private_key_pem(self.key))
 
     def valid_at(self, now: datetime) -> bool:
-        """Whether no certificate of the chain is outside its time."""
+        """Return True when every certificate of the chain is valid at `now`."""
         return all(one.not_valid_before_utc <= now < one.not_valid_after_utc for one in self.chain)
 
 
 class NodeState:
-    """The files of one member."""
+    """Files of one member."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -91,7 +92,7 @@ class NodeState:
         self.pending_key = self.certificates / "kubelet-client.key.tmp"
 
     def exposures(self) -> list[str]:
-        """Return how other users may reach the keys of this member, each with the command that mends it."""
+        """Return how other users can read or change the keys of this member, each with the command that corrects it."""
         keys = (self.certificates, self.current, self.pending_key, self.kubeconfig, self.bootstrap)
         found = (exposure(path, 0 if path == self.certificates else stat.S_IROTH) for path in keys)
         return [one for one in found if one]
@@ -99,11 +100,11 @@ class NodeState:
     # ── the CA ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read_ca(self) -> bytes:
-        """ca.crt; empty when there is none. Raises ConfigError."""
+        """Return the content of ca.crt; empty when there is none. Raises ConfigError."""
         return read_limited(self.ca) if self.ca.exists() else b""
 
     def check_ca(self, ca_pem: bytes) -> None:
-        """Raise ConfigError when ca.crt is of another cluster than `ca_pem`. Sharing one CA is enough: CAs are rotated."""
+        """Raise ConfigError when ca.crt and `ca_pem` have no CA in common. One is enough, because CAs are rotated."""
         kept = self.read_ca()
         if not kept or not ca_pem:
             return
@@ -118,7 +119,7 @@ class NodeState:
             )
 
     def write_ca(self, ca_pem: bytes, base: MergeBase | None = None) -> bool:
-        """Write ca.crt if it is absent or still what was published with `base`; whether it was written.
+        """Write ca.crt when it is absent or unchanged since `base`. Return True when it was written.
 
         Raises ConfigError when it holds the CA of another cluster.
         """
@@ -134,7 +135,7 @@ class NodeState:
     # ── the key of a request ─────────────────────────────────────────────────────────────────────────────────────
 
     def read_pending_key(self) -> PrivateKey | None:
-        """The key of a request that a former run made; None when there is none that can be used."""
+        """Return the key of a pending request; None when there is no usable one."""
         try:
             return load_private_key(read_limited(self.pending_key))
         except MooringError:
@@ -144,27 +145,27 @@ class NodeState:
         self._write(self.pending_key, private_key_pem(key))
 
     def drop_pending_key(self) -> None:
-        """The request is answered or given up."""
+        """Remove the key of a request that has ended."""
         self._remove(self.pending_key)
 
     # ── the certificate ──────────────────────────────────────────────────────────────────────────────────────────
 
     def recover(self) -> None:
-        """Finish or undo a swap that a crash interrupted."""
+        """Finish or undo a replacement of the link that a crash interrupted."""
         if not self.updated.is_symlink():
             return
-        if _pair(self.updated) is not None:
+        if _read_pair_file(self.updated) is not None:
             self._rename(self.updated, self.current)
         else:
             self._remove(self.updated)
 
     def read_pair(self) -> Pair | None:
-        """The current certificate and key; None when there is none that can be used."""
+        """Return the current certificate and key; None when there is no usable pair."""
         self.recover()
-        return _pair(self.current)
+        return _read_pair_file(self.current)
 
     def write_pair(self, pair: Pair, now: datetime) -> Path:
-        """Keep the pair under the time's name and make it the current one."""
+        """Write the pair to a file named by the time, and make it the current one. Return its path."""
         path = self.certificates / f"kubelet-client-{now:%Y-%m-%d-%H-%M-%S}.pem"
         self._write(path, pair.certificate_pem + pair.key_pem.reveal())
         self._remove(self.updated)
@@ -178,24 +179,24 @@ class NodeState:
     # ── kubeconfigs ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def write_bootstrap(self, server: str, ca_pem: bytes, token: str) -> None:
-        """bootstrap-kubelet.conf, which lets a kubelet go on with what a crash interrupted."""
+        """Write bootstrap-kubelet.conf, with which a kubelet can continue after a crash."""
         self._write(self.bootstrap, format_kubeconfig(bootstrap_kubeconfig(server, ca_pem, token)).encode())
 
     def drop_bootstrap(self) -> None:
-        """The token has done its work."""
+        """Remove bootstrap-kubelet.conf."""
         self._remove(self.bootstrap)
 
     def write_kubeconfig(
         self, clusters: Sequence[Cluster], base: MergeBase | None = None, *, anew: bool = False
     ) -> bool:
-        """Write the addresses of the cluster, first the one to use, and what was published; whether that changed the file.
+        """Write the addresses of the cluster, first the one to use, and the merge base. Return True when the file changed.
 
-        A file that is there keeps its users and contexts unless it is written `anew`, naming the current certificate.
+        An existing file keeps its users and contexts, unless `anew` writes a new one that names the current certificate.
         """
         config = None if anew else self._read_kubeconfig()
         config = config or kubelet_kubeconfig(clusters[0].server, str(self.current))
         present = select_context(config).cluster
-        dropped = {present.name, *(one.name for one in other_addresses(config, self._flat(present)))}
+        dropped = {present.name, *(one.name for one in other_addresses(config, self._flatten(present)))}
         extensions = tuple(one for one in present.extensions if one.get("name") != BASE)
         if base is not None:
             extensions = (*extensions, base.extension())
@@ -210,31 +211,31 @@ class NodeState:
         return True
 
     def read_cluster(self) -> Cluster | None:
-        """The cluster of kubelet.conf, with its CA inline; None when there is no such file that can be used."""
+        """Return the cluster of kubelet.conf with its CA inline; None without a usable file."""
         return next(iter(self.read_clusters()), None)
 
     def read_clusters(self) -> tuple[Cluster, ...]:
-        """Every address in kubelet.conf, first the one in use, with their CA inline; none when there is no such file."""
+        """Return every address in kubelet.conf with its CA inline, first the one in use; none without a usable file."""
         config = self._read_kubeconfig()
         if config is None:
             return ()
-        first = self._flat(select_context(config).cluster)
+        first = self._flatten(select_context(config).cluster)
         return (first, *other_addresses(config, first))
 
     def read_base(self) -> MergeBase | None:
-        """What was published when kubelet.conf was written; None when that is not known."""
+        """Return the merge base in kubelet.conf; None when there is none."""
         config = self._read_kubeconfig()
         return merge_base(select_context(config).cluster) if config else None
 
     def _read_kubeconfig(self) -> Kubeconfig | None:
         try:
             config = parse_kubeconfig(read_limited(self.kubeconfig))
-            self._flat(select_context(config).cluster)
+            self._flatten(select_context(config).cluster)
         except MooringError:
             return None
         return config
 
-    def _flat(self, cluster: Cluster) -> Cluster:
+    def _flatten(self, cluster: Cluster) -> Cluster:
         return flatten_cluster(cluster, lambda path: read_limited(Path(path)))
 
     # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +261,7 @@ class NodeState:
             raise ConfigError(f"{new} cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
-def _pair(path: Path) -> Pair | None:
+def _read_pair_file(path: Path) -> Pair | None:
     with suppress(MooringError):
         data = read_limited(path)
         chain, key = pem.certificates_among(data), load_private_key(data)

@@ -1,6 +1,6 @@
-"""Steps of a join: each has a stable name, is timed, and fails with its name.
+"""Steps of a join: their names, progress messages and errors, and the retries of their requests.
 
-Rules kept here: names are part of the interface (scripts read them); a message never holds a secret.
+Rules kept here: names are part of the interface, because scripts read them. A message never holds a secret.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ CERTIFICATE = "certificate"
 FILES = "files"
 NODE = "node"
 STEPS = (EXISTING, DISCOVERY, NAME, BOOTSTRAP, KEY, REQUEST, WAIT, CERTIFICATE, FILES, NODE)
-"""In order."""
+"""All steps, in order."""
 
 API_CALL_SECONDS = 60.0
 API_CALL_PAUSE = 0.5
-"""kubeadm's `timeouts.kubernetesAPICall` and its interval (docs/protocol/discovery-and-join.md#objects-that-join-reads)."""
+"""Seconds of kubeadm: `timeouts.kubernetesAPICall` and interval (docs/protocol/discovery-and-join.md#objects-that-join-reads)."""
 LONGEST_PAUSE = 5.0
 """Seconds. The interval doubles up to this, so that a minute of refusals stays below the 20 failed authentications that a
-server may count against one address."""
+server may count for one address."""
 
 UNREACHABLE = (EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError)
-"""The last one is what a load balancer answers while no API server is behind it."""
+"""NotKubernetesError is the response of a load balancer without an API server."""
 REFUSALS = (UnauthorizedError, ForbiddenError)
-"""An API server whose informers have not listed Secrets and roles yet refuses good credentials for a moment."""
-PASSING = (
+"""An API server that has not listed Secrets and roles yet refuses valid credentials for a moment."""
+TRANSIENT = (
     *UNREACHABLE,
     *REFUSALS,
     InternalServerError,
@@ -55,14 +55,14 @@ PASSING = (
     ServiceUnavailableError,
     TooManyRequestsError,
 )
-"""Failures of a server that is starting or stopping."""
+"""Errors of a server that is starting or stopping."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One line of progress. `seconds` is given once, when the step is done; `kept`: to be read afterwards as well."""
+    """One line of progress. `seconds` is set once, when the step is done. `kept`: the line stays on the terminal."""
 
     step: str
     message: str
@@ -70,8 +70,8 @@ class Progress:
     kept: bool = False
 
     @property
-    def passing(self) -> bool:
-        """Whether only who watches this very moment needs it."""
+    def transient(self) -> bool:
+        """True for a line that the next one may replace."""
         return self.seconds is None and not self.kept
 
 
@@ -79,16 +79,16 @@ Report = Callable[[Progress], None]
 
 
 class JoinError(MooringError):
-    """A step failed: which one, why, and what to do. The cause is the error of the room below."""
+    """A step failed. The message names the step, the reason and the remedy; the cause is the original error."""
 
-    def __init__(self, step: str, why: str) -> None:
-        super().__init__(f"join failed at step {step}: {why}")
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(f"join failed at step {step}: {reason}")
         self.step = step
-        self.why = why
+        self.reason = reason
 
 
 class Steps:
-    """Times and reports steps."""
+    """Timing and reports of the steps of one join."""
 
     def __init__(self, clock: Clock, report: Report) -> None:
         self._clock = clock
@@ -96,39 +96,39 @@ class Steps:
         self._name = ""
 
     def say(self, message: str, *, kept: bool = False, step: str = "") -> None:
-        """Progress within the present step, or about another one."""
+        """Report progress of the present step, or of another one."""
         self._report(Progress(step or self._name, message, kept=kept))
 
     @contextmanager
     def step(self, name: str) -> Iterator[list[str]]:
-        """Run a step; what is put into the list is the closing message. Raises JoinError for every MooringError."""
+        """Run a step. The lines in the list that it yields become its closing message. Raises JoinError for every MooringError."""
         started = self._clock.monotonic()
         self._name = name
-        said: list[str] = []
+        summary: list[str] = []
         try:
-            yield said
+            yield summary
         except JoinError:
             raise
         except MooringError as error:
             raise JoinError(name, str(error)) from error
-        self._report(Progress(name, "; ".join(said) or "done", self._clock.monotonic() - started))
+        self._report(Progress(name, "; ".join(summary) or "done", self._clock.monotonic() - started))
 
 
-class Patience:
-    """Decides whether a failing request is sent again, and pauses before it is."""
+class Backoff:
+    """Pauses between the attempts of a request, for a limited time."""
 
     def __init__(self, clock: Clock, seconds: float = API_CALL_SECONDS) -> None:
         self._clock = clock
         self._seconds = seconds
-        self.restore()
+        self.reset()
 
-    def restore(self) -> None:
-        """Begin anew, after the server answered."""
+    def reset(self) -> None:
+        """Start again, after a response."""
         self._deadline: float | None = None
         self._pause = API_CALL_PAUSE
 
-    async def wait_out(self, error: MooringError) -> None:
-        """Pause before the next try. Raise `error` once requests have failed for the whole time."""
+    async def pause_after(self, error: MooringError) -> None:
+        """Pause before the next attempt. Raise `error` once requests have failed for the whole time."""
         now = self._clock.monotonic()
         if self._deadline is None:
             self._deadline = now + self._seconds
@@ -138,31 +138,31 @@ class Patience:
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
 
-async def patiently(
+async def retry(
     clock: Clock,
     call: Callable[[], Awaitable[T]],
     seconds: float = API_CALL_SECONDS,
     *,
-    passing: tuple[type[MooringError], ...] = PASSING,
+    transient: tuple[type[MooringError], ...] = TRANSIENT,
     on_failure: Callable[[MooringError], None] = lambda error: None,
 ) -> T:
-    """Return the result of `call`, repeated while it fails in a way that a restart of the server explains (`passing`).
+    """Return the result of `call`, repeated while it fails with a `transient` error, which a restart of the server explains.
 
-    `call` must be safe to repeat. `on_failure` gets the first failure.
+    `call` must be safe to repeat. `on_failure` is called with the first failure.
     """
-    patience, troubled = Patience(clock, seconds), False
+    backoff, reported = Backoff(clock, seconds), False
     while True:
         try:
             return await call()
-        except passing as error:
-            if not troubled:
-                troubled = True
+        except transient as error:
+            if not reported:
+                reported = True
                 on_failure(error)
-            await patience.wait_out(error)
+            await backoff.pause_after(error)
 
 
-async def before(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
-    """What `work` gives, if it does within `seconds` of `clock`. Raises TimeoutError and cancels it otherwise."""
+async def with_deadline(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
+    """Return the result of `work` when it ends within `seconds` of `clock`. Otherwise cancel it and raise TimeoutError."""
     task, timer = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
     try:
         await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
@@ -175,7 +175,7 @@ async def before(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
         await asyncio.gather(task, timer, return_exceptions=True)
 
 
-async def beside(side: Coroutine[Any, Any, None], work: Coroutine[Any, Any, T]) -> T:
+async def run_beside(side: Coroutine[Any, Any, None], work: Coroutine[Any, Any, T]) -> T:
     """Return the result of `work`. `side` runs in the meantime and is cancelled with it."""
     task = asyncio.ensure_future(side)
     try:

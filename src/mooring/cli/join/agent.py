@@ -32,7 +32,7 @@ def agent(verbose: int, **flags: Any) -> None:
     logs.configure(verbose)
 
     def tell(progress: Progress) -> None:
-        if not progress.passing:
+        if not progress.transient:
             echo(line(progress), err=True)
 
     asyncio.run(daemon.run(plan, options, report=tell))

@@ -64,7 +64,7 @@ def _join_for_machines(plan: JoinPlan, options: JoinOptions) -> None:
     try:
         joined = asyncio.run(join_cluster(plan, options, report=collect))
     except JoinError as error:
-        document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.why)}}
+        document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.reason)}}
         printed.print_document(document, "json")
         raise
     except KeyboardInterrupt:

@@ -41,7 +41,7 @@ def told() -> Iterator[Tell]:
     with console.status("joining") as status:
 
         def tell(progress: Progress) -> None:
-            if progress.passing:
+            if progress.transient:
                 status.update(f"{progress.step}: {clean(redacted(progress.message))}".replace("[", "\\["))
             else:
                 console.print(line(progress), markup=False)
