@@ -8,6 +8,7 @@ in the background has interrupts ignored.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -23,3 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep 17 000 collected tests out of every full collection of garbage to come."""
+    gc.collect()
+    gc.freeze()
