@@ -22,7 +22,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConflictError, PeerError
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
-from mooring.pki.x509.issued import check_answers
+from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
@@ -100,7 +100,7 @@ async def certificate(clients: list[ClusterClient], name: str, told: dict[str, b
                 raise
             await asyncio.sleep(PAUSE)
             continue
-        check_answers(Pair(pem.certificates(issued), key).leaf, parse_request(made.pem), clock.now())
+        check_matches_request(Pair(pem.certificates(issued), key).leaf, parse_request(made.pem), clock.now())
         told[made.name] = issued
         return
     raise AssertionError(f"{name} got no certificate")

@@ -34,7 +34,7 @@ def test_a_uid_has_an_attribute_of_its_own() -> None:
 
 def test_what_is_rebuilt_states_no_value_twice_and_none_that_is_empty() -> None:
     stated = name_of(group_name("x"), group_name(""), group_name("x"), user_name("jane"))
-    assert names.rebuilt(stated) == names.subject("jane", ["x"])
+    assert names.standard_subject(stated) == names.subject("jane", ["x"])
 
 
 def test_a_common_name_may_be_longer_than_x520_allows() -> None:
@@ -85,11 +85,11 @@ def test_rebuilding_keeps_standard_attributes_in_gos_order_and_nothing_else() ->
         (NameOID.COUNTRY_NAME, "DE"),
         group_name("two"),
     )
-    again = names.rebuilt(name)
+    again = names.standard_subject(name)
     assert [[attribute.value for attribute in rdn] for rdn in again.rdns] == [
         ["DE"], ["one", "two"], ["unit"], ["Berlin"], ["Berlin"], ["Invalidenstr."], ["10115"], ["jane"], ["7"]
     ]  # fmt: skip
-    assert names.rebuilt(again) == again
+    assert names.standard_subject(again) == again
 
 
 @given(
@@ -97,7 +97,7 @@ def test_rebuilding_keeps_standard_attributes_in_gos_order_and_nothing_else() ->
     st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=10), unique=True),
 )
 def test_a_rebuilt_subject_names_the_same_user_and_groups(user: str, groups: list[str]) -> None:
-    again = names.rebuilt(x509.Name.from_bytes(names.subject(user, groups).public_bytes()))
+    again = names.standard_subject(x509.Name.from_bytes(names.subject(user, groups).public_bytes()))
     assert names.common_name(again) == user
     assert set(names.organizations(again)) == set(groups)
 
@@ -140,4 +140,4 @@ def test_any_name_makes_the_names_true(given_names: dict[str, tuple[str, ...]]) 
     ],
 )
 def test_a_name_in_a_message(name: x509.Name, text: str) -> None:
-    assert names.told(name) == text
+    assert names.printable(name) == text

@@ -164,4 +164,4 @@ def test_legacy_unknown_checks_nothing() -> None:
 def test_who_may_be_approved_automatically(
     signer: str, request_: CertificateRequest, usages: list[str], username: str, asked: tuple[str, ...]
 ) -> None:
-    assert signers.SIGNERS[signer].approvals_to_ask(request_, usages, username) == asked
+    assert signers.SIGNERS[signer].approval_subresources(request_, usages, username) == asked

@@ -47,7 +47,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import names
-from mooring.pki.x509.issued import check_answers
+from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import DiscoveryError
@@ -399,7 +399,7 @@ class _Join:
         now = self.clock.now()
         try:
             pair = Pair(pem.certificates(issued), key)
-            check_answers(pair.leaf, parse_request(request.pem), now)
+            check_matches_request(pair.leaf, parse_request(request.pem), now)
             if trusted.client_ca_pem:
                 clusterfiles.verify(pair, trusted.client_ca_pem, now)
                 return pair

@@ -95,7 +95,7 @@ class Output:
         write_atomic(self.certificate, certificates_pem(chain))
         leaf = certificate_from_der(chain[0].public_bytes(Encoding.DER))  # as whoever reads the file does
         until = rfc3339(leaf.not_valid_after_utc)
-        echo(f"Wrote {self.certificate} and {self.key}: {names.told(leaf.subject)}, valid until {until}", err=True)
+        echo(f"Wrote {self.certificate} and {self.key}: {names.printable(leaf.subject)}, valid until {until}", err=True)
 
 
 @dataclass(frozen=True, slots=True)

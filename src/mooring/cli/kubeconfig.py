@@ -34,7 +34,7 @@ from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
 from mooring.pki import pem
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
-from mooring.pki.x509.issued import check_answers
+from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
@@ -102,7 +102,7 @@ def user(
     wanted = _request_object(name, request_pem, expiration)
     certificate_pem = cluster.run(chosen, clock, lambda client: _issued(client, wanted, clock, timeout))
     leaf = pem.certificates(certificate_pem)[0]
-    check_answers(leaf, parse_request(request_pem), clock.now())
+    check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = User(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
     text = format_kubeconfig(_kubeconfig(chosen, found, cluster_name))
     if out:

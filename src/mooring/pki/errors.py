@@ -1,8 +1,7 @@
-"""What can be wrong with keys, certificates, requests and signed tokens.
+"""Errors of keys, certificates, certificate requests and signed tokens.
 
-Rules kept here: every refusal of this room is a `PkiError`; library exceptions are translated where they enter, so none
-escapes; no message carries a private key or a token. Where a caller must tell refusals apart, the error has a `code` from
-a closed list.
+Rules kept here: every error of this room is a `PkiError`, and exceptions of libraries are translated where they are raised. No
+message contains a private key or a token. Where callers distinguish errors, the error has a `code` from a closed list.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from mooring.errors import MooringError
 
 
 class PkiError(MooringError):
-    """Root of the room's errors. `str(error)` is one sentence fit for the person who supplied the input."""
+    """Base of all errors of this room. `str(error)` is one sentence for the person who supplied the input."""
 
 
 class PemError(PkiError):
-    """The text is not the PEM that was asked for."""
+    """The text is not PEM of the expected kind."""
 
 
 class KeyRefusedError(PkiError):
-    """The key cannot be read, or is of a kind or size nobody should rely on."""
+    """The key cannot be read, or is of a refused type or size."""
 
 
 class RequestError(PkiError):
@@ -29,15 +28,15 @@ class RequestError(PkiError):
 
 
 class IssueError(PkiError):
-    """A certificate was not issued: the authority or the template does not allow it."""
+    """A certificate was not issued, because the authority or the template does not allow it."""
 
 
-class IssuedWrongError(PkiError):
-    """The twin found that a certificate is not what its template or request says. Never hand that certificate out."""
+class CertificateMismatchError(PkiError):
+    """An issued certificate differs from its template or request, and must not be used."""
 
 
 class PeerCertificateError(PkiError):
-    """A presented certificate chain was refused. `seconds` says by how much a time was missed, else 0."""
+    """A presented certificate chain was refused. `seconds` is the distance from its validity, or 0 for other reasons."""
 
     CODES: ClassVar[frozenset[str]] = frozenset(
         {
@@ -54,7 +53,7 @@ class PeerCertificateError(PkiError):
 
 
 class TokenRefusedError(PkiError):
-    """A signed token (JWT) was refused. The message never contains the token or a claim of it."""
+    """A signed token (JWT) was refused. The message never contains the token or one of its claims."""
 
     CODES: ClassVar[frozenset[str]] = frozenset(
         {

@@ -1,12 +1,12 @@
-"""Strict PEM in and out (RFC 7468).
+"""PEM: strict decoding and encoding of blocks and certificates (RFC 7468).
 
 Source: docs/protocol/certificate-signing-requests.md#validation.
 
 Rules kept here:
 * A block is `-----BEGIN LABEL-----`, base64 lines, `-----END LABEL-----` with the same label, each boundary on its own
   line. Text around blocks is allowed (openssl writes it), a begin without its end or undecodable base64 is an error.
-* RFC 1421 headers (`Key: value` lines, as encrypted keys carry) are recognised and refused: nothing we read may have them.
-* Blocks are found lazily: who needs the first block never looks at what follows it.
+* RFC 1421 headers (`Key: value` lines, as encrypted keys carry) are recognised and refused: no accepted file has them.
+* Blocks are decoded lazily: a caller that needs only the first block does not decode the others.
 * The size of the text is capped before anything is parsed.
 """
 
@@ -39,7 +39,7 @@ UNPARSABLE = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-"""All that the library raises for DER it does not like."""
+"""Exceptions of the library for DER that it cannot parse."""
 
 _BEGIN = re.compile(rb"^-----BEGIN ([A-Z0-9](?:[A-Z0-9 ]*[A-Z0-9])?)-----[ \t]*\r?$", re.MULTILINE)
 
@@ -48,14 +48,14 @@ NO_CERTIFICATE = "the text holds no CERTIFICATE PEM block"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One PEM block: its label and the bytes it carries."""
+    """One PEM block: its label and its DER bytes."""
 
     label: str
     der: bytes
 
 
 def blocks(data: bytes) -> Iterator[Block]:
-    """Every block of `data` in order. Raises PemError at the first that is malformed."""
+    """Yield the blocks of `data` in order. Raises PemError at the first malformed block."""
     if len(data) > MAX_PEM_BYTES:
         raise PemError(f"the PEM text is longer than {MAX_PEM_BYTES} bytes")
     position = 0
@@ -78,7 +78,7 @@ def _content(label: str, body: bytes) -> bytes:
 
 
 def encode(label: str, der: bytes) -> bytes:
-    """One PEM block with lines of 64 characters and a newline at the end, as Go and openssl write it."""
+    """Return one PEM block with lines of 64 characters and a final newline, as Go and openssl write it."""
     text = base64.b64encode(der)
     lines = [text[start : start + 64] for start in range(0, len(text), 64)]
     tag = label.encode("ascii")
@@ -86,10 +86,10 @@ def encode(label: str, der: bytes) -> bytes:
 
 
 def certificate_from_der(der: bytes) -> x509.Certificate:
-    """The certificate, its names and extensions parsed so that reading them later cannot fail. Raises PemError."""
+    """Return the certificate, with names and extensions parsed so that reading them later cannot fail. Raises PemError."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # oddities that Go accepts too (long names) are not ours to report here
+            warnings.simplefilter("ignore")  # Go accepts these oddities too, such as long names
             certificate = x509.load_der_x509_certificate(der)
             _ = (certificate.subject, certificate.issuer, certificate.extensions, certificate.version)
     except UNPARSABLE as error:
@@ -98,7 +98,7 @@ def certificate_from_der(der: bytes) -> x509.Certificate:
 
 
 def certificates(data: bytes) -> tuple[x509.Certificate, ...]:
-    """One or more certificates, and nothing but certificates (the rule of `status.certificate` and of CA files)."""
+    """Return one or more certificates of a text without other blocks (the rule of `status.certificate` and of CA files)."""
     found: list[x509.Certificate] = []
     for block in blocks(data):
         if block.label != CERTIFICATE:
@@ -112,12 +112,12 @@ def certificates(data: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def certificates_among(data: bytes) -> tuple[x509.Certificate, ...]:
-    """The certificates of a file that also holds a key, such as `kubelet-client-current.pem`. At least one."""
+    """Return the certificates, at least one, of a file that also contains a key, such as `kubelet-client-current.pem`."""
     return certificates(
         b"".join(encode(CERTIFICATE, block.der) for block in blocks(data) if block.label == CERTIFICATE)
     )
 
 
 def certificates_pem(certs: Iterable[x509.Certificate]) -> bytes:
-    """The certificates as concatenated PEM, in the given order."""
+    """Return the certificates as concatenated PEM blocks, in the given order."""
     return b"".join(encode(CERTIFICATE, cert.public_bytes(Encoding.DER)) for cert in certs)

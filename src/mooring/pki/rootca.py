@@ -1,4 +1,4 @@
-"""CAs that verify the serving certificate, as Pods and Secrets of ServiceAccounts get them."""
+"""The CA bundle that verifies the serving certificate, as published in kube-root-ca.crt and in Secrets of service accounts."""
 
 from __future__ import annotations
 

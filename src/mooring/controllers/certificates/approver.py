@@ -48,7 +48,7 @@ class CsrApprover:
             return ()  # written by another server, since this one validates; the signer reports the error after an approval
         signer = SIGNERS[spec["signerName"]]
         return _check_approvals(
-            csr, signer.approvals_to_ask(request, spec.get("usages") or (), spec.get("username", ""))
+            csr, signer.approval_subresources(request, spec.get("usages") or (), spec.get("username", ""))
         )
 
 

@@ -29,7 +29,7 @@ class TokenSigner:
     """Signs claims with one private key on behalf of one issuer."""
 
     def __init__(self, private_key: PrivateKey, issuer: str) -> None:
-        """Raises KeyRefusedError for a key of a type that does not sign tokens."""
+        """`private_key` is of a type that signs tokens; raises KeyRefusedError otherwise."""
         self.issuer = issuer
         self.public_key = private_key.public_key()
         self.algorithm = algorithm_of(private_key)

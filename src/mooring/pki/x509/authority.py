@@ -1,11 +1,11 @@
-"""The authority that issues: template → certificate, checked by its twin before anyone sees it.
+"""Certificate authority: signs templates and checks every certificate before it is returned.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#signing):
-* An authority is one certificate that may sign certificates and the private key that belongs to it; nothing else passes.
+* An authority is one CA certificate that may sign certificates, and its private key.
 * Issued certificates are version 3, carry critical BasicConstraints, critical KeyUsage, the authority's key identifier, no
   subject key identifier unless they are CAs, and a positive serial from 128 bits of the caller's entropy.
-* No certificate outlives its issuer: its end is clamped. An expired authority signs nothing.
-* What was signed is read back by `issued.check_issued`, which shares no code with the building of it.
+* No certificate is valid longer than its issuer: its end is moved forward. An expired authority signs nothing.
+* Every signed certificate is parsed again and checked by `issued.check_issued`, which shares no code with the encoding.
 """
 
 from __future__ import annotations
@@ -28,37 +28,38 @@ SERIAL_BYTES = 16  # RFC 5280 allows 20; 128 random bits never repeat in practic
 
 
 def serial_number(entropy: Callable[[int], bytes]) -> int:
-    """A positive serial number of 128 bits."""
+    """Return a positive serial number of 128 bits."""
     return int.from_bytes(entropy(SERIAL_BYTES), "big") or 1
 
 
 class Authority:
-    """Signs templates with one CA certificate and key. Immutable; what every signature needs is computed once."""
+    """Signs templates with one CA certificate and its key. Immutable."""
 
     def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
-        """Raises IssueError unless `certificate` is a CA that may sign certificates and `key` is its key."""
+        """`certificate` is a CA that may sign certificates and `key` is its key; raises IssueError otherwise."""
         accepted_private_key(key)
         try:
-            certified = certificate.public_key()
+            certified_key = certificate.public_key()
         except pem.UNPARSABLE as error:
             raise IssueError("the CA certificate's public key cannot be parsed") from error
-        if certified != key.public_key():
+        if certified_key != key.public_key():
             raise IssueError("the CA's private key does not belong to its certificate")
         _require_signing_ca(certificate)
         self.certificate = certificate
         self.certificate_pem = pem.certificates_pem([certificate])
         self.not_after = certificate.not_valid_after_utc
         self._key = key
-        self._extensions_of_leaf: tuple[x509.ExtensionType, ...] = (_authority_key_identifier(certificate, key),)
+        self._extra_extensions: tuple[x509.ExtensionType, ...] = (_authority_key_identifier(certificate, key),)
 
     def sign(self, template: Template, now: datetime, serial: int) -> x509.Certificate:
-        """The certificate of `template`, verified. Raises IssueError (expired CA, what X.509 cannot encode)."""
+        """Return the checked certificate of `template`. Raises IssueError when the CA expired or X.509 cannot encode the
+        template."""
         if now >= self.not_after:
             raise IssueError(
                 f"refusing to sign a certificate that is already invalid: the CA expired at {rfc3339(self.not_after)}"
             )
         template = template.ending_by(self.not_after)
-        certificate = _signed(template, self.certificate.subject, serial, self._extensions_of_leaf, self._key)
+        certificate = _sign_template(template, self.certificate.subject, serial, self._extra_extensions, self._key)
         check_issued(certificate, template, self.certificate, now)
         return certificate
 
@@ -69,18 +70,18 @@ class Authority:
 def self_signed_ca(
     key: PrivateKey, common_name: str, now: datetime, serial: int, lifetime: timedelta = profiles.CA_LIFETIME
 ) -> Authority:
-    """A new root for `key`, checked like everything else that is issued."""
+    """Return a new root CA for `key`, checked like every issued certificate."""
     template = profiles.certificate_authority(key.public_key(), now, common_name, lifetime)
-    certificate = _signed(template, template.subject, serial, (), key)
+    certificate = _sign_template(template, template.subject, serial, (), key)
     check_issued(certificate, template, certificate, now)
     return Authority(certificate, key)
 
 
-def _signed(
+def _sign_template(
     template: Template,
     issuer: x509.Name,
     serial: int,
-    more: tuple[x509.ExtensionType, ...],
+    extra_extensions: tuple[x509.ExtensionType, ...],
     key: PrivateKey,
 ) -> x509.Certificate:
     alternatives = template.alternative_names
@@ -105,7 +106,7 @@ def _signed(
         if template.is_ca:
             identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)
             builder = builder.add_extension(identifier, critical=False)
-        for extension in more:
+        for extension in extra_extensions:
             builder = builder.add_extension(extension, critical=False)
         return builder.sign(key, signature_hash(key))
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -129,7 +130,7 @@ def _require_signing_ca(certificate: x509.Certificate) -> None:
 
 def _authority_key_identifier(certificate: x509.Certificate, key: PrivateKey) -> x509.AuthorityKeyIdentifier:
     try:
-        stated = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        key_identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(stated)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_identifier)

@@ -1,10 +1,10 @@
-"""The twin of the authority: reads a certificate back and refuses what its template or request does not say.
+"""Checks of issued certificates against their template or request.
 
-Rules kept here (SPIRE keeps a `credvalidator` beside its `credtemplate` for the same reason):
-* The reading starts from the encoded certificate and shares no code with the building of it.
-* Everything that gives power is compared: issuer, signature, key, subject, alternative names, usages, CA bit, life time. An
-  extension nobody asked for is refused.
-* `check_answers` is the same for who asked: is this certificate for my key and my name, and valid by my clock?
+Rules condition here (SPIRE has a `credvalidator` beside its `credtemplate` for the same reason):
+* The checks parse the encoded certificate and share no code with the encoding.
+* Everything that grants rights is compared: issuer, signature, key, subject, alternative names, usages, CA bit, lifetime. An
+  extension that was not requested is refused.
+* `check_issued` is for the issuer; `check_matches_request` for the requester.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.clock import rfc3339
 from mooring.pki import pem
-from mooring.pki.errors import IssuedWrongError, PemError
+from mooring.pki.errors import CertificateMismatchError, PemError
 from mooring.pki.keys import public_key_der
 from mooring.pki.x509 import names, usages
 from mooring.pki.x509.profiles import Template
@@ -32,33 +32,33 @@ _KNOWN_EXTENSIONS = frozenset(
 
 
 def check_issued(certificate: x509.Certificate, template: Template, issuer: x509.Certificate, now: datetime) -> None:
-    """Returns nothing when `certificate` is exactly what `template` says, signed by `issuer`. Raises IssuedWrongError."""
-    found = _reread(certificate)
-    extensions = {extension.oid: extension for extension in found.extensions}
+    """Raise CertificateMismatchError unless `certificate` is exactly what `template` describes, signed by `issuer`."""
+    parsed = _parse_again(certificate)
+    extensions = {extension.oid: extension for extension in parsed.extensions}
 
     # (1) Version, issuer and signature.
-    _require(found.version is x509.Version.v3, "it is not of version 3")
+    _require(parsed.version is x509.Version.v3, "it is not of version 3")
     try:
-        found.verify_directly_issued_by(issuer)
+        parsed.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
-        raise IssuedWrongError("the issued certificate is wrong: it was not signed by the authority") from None
+        raise CertificateMismatchError("the issued certificate is wrong: it was not signed by the authority") from None
 
-    # (2) The key is the one that was asked for, and nobody else's.
-    _require(_key_of(found) == public_key_der(template.public_key), "it certifies another key")
+    # (2) The key is that of the template.
+    _require(_key_der(parsed) == public_key_der(template.public_key), "it certifies another key")
 
-    # (3) Who it names.
-    _require(found.subject == template.subject, "it names another subject")
+    # (3) Subject and alternative names.
+    _require(parsed.subject == template.subject, "it names another subject")
     _require(
-        names.alternative_names(found.extensions) == template.alternative_names, "it names other alternative names"
+        names.alternative_names(parsed.extensions) == template.alternative_names, "it names other alternative names"
     )
 
-    # (4) How long it lives: as the template says, not beyond its issuer, not born expired.
-    window = (found.not_valid_before_utc, found.not_valid_after_utc)
-    _require(window == (template.not_before, template.not_after), "it lives for another time")
+    # (4) Validity: as in the template, within that of the issuer, and current.
+    window = (parsed.not_valid_before_utc, parsed.not_valid_after_utc)
+    _require(window == (template.not_before, template.not_after), "it has another validity")
     _require(window[1] <= issuer.not_valid_after_utc, "it outlives its issuer")
     _require(window[0] <= now < window[1], "it is not valid now")
 
-    # (5) What it may do.
+    # (5) CA bit and usages.
     constraints = extensions.get(x509.BasicConstraints.oid)
     _require(
         constraints is not None
@@ -83,49 +83,49 @@ def check_issued(certificate: x509.Certificate, template: Template, issuer: x509
         "it has another extended key usage",
     )
 
-    # (6) Nothing else.
+    # (6) No other extension.
     known = _KNOWN_EXTENSIONS if template.is_ca else _KNOWN_EXTENSIONS - {x509.SubjectKeyIdentifier.oid}
-    _require(extensions.keys() <= known, "it carries an extension nobody asked for")
+    _require(extensions.keys() <= known, "it carries an extension that was not requested")
 
 
-def check_answers(certificate: x509.Certificate, request: CertificateRequest, now: datetime) -> None:
-    """Returns nothing when `certificate` answers `request`: same key, user and groups, no alternative name beyond those
-    asked, not a CA, valid at `now`. Raises IssuedWrongError. Who issued it is for the trust in the cluster to say."""
-    found = _reread(certificate)
-    _require(_key_of(found) == public_key_der(request.public_key), "it certifies another key")
-    _require(names.common_name(found.subject) == request.common_name, "it names another user")
-    _require(set(names.organizations(found.subject)) == set(request.organizations), "it names other groups")
-    given, asked = names.alternative_names(found.extensions), request.alternative_names
+def check_matches_request(certificate: x509.Certificate, request: CertificateRequest, now: datetime) -> None:
+    """Raise CertificateMismatchError unless `certificate` answers `request`: same key, user and groups, no alternative name
+    beyond the requested ones, not a CA, valid at `now`. The caller verifies the issuer separately."""
+    parsed = _parse_again(certificate)
+    _require(_key_der(parsed) == public_key_der(request.public_key), "it certifies another key")
+    _require(names.common_name(parsed.subject) == request.common_name, "it names another user")
+    _require(set(names.organizations(parsed.subject)) == set(request.organizations), "it names other groups")
+    granted, requested = names.alternative_names(parsed.extensions), request.alternative_names
     extra = (
-        (set(given.dns) - set(asked.dns))
-        | (set(given.ips) - set(asked.ips))
-        | (set(given.emails) - set(asked.emails))
-        | (set(given.uris) - set(asked.uris))
+        (set(granted.dns) - set(requested.dns))
+        | (set(granted.ips) - set(requested.ips))
+        | (set(granted.emails) - set(requested.emails))
+        | (set(granted.uris) - set(requested.uris))
     )
-    _require(not extra, "it carries an alternative name nobody asked for")
-    constraints = {extension.oid: extension.value for extension in found.extensions}.get(x509.BasicConstraints.oid)
+    _require(not extra, "it carries an alternative name that was not requested")
+    constraints = {extension.oid: extension.value for extension in parsed.extensions}.get(x509.BasicConstraints.oid)
     _require(not (isinstance(constraints, x509.BasicConstraints) and constraints.ca), "it is a CA")
-    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    begin, end = parsed.not_valid_before_utc, parsed.not_valid_after_utc
     _require(
         begin <= now < end,
         f"it is valid from {rfc3339(begin)} to {rfc3339(end)}, but this machine's clock says {rfc3339(now)}",
     )
 
 
-def _reread(certificate: x509.Certificate) -> x509.Certificate:
+def _parse_again(certificate: x509.Certificate) -> x509.Certificate:
     try:
         return pem.certificate_from_der(certificate.public_bytes(Encoding.DER))
     except PemError:
-        raise IssuedWrongError("the issued certificate is wrong: it cannot be parsed") from None
+        raise CertificateMismatchError("the issued certificate is wrong: it cannot be parsed") from None
 
 
-def _key_of(certificate: x509.Certificate) -> bytes:
+def _key_der(certificate: x509.Certificate) -> bytes:
     try:
         return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     except pem.UNPARSABLE:
-        raise IssuedWrongError("the issued certificate is wrong: its public key cannot be parsed") from None
+        raise CertificateMismatchError("the issued certificate is wrong: its public key cannot be parsed") from None
 
 
-def _require(kept: bool, broken: str) -> None:
-    if not kept:
-        raise IssuedWrongError(f"the issued certificate is wrong: {broken}")
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise CertificateMismatchError(f"the issued certificate is wrong: {problem}")

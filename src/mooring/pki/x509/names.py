@@ -1,13 +1,13 @@
-"""Subjects and subject alternative names: built, read, and rebuilt the way Kubernetes does.
+"""X.509 subjects and subject alternative names, encoded and read as Kubernetes does.
 
 Rules kept here:
 * A subject states organizations (groups) first and the common name (user) last, all values of one attribute in one RDN, as
-  Go's `pkix.Name` encodes it; `rebuilt` keeps only the standard attributes, in that order
+  Go's `pkix.Name` encodes it; `standard_subject` keeps only the standard attributes, in that order
   (docs/protocol/certificate-signing-requests.md#signing). Values that share an RDN are a set: DER sorts them, shorter ones first,
-  so group order is not kept (nor is it by Go).
-* With several common names the last counts, as in Go; in what we encode no value is empty or listed twice.
-* Of the alternative names only DNS, IP, email and URI exist for us; a range is not an address.
-* Node names may be 253 characters and `system:node:` comes before them: the 64 of X.520 is not enforced, as Go does not.
+  so the order of groups is lost, as in Go.
+* The last of several common names counts, as in Go. Encoded subjects have no empty value and none twice.
+* Of the alternative names only DNS, IP, email and URI are read. An IP range is refused.
+* Node names may be 253 characters and `system:node:` comes before them: the limit of 64 in X.520 is not enforced, as in Go.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
-"""The attribute a client certificate states a user's UID with (docs/protocol/authentication.md#client-certificates)."""
+"""Attribute of a client certificate that contains the user's UID (docs/protocol/authentication.md#client-certificates)."""
 
-MAX_TOLD = 200
-"""Characters of a name in a message: who presents a certificate chooses them."""
+MAX_PRINTED = 200
+"""Characters of a name in a message; the presenter of a certificate chooses them."""
 
 # Go: crypto/x509/pkix Name.ToRDNSequence. The last two hold one value only.
 _STANDARD_ORDER = (
@@ -43,42 +43,43 @@ _SINGLE = (NameOID.COMMON_NAME, NameOID.SERIAL_NUMBER)
 
 
 def values(name: x509.Name, oid: ObjectIdentifier) -> tuple[str, ...]:
-    """The text values of an attribute, all of them, in order."""
+    """Return all text values of an attribute, in order."""
     found = (attribute.value for attribute in name.get_attributes_for_oid(oid))
     return tuple(value for value in found if isinstance(value, str))
 
 
 def common_name(name: x509.Name) -> str:
-    """The last common name, or an empty text."""
+    """Return the last common name, or ""."""
     return (values(name, NameOID.COMMON_NAME) or ("",))[-1]
 
 
 def organizations(name: x509.Name) -> tuple[str, ...]:
+    """Return the organizations, which are the groups of a user."""
     return values(name, NameOID.ORGANIZATION_NAME)
 
 
-def told(name: x509.Name) -> str:
-    """The name for people (`CN=jane,O=dev`): on one line, and no longer than `MAX_TOLD`, whatever somebody wrote into it."""
+def printable(name: x509.Name) -> str:
+    """Return the name for a message, such as `CN=jane,O=dev`: on one line, at most `MAX_PRINTED` characters."""
     text = "".join(one if one.isprintable() else " " for one in name.rfc4514_string())
-    return f"{text[:MAX_TOLD]}…" if len(text) > MAX_TOLD else text or "(empty)"
+    return f"{text[:MAX_PRINTED]}…" if len(text) > MAX_PRINTED else text or "(empty)"
 
 
 def subject(name: str, groups: Iterable[str] = (), uid: str = "") -> x509.Name:
-    """The subject of a user `name` in `groups`; `uid` in its attribute, when there is one."""
-    return _encoded(
+    """Return the subject of a user `name` in `groups`, with the attribute for `uid` when it is not empty."""
+    return _encode(
         [(NameOID.ORGANIZATION_NAME, tuple(groups)), (NameOID.COMMON_NAME, (name,)), (UID_ATTRIBUTE, (uid,))]
     )
 
 
-def rebuilt(name: x509.Name) -> x509.Name:
-    """`name` with its standard attributes only, in standard order."""
-    many = [(oid, values(name, oid)) for oid in _STANDARD_ORDER]
-    return _encoded(many + [(oid, values(name, oid)[-1:]) for oid in _SINGLE])
+def standard_subject(name: x509.Name) -> x509.Name:
+    """Return `name` with its standard attributes only, in standard order."""
+    multi_valued = [(oid, values(name, oid)) for oid in _STANDARD_ORDER]
+    return _encode(multi_valued + [(oid, values(name, oid)[-1:]) for oid in _SINGLE])
 
 
-def _encoded(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> x509.Name:
+def _encode(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> x509.Name:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library warns about common names above 64 characters; see the rules above
+        warnings.simplefilter("ignore")  # the library warns of common names above 64 characters
         return x509.Name(
             x509.RelativeDistinguishedName(x509.NameAttribute(oid, text, _validate=False) for text in unique)
             for oid, texts in attributes
@@ -88,7 +89,7 @@ def _encoded(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> 
 
 @dataclass(frozen=True, slots=True)
 class AlternativeNames:
-    """The subject alternative names that Kubernetes knows."""
+    """Subject alternative names of the types that Kubernetes reads."""
 
     dns: tuple[str, ...] = ()
     ips: tuple[IPAddress, ...] = ()
@@ -99,7 +100,7 @@ class AlternativeNames:
         return bool(self.dns or self.ips or self.emails or self.uris)
 
     def extension(self) -> x509.SubjectAlternativeName:
-        """The extension that states these names. Only for names that are not empty. ValueError for text outside ASCII."""
+        """Return the extension with these names, which must not be empty. Raises ValueError for text outside ASCII."""
         return x509.SubjectAlternativeName(
             [
                 *map(x509.DNSName, self.dns),
@@ -114,7 +115,7 @@ NO_NAMES = AlternativeNames()
 
 
 def alternative_names(extensions: x509.Extensions) -> AlternativeNames:
-    """The names of a certificate or request. Raises ValueError for an IP range, which names nobody."""
+    """Return the names of a certificate or request. Raises ValueError for an IP range."""
     try:
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

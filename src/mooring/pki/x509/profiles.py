@@ -1,12 +1,14 @@
-"""One function per certificate we issue: who it names, what it may be used for, how long it lives.
+"""Certificate profiles: the subject, usages and lifetime of each certificate that is issued.
 
 Rules kept here:
-* A profile returns an immutable `Template`; the authority adds issuer, serial and signature and nothing else.
-* Every certificate begins five minutes before `now`, so that a peer whose clock is a little behind accepts it.
-* Lifetimes are kubeadm's (docs/protocol/discovery-and-join.md#files-and-waits): ten years for a CA, one year for the rest.
-* Key encipherment is stated for RSA keys only: it means nothing for the others (docs/protocol/kubelet-certificates.md#one-request).
-* `from_request` follows the signing controller to the letter: subject rebuilt from its standard attributes, only the four
-  kinds of alternative names copied, TTL capped and floored, five minutes subtracted from lives of eight hours and more.
+* A profile returns an immutable `Template`; the authority adds issuer, serial number and signature only.
+* Every certificate begins five minutes before `now`, so that a peer whose clock is slightly behind accepts it.
+* Lifetimes are kubeadm's (docs/protocol/discovery-and-join.md#files-and-waits): ten years for a CA, one year for other
+  certificates.
+* Only RSA keys get key encipherment, which has no meaning for other keys (docs/protocol/kubelet-certificates.md#one-request).
+* `from_request` does exactly what the signing controller of Kubernetes does: it rebuilds the subject from its standard attributes,
+  copies the four kinds of alternative names, limits the TTL at both ends, and subtracts five minutes from lifetimes of eight hours
+  and more.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from mooring.pki.x509.requests import CertificateRequest
 CA_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
 BACKDATE = timedelta(minutes=5)
-SHORT = timedelta(hours=8)  # shorter lives keep their full length: five minutes would be a large part of them
-MIN_TTL = timedelta(minutes=10)  # twice the backdate, else a certificate could be born expired
+SHORT = timedelta(hours=8)  # shorter lifetimes are kept whole: five minutes would be a large part of them
+MIN_TTL = timedelta(minutes=10)  # twice BACKDATE, so that no certificate is expired when it is issued
 SIGNING_DURATION = timedelta(hours=8760)  # --cluster-signing-duration
 
 CLUSTER_ADMINS = "kubeadm:cluster-admins"
@@ -40,14 +42,14 @@ SERVICE_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
-"""Of the Service `kubernetes`, which leads to the API servers."""
+"""DNS names of the Service `kubernetes`, which leads to the API servers."""
 ADMIN_NAME = "kubernetes-admin"
 SUPER_ADMIN_NAME = "kubernetes-super-admin"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """All an authority needs to know about a certificate it is to issue. `usages`: words of `spec.usages`."""
+    """A certificate to issue, apart from issuer, serial number and signature. `usages` are words of `spec.usages`."""
 
     subject: x509.Name
     public_key: PublicKey
@@ -58,14 +60,14 @@ class Template:
     is_ca: bool = False
 
     def ending_by(self, moment: datetime) -> Template:
-        """The same, not living longer than `moment`."""
+        """Return a template that is not valid after `moment`."""
         return self if self.not_after <= moment else replace(self, not_after=moment)
 
 
 def certificate_authority(
     public_key: PublicKey, now: datetime, common_name: str = CLUSTER_CA_NAME, lifetime: timedelta = CA_LIFETIME
 ) -> Template:
-    """A CA that signs certificates and CRLs; the length of chains below it is not limited."""
+    """Return the template of a CA that signs certificates and CRLs, without a limit on the length of chains below it."""
     allowed = (usages.DIGITAL_SIGNATURE, usages.CERT_SIGN, usages.CRL_SIGN)
     return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, is_ca=True)
 
@@ -73,7 +75,7 @@ def certificate_authority(
 def apiserver_serving(
     public_key: PublicKey, now: datetime, dns: Iterable[str] = (), ips: Iterable[IPAddress] = ()
 ) -> Template:
-    """The API server: the names of the `kubernetes` Service, then the given names and addresses."""
+    """Return the template of the API server, with the names of the `kubernetes` Service before the given names and addresses."""
     return serving(public_key, now, APISERVER_NAME, (*SERVICE_NAMES, *dns), ips)
 
 
@@ -85,7 +87,7 @@ def serving(
     ips: Iterable[IPAddress] = (),
     lifetime: timedelta = LIFETIME,
 ) -> Template:
-    """A server with these names and addresses."""
+    """Return the template of a server with these names and addresses."""
     listed = AlternativeNames(tuple(dict.fromkeys(dns)), tuple(dict.fromkeys(ips)))
     allowed = _end_entity_usages(public_key, usages.SERVER_AUTH)
     return Template(names.subject(common_name), public_key, *_window(now, lifetime), allowed, listed)
@@ -99,41 +101,47 @@ def client(
     lifetime: timedelta = LIFETIME,
     uid: str = "",
 ) -> Template:
-    """A user of the API: the common name is the username, each organization a group; the uid has an attribute of its own."""
+    """Return the template of an API user. The common name is the username, each organization is a group."""
     allowed = _end_entity_usages(public_key, usages.CLIENT_AUTH)
     return Template(names.subject(username, groups, uid), public_key, *_window(now, lifetime), allowed)
 
 
 def admin(public_key: PublicKey, now: datetime) -> Template:
-    """`admin.conf`: its power comes from a ClusterRoleBinding and can be taken away (docs/protocol/kubeadm-init.md)."""
+    """Return the template for `admin.conf`, whose rights come from a revocable ClusterRoleBinding
+    (docs/protocol/kubeadm-init.md)."""
     return client(public_key, now, ADMIN_NAME, (CLUSTER_ADMINS,))
 
 
 def super_admin(public_key: PublicKey, now: datetime) -> Template:
-    """`super-admin.conf`: passes every authorizer, for when RBAC itself is broken (docs/protocol/kubeadm-init.md)."""
+    """Return the template for `super-admin.conf`, which bypasses RBAC for repairs (docs/protocol/kubeadm-init.md)."""
     return client(public_key, now, SUPER_ADMIN_NAME, (MASTERS,))
 
 
 def from_request(
     request: CertificateRequest,
-    asked_usages: Iterable[str],
+    requested_usages: Iterable[str],
     now: datetime,
     expiration_seconds: int | None = None,
     cap: timedelta = SIGNING_DURATION,
 ) -> Template:
-    """What the signing controller issues for an approved request. Raises IssueError for usages X.509 cannot state."""
-    allowed = tuple(dict.fromkeys(asked_usages))
+    """Return the template for an approved request. Raises IssueError for usages that X.509 cannot express."""
+    allowed = tuple(dict.fromkeys(requested_usages))
     usages.check(allowed)
     begin = now.replace(microsecond=0)
     life = ttl(expiration_seconds, cap)
     end = begin + (life if life < SHORT else life - BACKDATE)
     return Template(
-        names.rebuilt(request.subject), request.public_key, begin - BACKDATE, end, allowed, request.alternative_names
+        names.standard_subject(request.subject),
+        request.public_key,
+        begin - BACKDATE,
+        end,
+        allowed,
+        request.alternative_names,
     )
 
 
 def ttl(expiration_seconds: int | None, cap: timedelta = SIGNING_DURATION) -> timedelta:
-    """How long a requested certificate is to live: what is asked, at least ten minutes, at most `cap` (which wins)."""
+    """Return the lifetime of a requested certificate: at least MIN_TTL, and at most `cap`, which takes precedence."""
     if expiration_seconds is None or expiration_seconds > cap.total_seconds():
         return cap
     return max(timedelta(seconds=expiration_seconds), MIN_TTL)

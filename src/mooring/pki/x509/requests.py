@@ -1,9 +1,9 @@
-"""Certificate signing requests: built by who wants a certificate, parsed by who may give one (PKCS#10, RFC 2986).
+"""Certificate signing requests: building, and parsing with proof of possession (PKCS#10, RFC 2986).
 
 Rules kept here (docs/protocol/certificate-signing-requests.md, docs/protocol/kubelet-certificates.md#one-request):
-* The first PEM block must be a `CERTIFICATE REQUEST`; what follows it is not looked at.
-* The request must be signed by the key it asks to certify, and that key must be of an allowed kind and size.
-* Only what can end in a certificate is read: subject, DNS, IP, email and URI names. Other requested extensions are ignored.
+* The first PEM block must be a `CERTIFICATE REQUEST`; the text after it is ignored.
+* The request must be signed by its own key, whose type and size must be allowed.
+* Only the parts that a certificate can contain are read: subject, DNS, IP, email and URI names. Other extensions are ignored.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ class CertificateRequest:
 
     @property
     def common_name(self) -> str:
+        """Common name of the subject, which is the username."""
         return names.common_name(self.subject)
 
     @property
     def organizations(self) -> tuple[str, ...]:
+        """Organizations of the subject, which are the groups."""
         return names.organizations(self.subject)
 
     @property
     def key_algorithm(self) -> str:
-        """Such as `ECDSA-P256`, to show to an approver."""
+        """Algorithm of the key for an approver, such as `ECDSA-P256`."""
         return algorithm_of(self.public_key)
 
     @property
     def key_fingerprint(self) -> str:
-        """SHA-256 of the public key, to compare with what the machine prints."""
+        """SHA-256 of the public key, to compare with the one that the machine prints."""
         return public_key_fingerprint(self.public_key)
 
 
@@ -63,19 +65,19 @@ def build_request(
     dns: Iterable[str] = (),
     ips: Iterable[IPAddress] = (),
 ) -> bytes:
-    """A PEM request for `key`. Raises RequestError for a DNS name outside ASCII."""
-    wanted = AlternativeNames(tuple(dns), tuple(ips))
+    """Return a PEM request for `key`. Raises RequestError for a DNS name outside ASCII."""
+    alternative_names = AlternativeNames(tuple(dns), tuple(ips))
     builder = x509.CertificateSigningRequestBuilder(names.subject(common_name, organizations))
     try:
-        if wanted:
-            builder = builder.add_extension(wanted.extension(), critical=False)
+        if alternative_names:
+            builder = builder.add_extension(alternative_names.extension(), critical=False)
     except ValueError as error:
         raise RequestError("a DNS name of the request is not ASCII: write it in its A-label (xn--) form") from error
     return pem.encode(pem.CERTIFICATE_REQUEST, builder.sign(key, signature_hash(key)).public_bytes(Encoding.DER))
 
 
 def parse_request(data: bytes) -> CertificateRequest:
-    """The verified request of a PEM text. Raises RequestError, in words fit for `spec.request: Invalid value`."""
+    """Return the verified request of a PEM text. Raises RequestError, whose message fits after `spec.request: Invalid value`."""
     try:
         block = next(pem.blocks(data), None)
     except PemError as error:
@@ -84,15 +86,15 @@ def parse_request(data: bytes) -> CertificateRequest:
         raise RequestError(f"PEM block type must be {pem.CERTIFICATE_REQUEST}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # long common names are accepted, see names
+            warnings.simplefilter("ignore")  # long common names are accepted, as in `names`
             request = x509.load_der_x509_csr(block.der)
             key = accepted_public_key(request.public_key())
             subject, alternatives = request.subject, names.alternative_names(request.extensions)
-        genuine = request.is_signature_valid
+        signature_valid = request.is_signature_valid
     except KeyRefusedError as error:
         raise RequestError(str(error)) from error
     except pem.UNPARSABLE as error:
         raise RequestError("the certificate request cannot be parsed") from error
-    if not genuine:
+    if not signature_valid:
         raise RequestError("the certificate request's signature does not verify with the key it carries")
     return CertificateRequest(subject, key, alternatives)

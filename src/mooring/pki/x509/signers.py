@@ -1,12 +1,12 @@
-"""The built-in signers: what each accepts.
+"""The built-in signers and the requests that each accepts.
 
 Source: docs/protocol/certificate-signing-requests.md#built-in-signers.
 
 Rules kept here:
-* `SIGNERS` is the whole truth: a signer that is not in it is none of ours, and its requests are left to others.
-* A signer refuses by naming every rule a request breaks, the first in the order upstream checks them: that text becomes the
-  message of the condition Failed.
-* Only the kubelet's client certificate may ever be approved without a person or a custom approver.
+* Requests for a signer that is not in `SIGNERS` are left to other controllers.
+* A refusal names every rule that the request breaks, in the order in which Kubernetes checks them. The text becomes the message of
+  the condition Failed.
+* Only client certificates of kubelets are approved without a person or a custom approver.
 """
 
 from __future__ import annotations
@@ -32,50 +32,52 @@ Rules = Callable[[CertificateRequest, Collection[str]], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """One signer. `auto_approvals`: subresources of certificatesigningrequests a requester may hold the right to `create`
-    on to have its request approved by itself, in the order to ask."""
+    """One signer. `auto_approvals` are subresources of certificatesigningrequests. A requester with the right to `create` one of
+    them has its request approved automatically; they are checked in this order."""
 
     name: str
     rules: Rules
     auto_approvals: tuple[str, ...] = ()
 
     def refusals(self, request: CertificateRequest, usages: Collection[str]) -> list[str]:
-        """Every rule the request breaks; empty means the signer would sign it once approved."""
+        """Return every rule that the request breaks; none means that the signer signs it once it is approved."""
         return self.rules(request, usages)
 
-    def approvals_to_ask(self, request: CertificateRequest, usages: Collection[str], username: str) -> tuple[str, ...]:
-        """The subresources whose grant lets `username` have this request approved by itself, in order; empty: never."""
+    def approval_subresources(
+        self, request: CertificateRequest, usages: Collection[str], username: str
+    ) -> tuple[str, ...]:
+        """Return the subresources whose grant approves this request of `username` automatically, in order."""
         if not self.auto_approvals or self.refusals(request, usages):
             return ()
-        own = username == request.common_name
-        return tuple(name for name in self.auto_approvals if own or name != SELF_NODE_CLIENT)
+        is_own_name = username == request.common_name
+        return tuple(name for name in self.auto_approvals if is_own_name or name != SELF_NODE_CLIENT)
 
 
 def _any_client(request: CertificateRequest, usages: Collection[str]) -> list[str]:
-    asked, allowed = set(usages), {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
-    return [] if CLIENT_AUTH in asked and asked <= allowed else [_usages_differ(allowed)]
+    requested, allowed = set(usages), {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
+    return [] if CLIENT_AUTH in requested and requested <= allowed else [_usages_differ(allowed)]
 
 
 def _kubelet_client(request: CertificateRequest, usages: Collection[str]) -> list[str]:
-    found = request.alternative_names
+    alternative_names = request.alternative_names
     return [
         *_organization(request),
-        *(["DNS subjectAltNames are not allowed"] if found.dns else []),
-        *(["email subjectAltNames are not allowed"] if found.emails else []),
-        *(["IP subjectAltNames are not allowed"] if found.ips else []),
-        *(["URI subjectAltNames are not allowed"] if found.uris else []),
+        *(["DNS subjectAltNames are not allowed"] if alternative_names.dns else []),
+        *(["email subjectAltNames are not allowed"] if alternative_names.emails else []),
+        *(["IP subjectAltNames are not allowed"] if alternative_names.ips else []),
+        *(["URI subjectAltNames are not allowed"] if alternative_names.uris else []),
         *_common_name(request),
         *_node_usages(usages, CLIENT_AUTH),
     ]
 
 
 def _kubelet_serving(request: CertificateRequest, usages: Collection[str]) -> list[str]:
-    found = request.alternative_names
+    alternative_names = request.alternative_names
     return [
         *_organization(request),
-        *([] if found.dns or found.ips else ["DNS or IP subjectAltName is required"]),
-        *(["email subjectAltNames are not allowed"] if found.emails else []),
-        *(["URI subjectAltNames are not allowed"] if found.uris else []),
+        *([] if alternative_names.dns or alternative_names.ips else ["DNS or IP subjectAltName is required"]),
+        *(["email subjectAltNames are not allowed"] if alternative_names.emails else []),
+        *(["URI subjectAltNames are not allowed"] if alternative_names.uris else []),
         *_common_name(request),
         *_node_usages(usages, SERVER_AUTH),
     ]
@@ -114,4 +116,4 @@ SIGNERS: Mapping[str, Signer] = MappingProxyType(
         )
     }
 )
-"""Every signer Mooring acts for, by name."""
+"""Signers of Mooring by name."""

@@ -1,7 +1,7 @@
-"""Key usages: the words of `spec.usages` and what each means in a certificate.
+"""Key usages: the words of `spec.usages` and their extensions in a certificate.
 
 Rules kept here: the list is closed (docs/protocol/certificate-signing-requests.md#validation); `signing` is `digital signature` and
-`s/mime` is `email protection`; extended usages come out without repetition in the order Go's enumeration gives them.
+`s/mime` is `email protection`; extended usages are encoded once each, in the order of Go's enumeration.
 """
 
 from __future__ import annotations
@@ -64,29 +64,29 @@ _BITS_WITHOUT_AGREEMENT = tuple(bit for bit in _BITS if bit not in ("encipher_on
 
 
 def check(usages: Iterable[str]) -> None:
-    """Raises IssueError for a word outside the list and for a combination X.509 cannot express."""
-    asked = frozenset(usages)
-    for usage in sorted(asked):
+    """Raise IssueError for a word outside the list and for a combination that X.509 cannot express."""
+    requested = frozenset(usages)
+    for usage in sorted(requested):
         if usage not in KEY_USAGES and usage not in EXTENDED_USAGES:
             raise IssueError(f'unrecognised key usage "{usage}"')
-    if asked & {"encipher only", "decipher only"} and "key agreement" not in asked:
-        raise IssueError('"encipher only" and "decipher only" mean something only together with "key agreement"')
+    if requested & {"encipher only", "decipher only"} and "key agreement" not in requested:
+        raise IssueError('"encipher only" and "decipher only" have a meaning only together with "key agreement"')
 
 
 def key_usage(usages: Iterable[str]) -> x509.KeyUsage | None:
-    """The KeyUsage extension for these words, or None when none of them is a bit of it."""
+    """Return the KeyUsage extension for these words, or None when none of them is a bit of it."""
     bits = {KEY_USAGES[usage] for usage in usages if usage in KEY_USAGES}
     return x509.KeyUsage(**{bit: bit in bits for bit in _BITS}) if bits else None
 
 
 def extended_key_usage(usages: Iterable[str]) -> x509.ExtendedKeyUsage | None:
-    """The ExtendedKeyUsage extension for these words, or None when none of them is a purpose."""
-    asked = frozenset(usages)
-    purposes = dict.fromkeys(oid for usage, oid in EXTENDED_USAGES.items() if usage in asked)
+    """Return the ExtendedKeyUsage extension for these words, or None when none of them is a purpose."""
+    requested = frozenset(usages)
+    purposes = dict.fromkeys(oid for usage, oid in EXTENDED_USAGES.items() if usage in requested)
     return x509.ExtendedKeyUsage(purposes) if purposes else None
 
 
 def key_usage_bits(extension: x509.KeyUsage) -> frozenset[str]:
-    """The names of the bits that are set."""
+    """Return the names of the bits that are set."""
     readable = _BITS if extension.key_agreement else _BITS_WITHOUT_AGREEMENT
     return frozenset(bit for bit in readable if getattr(extension, bit))

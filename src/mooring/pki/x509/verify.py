@@ -1,19 +1,19 @@
-"""Who presented this certificate chain?
+"""Verification of client certificate chains, and the identity that they state.
 
-Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines what Kubernetes
-accepts):
-* A chain is verified against the client CA bundle at the `now` given. The numbered steps below are those in `ClientTrust`:
-  (1) sizes are capped and every certificate parses; (2) the leaf's key and signature are strong, it has no critical extension
-  we do not understand, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
-  bundle is searched through the presented intermediates, within a budget of signature checks; (4) each issuer on it must be a
-  CA that may sign certificates at that depth, valid now, for clients; (5) the identity is read from the leaf.
-* A certificate without ExtendedKeyUsage is good for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such ones.
-* A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because the bundle says so.
+Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines the chains
+that Kubernetes accepts):
+* A chain is verified against the client CA bundle at the `now` given. The steps are numbered as in `ClientTrust`:
+  (1) sizes are capped and every certificate parses; (2) the leaf's key and signature are strong, it has no unknown
+  critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
+  bundle is searched through the presented intermediates, within a budget of signature checks; (4) each issuer of the path must
+  be a CA that may sign certificates at that depth, valid now, for clients; (5) the identity is read from the leaf.
+* A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such certificates.
+* A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
 * Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
-  leaf when constraints speak of directory names. Better to refuse than to half understand.
-* The result carries the window in which the whole chain is valid, so that a connection verifies once and then compares times.
+  leaf when constraints contain directory names. Partial support would be unsafe.
+* The result has the period in which the whole chain is valid, so that a connection verifies once and then compares times.
 
-Why not `cryptography.x509.verification`: it implements the web's profile and refuses Ed25519 keys and version 1 roots
+`cryptography.x509.verification` is not used: it implements the profile of the web and refuses Ed25519 keys and version 1 roots
 whatever extension policy it is given (checked with cryptography 50), both of which Kubernetes accepts.
 """
 
@@ -38,13 +38,13 @@ from mooring.pki.keys import accepted_public_key
 from mooring.pki.x509 import names
 
 MAX_CHAIN = 10
-"""Certificates a peer may present: real chains have one to three. OpenSSL itself refuses deeper ones than 100."""
-MAX_CERTIFICATE_BYTES = 64 * 1024  # a TLS record of certificates is rarely above 4 KiB; parsing is linear in size
-MAX_SIGNATURE_CHECKS = 32  # 80 µs each: a chain made of look-alikes costs an attacker's peer no more than that
+"""Certificates that a peer may present. Real chains have one to three."""
+MAX_CERTIFICATE_BYTES = 64 * 1024  # real ones are rarely above 4 KiB; parsing is linear in size
+MAX_SIGNATURE_CHECKS = 32  # 80 µs each: bounds the cost of a chain of certificates with equal subjects
 
 _PURPOSES = frozenset({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE})
 _STRONG_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
-_UNDERSTOOD = frozenset(
+_KNOWN_EXTENSIONS = frozenset(
     {
         x509.BasicConstraints.oid,
         x509.KeyUsage.oid,
@@ -73,30 +73,30 @@ class VerifiedPeer:
 
     @property
     def credential_id(self) -> str:
-        """What Kubernetes puts into extra `authentication.kubernetes.io/credential-id`."""
+        """Value of the user's extra `authentication.kubernetes.io/credential-id`."""
         return f"X509SHA256={self.fingerprint}"
 
 
 def valid_at(peer: VerifiedPeer, now: datetime) -> bool:
-    """Whether every certificate of the chain that was verified is valid at `now` too."""
+    """Return whether every certificate of the verified chain is valid at `now`."""
     return peer.valid_from <= now <= peer.valid_until
 
 
 class ClientTrust:
-    """A bundle of CAs whose client certificates are believed."""
+    """A bundle of CAs that verifies client certificates."""
 
     def __init__(self, cas: Iterable[x509.Certificate]) -> None:
-        """An empty bundle believes nobody."""
+        """An empty bundle verifies no certificate."""
         roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
         self._root_encodings = frozenset(roots)
         self._roots = _by_subject(roots.values())
 
     def verify(self, chain: Sequence[bytes], now: datetime) -> VerifiedPeer:
-        """The identity of the presented `chain` (DER, leaf first). Raises PeerCertificateError with its code."""
+        """Return the identity of a presented `chain` (DER, leaf first). Raises PeerCertificateError."""
         # (1) Sizes and parsing.
-        leaf, *intermediates = _parsed(chain)
+        leaf, *intermediates = _parse_chain(chain)
 
-        # (2) The leaf by itself.
+        # (2) The leaf alone.
         _check_strength(leaf)
         _check_critical_extensions(leaf)
         _check_time(leaf, now)
@@ -123,7 +123,7 @@ class ClientTrust:
 
 
 class _Search:
-    """Depth-first search for a path, roots before intermediates. One per verification: it spends a budget."""
+    """Depth-first search of one verification for a path, roots before intermediates, within a budget of signature checks."""
 
     def __init__(
         self,
@@ -139,32 +139,32 @@ class _Search:
         self._unknown: x509.Name | None = None
 
     def path_from(self, leaf: x509.Certificate) -> list[x509.Certificate]:
-        """The first path that keeps all rules; else raises the refusal that came closest."""
-        for path in self._extensions_of([leaf]):
+        """Return the first path that keeps all rules, or raise the last refusal of an issuer."""
+        for path in self._extended_paths([leaf]):
             return path
         if self._refusal is not None:
             raise self._refusal
-        issuer = names.told(self._unknown or leaf.issuer)
+        issuer = names.printable(self._unknown or leaf.issuer)
         raise PeerCertificateError("unknown-ca", f"the certificate was signed by an unknown authority: issuer {issuer}")
 
-    def _extensions_of(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
+    def _extended_paths(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
         issuer = path[-1].issuer
         if issuer not in self._roots and issuer not in self._intermediates:
             self._unknown = issuer
         for root in self._roots.get(issuer, ()):
-            if self._issued(root, path, is_root=True):
+            if self._may_have_issued(root, path, is_root=True):
                 yield [*path, root]
         for candidate in self._intermediates.get(issuer, ()):
-            if candidate not in path and self._issued(candidate, path, is_root=False):
-                yield from self._extensions_of([*path, candidate])
+            if candidate not in path and self._may_have_issued(candidate, path, is_root=False):
+                yield from self._extended_paths([*path, candidate])
 
-    def _issued(self, issuer: x509.Certificate, path: list[x509.Certificate], *, is_root: bool) -> bool:
+    def _may_have_issued(self, issuer: x509.Certificate, path: list[x509.Certificate], *, is_root: bool) -> bool:
         if self._checks_left == 0:
             return False
         self._checks_left -= 1
         try:
             if not is_root:
-                # before its key is used: a 16384-bit key makes one check a hundred times as dear
+                # before its key is used: with a 16384-bit key one check costs a hundred times as much
                 _check_strength(issuer)
             _check_signature(path[-1], issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
@@ -181,7 +181,7 @@ def _by_subject(certificates: Iterable[x509.Certificate]) -> dict[x509.Name, lis
     return found
 
 
-def _parsed(chain: Sequence[bytes]) -> list[x509.Certificate]:
+def _parse_chain(chain: Sequence[bytes]) -> list[x509.Certificate]:
     if not chain:
         raise PeerCertificateError("malformed", "no certificate was presented")
     if len(chain) > MAX_CHAIN:
@@ -195,7 +195,7 @@ def _parsed(chain: Sequence[bytes]) -> list[x509.Certificate]:
 
 
 def _check_strength(certificate: x509.Certificate) -> None:
-    """The key and the hash signed over, of everything but roots: a root is trusted for being in the bundle."""
+    """Check key and signature hash. Roots are not checked: they are trusted because they are in the bundle."""
     try:
         accepted_public_key(certificate.public_key())
     except KeyRefusedError as error:
@@ -214,7 +214,7 @@ def _check_strength(certificate: x509.Certificate) -> None:
 
 def _check_critical_extensions(certificate: x509.Certificate) -> None:
     for extension in certificate.extensions:
-        if extension.critical and extension.oid not in _UNDERSTOOD:
+        if extension.critical and extension.oid not in _KNOWN_EXTENSIONS:
             raise PeerCertificateError(
                 "unknown-critical-extension",
                 f"the certificate has a critical extension that is not understood: {extension.oid.dotted_string}",
@@ -228,19 +228,21 @@ def _check_time(certificate: x509.Certificate, now: datetime, whose: str = "the 
         raise PeerCertificateError(
             "not-yet-valid",
             f"{whose} is not valid for another {gap(early)}, until {rfc3339(begin)}: compare the clocks",
-            _seconds(early),
+            _seconds_rounded_up(early),
         )
     if now > end:
         late = now - end
-        raise PeerCertificateError("expired", f"{whose} expired {gap(late)} ago, at {rfc3339(end)}", _seconds(late))
+        raise PeerCertificateError(
+            "expired", f"{whose} expired {gap(late)} ago, at {rfc3339(end)}", _seconds_rounded_up(late)
+        )
 
 
-def _seconds(missed: timedelta) -> int:
-    return -(-missed // timedelta(seconds=1))  # rounded up: a refusal by half a second is not by none
+def _seconds_rounded_up(missed: timedelta) -> int:
+    return -(-missed // timedelta(seconds=1))  # rounded up, so that a miss of half a second is not 0
 
 
 def _check_purpose(certificate: x509.Certificate, whose: str = "the certificate") -> None:
-    listed = _value(certificate, x509.ExtendedKeyUsage)
+    listed = _extension_value(certificate, x509.ExtendedKeyUsage)
     if listed is not None and _PURPOSES.isdisjoint(listed):
         raise PeerCertificateError(
             "wrong-usage", f"{whose}'s extended key usage does not include client authentication"
@@ -257,20 +259,22 @@ def _check_signature(certificate: x509.Certificate, issuer: x509.Certificate) ->
 
 
 def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: datetime, *, is_root: bool) -> None:
-    """Whether `issuer` may have issued `path[-1]`, on the way to the leaf `path[0]`."""
+    """Raise PeerCertificateError unless `issuer` may issue `path[-1]` on the path to the leaf `path[0]`."""
     _check_critical_extensions(issuer)
-    constraints = _value(issuer, x509.BasicConstraints)
+    constraints = _extension_value(issuer, x509.BasicConstraints)
     if constraints is None and is_root and issuer.version is x509.Version.v1:
-        constraints = x509.BasicConstraints(ca=True, path_length=None)  # version 1 has no way to say it
+        constraints = x509.BasicConstraints(ca=True, path_length=None)  # version 1 has no extensions
     if constraints is None or not constraints.ca:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by one that is not a CA")
-    allowed = _value(issuer, x509.KeyUsage)
+    allowed = _extension_value(issuer, x509.KeyUsage)
     if allowed is not None and not allowed.key_cert_sign:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a CA that may not sign certificates")
     if constraints.path_length is not None and len(path) - 1 > constraints.path_length:
         raise PeerCertificateError("path-too-long", "there are more intermediates than a CA of the chain allows")
-    limits = _value(issuer, x509.NameConstraints)
-    if limits is not None and (_constrain_subjects(limits) or _value(path[0], x509.SubjectAlternativeName) is not None):
+    limits = _extension_value(issuer, x509.NameConstraints)
+    if limits is not None and (
+        _constrain_subjects(limits) or _extension_value(path[0], x509.SubjectAlternativeName) is not None
+    ):
         raise PeerCertificateError(
             "constrained-names", "a CA of the chain constrains names, and the certificate may break it"
         )
@@ -279,14 +283,14 @@ def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: d
 
 
 def _constrain_subjects(limits: x509.NameConstraints) -> bool:
-    stated = [*(limits.permitted_subtrees or ()), *(limits.excluded_subtrees or ())]
-    return any(isinstance(name, x509.DirectoryName) for name in stated)
+    attributes = [*(limits.permitted_subtrees or ()), *(limits.excluded_subtrees or ())]
+    return any(isinstance(name, x509.DirectoryName) for name in attributes)
 
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 
 
-def _value(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
+def _extension_value(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
@@ -294,12 +298,12 @@ def _value(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension 
 
 
 def _uid(subject: x509.Name) -> str:
-    stated = subject.get_attributes_for_oid(names.UID_ATTRIBUTE)
-    if not stated:
+    attributes = subject.get_attributes_for_oid(names.UID_ATTRIBUTE)
+    if not attributes:
         return ""
-    if len(stated) > 1:
+    if len(attributes) > 1:
         raise PeerCertificateError("bad-uid", "the certificate states more than one UID")
-    value = stated[0].value
+    value = attributes[0].value
     if not isinstance(value, str) or not value:
         raise PeerCertificateError("bad-uid", "the certificate states a UID that is not a text, or is empty")
     return value

@@ -24,7 +24,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.rootca import RootCa
-from mooring.pki.x509.names import told
+from mooring.pki.x509.names import printable
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
 from mooring.plane.serving.trust import KEY, from_file, serving_cas
@@ -116,7 +116,7 @@ class ServingPair:
         log.warning(
             "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
             "it; name its CAs with %s",
-            CERTIFICATE_KEY, told(chain[-1].issuer), KEY,
+            CERTIFICATE_KEY, printable(chain[-1].issuer), KEY,
         )  # fmt: skip
         return certificates_pem([self._authority])
 
