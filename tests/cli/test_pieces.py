@@ -25,6 +25,7 @@ from mooring.cli.csr import details
 from mooring.cli.csr.decide import Decision, decide, decided_request
 from mooring.cli.csr.list import lines
 from mooring.cli.join import progress
+from mooring.cli.options import machine
 from mooring.cli.options import server as options
 from mooring.cli.printing import logs, output
 from mooring.cli.token import list as tokenlist
@@ -353,7 +354,7 @@ def test_where_state_is_kept(uid: int, xdg: str, directory: str, monkeypatch: py
     monkeypatch.setattr("os.geteuid", lambda: uid)
     monkeypatch.setenv("XDG_DATA_HOME", xdg)
     monkeypatch.setenv("HOME", "/home/me")
-    assert options.default_data_dir() == directory
+    assert machine.default_data_dir() == directory
 
 
 def test_a_machine_without_a_route_has_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,13 +362,13 @@ def test_a_machine_without_a_route_has_its_own_address(monkeypatch: pytest.Monke
         raise OSError
 
     monkeypatch.setattr(socket.socket, "connect", unreachable)
-    assert options.detected_addresses() == ()
+    assert machine.detected_addresses() == ()
 
 
 def test_a_free_port_can_be_bound() -> None:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", options.free_port("127.0.0.1")))
-    assert options.free_port("192.0.2.1") == 6443
+        probe.bind(("127.0.0.1", machine.free_port("127.0.0.1")))
+    assert machine.free_port("192.0.2.1") == 6443
 
 
 @click.command()
@@ -469,14 +470,14 @@ def test_a_restart_without_the_flag_keeps_what_was_published(
 ) -> None:
     config = user_kubeconfig(server, b"", User("admin"))
     (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
-    assert options.published_before(tmp_path, {"192.0.2.7"}) == kept
+    assert machine.published_endpoints(tmp_path, {"192.0.2.7"}) == kept
 
 
 def test_a_restart_without_the_flag_keeps_several_addresses_even_the_machines_own(tmp_path: Path) -> None:
     config = user_kubeconfig("https://192.0.2.7:6443", b"", User("admin"), others=["https://192.0.2.8:6443"])
     (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
-    assert options.published_before(tmp_path, {"192.0.2.7"}) == ("192.0.2.7:6443", "192.0.2.8:6443")
+    assert machine.published_endpoints(tmp_path, {"192.0.2.7"}) == ("192.0.2.7:6443", "192.0.2.8:6443")
 
 
 def test_a_first_start_has_published_nothing_before(tmp_path: Path) -> None:
-    assert options.published_before(tmp_path, ()) == ()
+    assert machine.published_endpoints(tmp_path, ()) == ()

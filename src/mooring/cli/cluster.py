@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 import click
 
 from mooring.cli.options.flags import DURATION
-from mooring.cli.options.server import default_data_dir
+from mooring.cli.options.machine import default_data_dir
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.client import kubeconfigfiles

@@ -24,8 +24,8 @@ from mooring.cli import cluster
 from mooring.cli.csr.decide import Decision, decide
 from mooring.cli.csr.details import decoded
 from mooring.cli.csr.list import PLURAL
+from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION
-from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic

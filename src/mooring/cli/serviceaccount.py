@@ -15,8 +15,8 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
+from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.options.flags import DURATION
-from mooring.cli.options.server import kubeconfig_option, output_option
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock

@@ -26,7 +26,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import UNKNOWN_CA
 from mooring.authn.reasons import reason_of
 from mooring.cli import cluster
-from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted

@@ -17,7 +17,7 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock

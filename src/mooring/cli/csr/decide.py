@@ -21,7 +21,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.details import decoded, fingerprint
 from mooring.cli.csr.list import PLURAL, QUALIFIED
-from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient

@@ -18,7 +18,7 @@ from mooring.agent.join import join as join_cluster
 from mooring.agent.steps import JoinError, Progress
 from mooring.cli.join import progress
 from mooring.cli.join.flags import JoinFlags, join_flags
-from mooring.cli.options.server import output_option
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted

@@ -25,8 +25,8 @@ import click
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfig import entries, kubeconfig_target, put
 from mooring.cli.login.renewal import MAX_SECRET, renewed
+from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
-from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited

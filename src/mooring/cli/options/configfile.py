@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 DEFAULT_PATH = "/etc/mooring/config.yaml"
 MAX_BYTES = 1 << 20
-"""Sixty flags and sixteen authenticators have a few kB."""
+"""Of the file: sixty settings and sixteen authenticators have a few kB."""
 NOT_KEYS = frozenset({"config", "help", "verbose", "token", "token-ttl", "skip-token-print"})
 """Flags of one run, or secrets of one start: they are given on the command line or in the environment."""
 ROOT = 0
@@ -39,7 +39,7 @@ ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Mistake in one key; without a key, `text` says all. `line` is 0 when it is not known."""
+    """Mistake in the value of a key, or in the file when `key` is empty. `line` is 0 when it is not known."""
 
     key: str
     line: int
@@ -104,7 +104,7 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
     """
     from mooring.apimachinery.codec.yaml import YamlError, read_yaml  # PyYAML is not needed without a file
 
-    _refuse_strangers(Path(path), named=named)
+    _refuse_other_writers(Path(path), named=named)
     data = read_limited(Path(path), MAX_BYTES)
     try:
         document = read_yaml(data.decode())
@@ -119,11 +119,12 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
     return _checked(path, document.value, {one.name: one for one in settings}, document.top_level_keys)
 
 
-def _refuse_strangers(path: Path, *, named: bool) -> None:
+def _refuse_other_writers(path: Path, *, named: bool) -> None:
+    """Raise ConfigError for a file that other users may write, or own without being named."""
     try:
         found = path.stat()
     except OSError:
-        return  # reading it says why
+        return  # reading the file reports the reason
     if found.st_mode & stat.S_IWOTH and stat.S_ISREG(found.st_mode):
         raise ConfigError(f"{path} can be written by everybody, who could let in anybody; run chmod go-w on it")
     if not named and found.st_uid not in (os.geteuid(), ROOT):
@@ -153,6 +154,7 @@ def _checked(
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
+    """Return the error for a key that no setting has."""
     plain = key.lstrip("-").replace("_", "-").lower()
     if plain in NOT_KEYS:
         return "it is no key of this file; give it as a flag, or in the environment"

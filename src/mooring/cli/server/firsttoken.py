@@ -9,14 +9,19 @@ Rules kept here (docs/protocol/cluster-info.md, docs/protocol/bootstrap-tokens.m
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import ListOptions, WriteOptions
 from mooring.cli.join.joincommand import WITHHELD, join_line
+from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.clock import Clock
 from mooring.duration import format_duration
@@ -32,6 +37,26 @@ from mooring.trust.discovery.pins import pins_of
 DESCRIPTION = "The default bootstrap token, made at the first start."
 MAX_ATTEMPTS = 10
 """Conflicts in a row after which signing is left to the running bootstrapsigner controller."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def first_token_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the flags about the token of the first start."""
+    flags = (
+        click.option(
+            "--token", default=None, metavar="TOKEN", envvar="MOORING_TOKEN", show_envvar=True,
+            help='Token to create; "" creates none. [default: a fresh one on the first start, none later]',
+        ),
+        click.option("--token-ttl", type=DURATION, default="24h0m0s", show_default=True,
+                     help="How long the token lives; 0 means for ever."),
+        click.option("--skip-token-print", is_flag=True, help="Print <value withheld> instead of the token."),
+    )  # fmt: skip
+    for add in reversed(flags):
+        function = add(function)
+    return function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from mooring.cli.options.configfile import ConfigFile
-from mooring.cli.options.server import first_token_options, server_configuration, server_options, server_usage
+from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing.output import echo
-from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, print_next_steps
+from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, first_token_options, print_next_steps
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa

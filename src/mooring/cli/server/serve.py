@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 from mooring.cli.options.flags import usage
-from mooring.cli.options.server import first_token_options, server_configuration, server_options, server_usage
+from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing import logs
-from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, print_next_steps
+from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, first_token_options, print_next_steps
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig

@@ -25,8 +25,8 @@ from click.core import ParameterSource
 
 from mooring.cli import cluster
 from mooring.cli.join.joincommand import join_line
+from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION, usage
-from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.cli.token.initconfiguration import token_records
 from mooring.client.cluster import ClusterClient

@@ -14,8 +14,8 @@ from datetime import timedelta
 import click
 
 from mooring.cli import cluster
+from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
-from mooring.cli.options.server import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock

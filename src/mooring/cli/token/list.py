@@ -20,7 +20,7 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.cli import cluster
-from mooring.cli.options.server import kubeconfig_option, output_option
+from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted

@@ -1,0 +1,70 @@
+"""Defaults of a server's settings that depend on this machine: data directory, addresses, a free port, and the last start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mooring.errors import MooringError
+from mooring.settings.addresses import DEFAULT_PORT
+
+_DOCUMENTATION_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Addresses for documentation (RFC 5737, RFC 3849). The kernel chooses a route for them, and no packet is sent."""
+
+
+def default_data_dir() -> str:
+    """Return /var/lib/mooring for root, else the user's own data directory (XDG base directories)."""
+    if os.geteuid() == 0:
+        return "/var/lib/mooring"
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # the specification requires that relative paths are ignored
+    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "share"
+    return str(root / "mooring")
+
+
+def detected_addresses() -> tuple[str, ...]:
+    """Return the addresses of the interfaces of the default routes, IPv4 first. Sends no packet."""
+    found = []
+    for address, family in _DOCUMENTATION_ADDRESSES:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+                found.append(str(probe.getsockname()[0]))
+        except OSError:
+            continue  # no route
+    return tuple(found)
+
+
+def published_endpoints(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
+    """Return each `host:port` in the admin.conf of the last start, so that a restart without the flag keeps them.
+
+    A single one whose host is an address of this machine is left out: it follows the flags of this start. Several endpoints were
+    named by an operator.
+    """
+    from mooring.client.files import read_limited  # imported here: commands that start no server do not load them
+    from mooring.trust.kubeconfig.model import other_addresses
+    from mooring.trust.kubeconfig.text import parse_kubeconfig
+
+    try:
+        config = parse_kubeconfig(read_limited(data_dir / "admin.conf"))
+        cluster = config.clusters[0]
+        servers = [urlsplit(entry.server) for entry in (cluster, *other_addresses(config, cluster))]
+    except (MooringError, IndexError, ValueError):
+        return ()
+    if not servers[0].netloc or (len(servers) == 1 and servers[0].hostname in local):
+        return ()
+    return tuple(server.netloc for server in servers)
+
+
+def free_port(address: str) -> int:
+    """Return a TCP port that is free at `address` now; DEFAULT_PORT when the address is not of this machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+            return int(probe.getsockname()[1])
+    except OSError:
+        return DEFAULT_PORT  # the server fails to listen, with an error that names the address
