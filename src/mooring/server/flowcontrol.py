@@ -1,15 +1,15 @@
-"""Who runs now and who waits: seats, fair turns and queues per user, and the lowest share for anonymous callers.
+"""Flow control: seats for running requests, fair turns and queues for users, the lowest share for anonymous clients.
 
-Rules kept here:
-* At most `seats` requests run at once; health probes, nodes' heartbeats and `system:masters` are never queued.
-* Those who wait are served round robin by user, so that one client's storm cannot starve another's single request.
-* Most requests never wait for anything, so they hold a seat only while they run: a storm of them takes no seats but the turns
-  of the event loop. So a user has one place in a turn while others were there a moment ago, and the rest of a storm waits for
-  the next turn. Who is alone has so many places that small turns cost nothing, and whoever comes then waits little.
-* Anonymous requests hold the lowest share: they are served when nobody else waits, a few in each turn of the event loop, so
-  they slow nobody down and are not slowed themselves while the server has nothing better to do (the public cluster-info is
-  what every joining machine reads first). A fixed rate may be configured on top; beyond it the answer is 429.
-* Queues are bounded; a full queue answers 429 with Retry-After, which client-go honours (docs/protocol/flow-control.md).
+Rules kept here (docs/protocol/flow-control.md):
+* At most `seats` requests run at once. Health probes, nodes' heartbeats and `system:masters` are never queued.
+* Waiting requests are served round robin by user, so that a storm of one client does not delay the single request of another.
+* Most requests never wait for I/O, and hold a seat only while they run. A storm of them occupies the turns of the event loop and
+  not the seats. So while several users are active, each may start one request in a turn, and the rest of a storm waits for the
+  next turn. A user who is alone may start so many that small turns cost nothing, and the next user waits little.
+* Anonymous requests have the lowest share: a few start in each turn of the event loop, and only while no user's request waits. The
+  public cluster-info, the first request of every joining machine, is so served at once by an idle server. A fixed rate may be
+  configured in addition; beyond it the answer is 429.
+* Queues are bounded. A full queue answers 429 with Retry-After, which client-go honours.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ from mooring.errors import TooManyRequestsError
 SEATS = 600
 """kube-apiserver's 400 read-only + 200 mutating requests in flight."""
 QUEUE_PER_USER = 5_000
-"""A thousand machines may join with one token at once, and a thousand watches come back after a restart: all one user's."""
+"""Waiting requests of one user. A thousand machines may join with one token, and a thousand watches of one user may be resumed, at
+once."""
 QUEUED_USERS = 5_000
-"""Bounds the table of waiting users: a whole large cluster of nodes may wait at once."""
+"""Users that may wait at once: all nodes of a large cluster fit."""
 PER_TURN = 1
-"""Requests of one user in a turn while there are several: others wait about a tenth of a millisecond for one storm."""
+"""Requests that one user may start in a turn while several are active: others wait about 0.1 ms for a storm."""
 ALONE_PER_TURN = 32
-"""Requests of a user who is alone in a turn: whoever comes next waits about 3 ms for them, once, and then turns are shared."""
+"""Requests that a user who is alone may start in a turn. The next user waits about 3 ms for them, once; then turns are shared."""
 SHARED_SECONDS = 0.1
-"""How long turns stay shared after a change of user. Small turns slow a storm by a third, mostly because its client is woken
-more often; who asks less often than this would lose a few milliseconds by large ones, and hardly notice."""
+"""Time for which turns stay shared after a change of user. Shared turns slow a storm by a third, mostly because its client wakes
+more often. A user with rarer requests loses a few milliseconds by unshared turns."""
 ANONYMOUS_SEATS = 60
-"""A tenth: the rest stays free for those who said who they are."""
+"""Seats of anonymous requests: a tenth."""
 ANONYMOUS_PER_TURN = 8
-"""Anonymous requests served per turn of the loop: at about 50 µs each, the most that others wait is half a millisecond."""
+"""Anonymous requests that start in a turn: at about 50 µs each, others wait at most half a millisecond."""
 ANONYMOUS_QUEUE = 2_000
-"""A burst of a thousand joining machines fits; a flood gets 429."""
+"""Anonymous requests that may wait. A burst of a thousand joining machines fits; beyond it the answer is 429."""
 
 
 class FlowControl:
-    """One per server process."""
+    """Flow control of one server process."""
 
     def __init__(self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0) -> None:
         self._clock = clock
         self._free = seats
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._resting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """Users who had their places in this turn, and what of theirs waits for the next."""
+        self._waiting_for_seat: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._waiting_for_turn: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """Waiting requests of users who have used their share of this turn."""
         self._turn: dict[str, int] = {}
-        self._last = ""
-        self._places = ALONE_PER_TURN
-        """How many each user has in a turn."""
+        self._last_user = ""
+        self._per_turn = ALONE_PER_TURN
+        """Requests that each user may start in a turn."""
         self._shared_until = 0.0
         self._anonymous_free = min(ANONYMOUS_SEATS, seats)
         self._anonymous_waiting: deque[asyncio.Future[None]] = deque()
@@ -68,26 +69,26 @@ class FlowControl:
 
     @property
     def shared(self) -> bool:
-        """Whether several users were active a moment ago."""
-        return self._places == PER_TURN
+        """True while several users are active."""
+        return self._per_turn == PER_TURN
 
     def try_enter(self, user: str) -> bool:
-        """Take a seat at once, if one is free, nobody waits for it, and `user` had not their share of this turn."""
-        if user != self._last:
-            self._share(user)
-        if not self._free or self._waiting or self._turn.get(user, 0) >= self._places:
+        """Take a seat if one is free, no request waits for it, and `user` has a share of this turn left. Return False otherwise."""
+        if user != self._last_user:
+            self._note_user_change(user)
+        if not self._free or self._waiting_for_seat or self._turn.get(user, 0) >= self._per_turn:
             return False
         self._free -= 1
         self._count(user)
         return True
 
     async def enter(self, user: str) -> None:
-        """Wait for a seat in turn. Raises TooManyRequestsError when this user's queue, or the table, is full."""
+        """Wait for a seat in turn. Raises TooManyRequestsError when the queue of this user, or the table of users, is full."""
         if self.try_enter(user):
             return
-        queue = self._waiting.get(user) or self._resting.get(user)
+        queue = self._waiting_for_seat.get(user) or self._waiting_for_turn.get(user)
         if queue is None:
-            if len(self._waiting) + len(self._resting) >= QUEUED_USERS:
+            if len(self._waiting_for_seat) + len(self._waiting_for_turn) >= QUEUED_USERS:
                 self.rejected += 1
                 raise TooManyRequestsError
             queue = self._queues(user)[user] = deque()
@@ -98,13 +99,13 @@ class FlowControl:
         await self._wait(queue, self.leave)
 
     def leave(self) -> None:
-        """Give the seat back: to the next user in turn, else to an anonymous caller, else to nobody."""
+        """Give the seat back, and hand free seats to waiting users, then to anonymous requests."""
         self._free += 1
         self._serve()
         self._serve_anonymous()
 
     async def enter_anonymous(self) -> bool:
-        """Wait until nobody else does; whether there was anything to wait for.
+        """Take a seat after all waiting users. Return True when the request had to wait.
 
         Raises TooManyRequestsError beyond the configured rate or a full queue.
         """
@@ -122,7 +123,7 @@ class FlowControl:
         return True
 
     def leave_anonymous(self) -> None:
-        """Give the seat back, to users first."""
+        """Give the seat of an anonymous request back."""
         self._anonymous_free += 1
         self.leave()
 
@@ -133,28 +134,28 @@ class FlowControl:
             await ticket
         except asyncio.CancelledError:
             if ticket.done() and not ticket.cancelled():
-                give_back()  # the seat was handed over in the moment the caller gave up
+                give_back()  # the seat was handed over just before the cancellation
             raise
 
-    def _share(self, user: str) -> None:
-        """Somebody else is there: for a while, turns are shared."""
-        if self._last:
-            self._places = PER_TURN
+    def _note_user_change(self, user: str) -> None:
+        """Note a change of user: turns are shared for a while."""
+        if self._last_user:
+            self._per_turn = PER_TURN
             self._shared_until = self._clock.monotonic() + SHARED_SECONDS
-        self._last = user
+        self._last_user = user
 
     def _count(self, user: str) -> None:
         self._turn[user] = self._turn.get(user, 0) + 1
         self._schedule_turn()
 
     def _queues(self, user: str) -> OrderedDict[str, deque[asyncio.Future[None]]]:
-        """Where those who wait belong: with the resting when only the next turn can help them."""
-        return self._resting if self._turn.get(user, 0) >= self._places else self._waiting
+        """Return the queues in which requests of `user` wait: for a seat, or for the next turn."""
+        return self._waiting_for_turn if self._turn.get(user, 0) >= self._per_turn else self._waiting_for_seat
 
     def _serve(self) -> None:
-        """Hand free seats to users in turn. Afterwards no seat is free, or nobody waits for one in this turn."""
-        while self._free and self._waiting:
-            user, queue = self._waiting.popitem(last=False)
+        """Hand free seats to users in turn, until no seat is free or no request waits for one in this turn."""
+        while self._free and self._waiting_for_seat:
+            user, queue = self._waiting_for_seat.popitem(last=False)
             ticket = queue.popleft()
             if not ticket.done():
                 self._free -= 1
@@ -165,7 +166,7 @@ class FlowControl:
 
     def _anonymous_may_run(self) -> bool:
         return (
-            not self._waiting
+            not self._waiting_for_seat
             and self._free > 0
             and self._anonymous_free > 0
             and self._anonymous_turn < ANONYMOUS_PER_TURN
@@ -187,9 +188,9 @@ class FlowControl:
         self._turn.clear()
         self._anonymous_turn = 0
         if self.shared and self._clock.monotonic() >= self._shared_until:
-            self._places = ALONE_PER_TURN
-        self._waiting.update(self._resting)
-        self._resting.clear()
+            self._per_turn = ALONE_PER_TURN
+        self._waiting_for_seat.update(self._waiting_for_turn)
+        self._waiting_for_turn.clear()
         self._serve()
         self._serve_anonymous()
 

@@ -1,4 +1,4 @@
-"""What happens to every request, in this order, and nowhere else:
+"""The pipeline of every request: authentication, authorization, flow control, dispatch, audit. The steps, in order:
 
  1. an Audit-Id and one `now`                    2. request info from method and path
  3. credentials → authenticators → 401           4. impersonation, each part authorized
@@ -6,16 +6,17 @@
  7. dispatch to a resource or an endpoint        8. reply headers, metrics, one audit record
 
 Rules kept here:
-* Before authentication nothing is parsed but what authentication needs: of the query only what is short.
-* Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless an authenticator
-  has to find something out first; then the authorizers decide on the views as they are after it. A body is received only
-  from who may send it, and before a seat is taken, so that slow senders hold nobody up; whoever had to wait, for the body
-  or for a seat, is authorized again on the views of that moment.
-* The caller learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of ours says `InternalError` and
-  the Audit-Id. The operator finds everything under the same id (law 11).
-* Whoever serves a request knows who sent it and not how that was proved (`mooring.authn.stripping`).
-* Failed authentications are limited per source: beyond the budget each one is answered late and with 429. Whoever proves
-  who they are is never slowed, whatever their neighbours do; but a password costs too much to judge for such a source.
+* Before authentication only the input of authentication is parsed, and of the query only a short one.
+* Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless a verdict is deferred;
+  the authorizers then decide on the views after it. A body is received only from a client that may send it, and before a seat is
+  taken, so that slow senders delay no other client. A request that waited, for its body or for a seat, is authorized again on the
+  newest views.
+* The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
+  Audit-Id, under which the operator finds the rest (law 11).
+* Handlers know which user sent a request, and not by which credential (`mooring.authn.stripping`).
+* Failed authentications are limited for each source. Beyond the budget each failure is answered late and with 429. A valid
+  credential is never delayed, whatever else its source sends; only passwords, which are expensive to check, are not checked for
+  such a source.
 """
 
 from __future__ import annotations
@@ -66,27 +67,27 @@ log = logging.getLogger("mooring.server")
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 TARPIT_SECONDS = 1.0
-"""How late a refused guess is answered: a sequential scan of 10 000 tokens then takes hours."""
+"""Delay of a failed authentication beyond the budget: a sequential scan of 10 000 tokens then takes hours."""
 TARPIT_PLACES = 512
-"""Connections that may be kept waiting so; beyond it the refusal is immediate, because held connections cost memory too."""
+"""Requests that may be delayed at a time. Beyond it the 429 is immediate, because waiting connections take memory too."""
 MAX_AUDIT_ID = 64
-"""An Audit-ID longer than this is not echoed: it is the caller's text in our log."""
+"""Characters of an Audit-ID of the client. A longer one is replaced, because it would fill the server's log."""
 
 MAX_JOIN_BODY = 64 << 10
-"""Bytes of a request body of a join token or of an anonymous caller. A CertificateSigningRequest takes 10 kB at most, and many
-hold a join token."""
+"""Bytes of the request body of a join token or an anonymous client. A CertificateSigningRequest takes 10 kB at most, and many
+machines have a join token."""
 
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
 
-_NOBODY = UserInfo("")
-_UNREAD = RequestInfo("", False, "")
-"""What a request is about whose path or query cannot be read."""
+_NO_USER = UserInfo("")
+_UNPARSED = RequestInfo("", False, "")
+"""Request info of a request whose path or query cannot be parsed."""
 
 
 class Pipeline:
-    """The server's `Handler`."""
+    """Handler of every request, from the transport to the router."""
 
     def __init__(
         self,
@@ -124,11 +125,11 @@ class Pipeline:
         self._guesses = guesses
         self._audit = audit
         self._metrics = metrics
-        self._tarpitted = 0
+        self._delayed = 0
 
     async def __call__(self, request: Request) -> Response:
         started = self._clock.monotonic()
-        context = Context(request, _UNREAD, self._audit_id(request), self._clock.now(), _NOBODY)
+        context = Context(request, _UNPARSED, self._audit_id(request), self._clock.now(), _NO_USER)
         reason = ""
         panic = False
         try:
@@ -138,7 +139,7 @@ class Pipeline:
             reason = error.reason
             response = error_response(error, request)
             if context.why:
-                self._refusals.keep(_refused(context, response.status, reason))
+                self._refusals.keep(_refusal_record(context, response.status, reason))
         except MooringError as error:
             log.error("%s: %s", context.audit_id, error)
             reason = InternalServerError.reason
@@ -157,7 +158,7 @@ class Pipeline:
             self._finish(context, response.status, reason, started)
             self._audit.finished(context, response.status, reason, response, panic)
         else:
-            response.stream = self._recorded(context, response.stream, response.status, started)
+            response.stream = self._record_stream(context, response.stream, response.status, started)
         return response
 
     async def _answer(self, context: Context) -> Response:
@@ -174,17 +175,17 @@ class Pipeline:
             schemes=self._schemes,
             header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
         )
-        outcome = await self._judged(context, credentials)
-        if outcome.user is None and credentials.other is None and await self._saw_more():
-            outcome = await self._judged(context, credentials)
+        outcome = await self._authenticate(context, credentials)
+        if outcome.user is None and credentials.other is None and await self._refresh_views():
+            outcome = await self._authenticate(context, credentials)
         context.outcome = outcome
         if outcome.user is None:
-            raise await self._refusal(context, outcome)
+            raise await self._refuse(context, outcome)
         context.user = outcome.user
         info = context.info = parse_request(request.method, request.path, request.query)
-        left = self._stripping.left(request.headers)
-        if len(left) < len(request.headers):
-            request.headers = left
+        kept = self._stripping.left(request.headers)
+        if len(kept) < len(request.headers):
+            request.headers = kept
         context.warnings += (*credentials.warnings, *outcome.warnings)
         context.annotations.update(outcome.annotations)
         self._metrics.attempt(outcome.authenticator).inc()
@@ -192,16 +193,16 @@ class Pipeline:
             self._audit.received(context)
         self._impersonate(context)
         attributes = self._attributes(context)
-        self._require(context, attributes)
-        if await request.load(_body_limit(context.user)):  # before a seat is taken: a slow sender holds nobody up
-            self._require(context, attributes)
+        self._authorize_or_raise(context, attributes)
+        if await request.load(_body_limit(context.user)):  # before a seat is taken, so that a slow sender occupies none
+            self._authorize_or_raise(context, attributes)
             if self._audit.on_arrival:
                 context.body = await request.body()
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
             return await self._run(context)
         if context.user.username == ANONYMOUS:
             if await self._flow.enter_anonymous():
-                self._require(context, attributes)
+                self._authorize_or_raise(context, attributes)
             try:
                 return await self._run(context)
             finally:
@@ -209,16 +210,16 @@ class Pipeline:
         name = context.user.username
         if not self._flow.try_enter(name):
             await self._flow.enter(name)
-            self._require(context, attributes)
+            self._authorize_or_raise(context, attributes)
         try:
             response = await self._run(context)
         finally:
             self._flow.leave()
-        response.at_once = self._flow.shared  # not behind what is done for others
+        response.at_once = self._flow.shared  # not after the work for other users
         return response
 
-    async def _judged(self, context: Context, credentials: Credentials) -> Outcome:
-        """Waits only when something has to be found out."""
+    async def _authenticate(self, context: Context, credentials: Credentials) -> Outcome:
+        """Run the chain of authenticators. Waits only for deferred verdicts."""
         chain = judge(credentials, self._authenticators, self._views, context.received, self._audiences)
         if credentials.basic is None:
             return await self._second_stage.run(chain)
@@ -247,7 +248,7 @@ class Pipeline:
         info = context.info
         query = context.request.query
         if info.verb in ("get", "list", "watch") and "timeout" not in query:
-            return await self._dispatch(context)  # reads come from memory; what they may wait for has shorter limits
+            return await self._dispatch(context)  # reads come from memory, and wait for it under shorter limits
         seconds = parse_timeout(query).total_seconds()
         try:
             async with asyncio.timeout(seconds):
@@ -255,10 +256,10 @@ class Pipeline:
         except TimeoutError as error:
             raise RequestTimeoutError(f"the server did not answer within {seconds:.0f} seconds") from error
 
-    def _require(self, context: Context, attributes: Attributes) -> None:
-        self._require_decision(context, attributes, self._authorize(attributes))
+    def _authorize_or_raise(self, context: Context, attributes: Attributes) -> None:
+        self._note_decision(context, attributes, self._authorize(attributes))
 
-    def _require_decision(self, context: Context, attributes: Attributes, decision: Decision) -> None:
+    def _note_decision(self, context: Context, attributes: Attributes, decision: Decision) -> None:
         context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
         context.annotations["authorization.k8s.io/reason"] = decision.reason
         if not decision.allowed:
@@ -276,14 +277,17 @@ class Pipeline:
             context.why = error.message
             raise error
 
-    async def _saw_more(self) -> bool:
-        """Whether another process had written something that our views had not seen: a token made there a moment ago."""
+    async def _refresh_views(self) -> bool:
+        """Return True when the views lacked a write of another process, such as a token created a moment ago."""
         before = self._registry.revision
         await self._registry.fresh()
         return self._registry.revision != before
 
-    async def _refusal(self, context: Context, outcome: Outcome) -> ApiError:
-        """401, or 429 for a source that guesses; to offer nothing is no guess: some clients wait to be asked for a password."""
+    async def _refuse(self, context: Context, outcome: Outcome) -> ApiError:
+        """Record a refusal. Return 401, or 429 beyond the budget of failures.
+
+        A request without credentials does not count as a failure: some clients send a password only after a 401.
+        """
         self._metrics.attempt("refused").inc()
         reasons = "; ".join(
             f"{refusal.authenticator}: {refusal.reason}" + (f" ({refusal.detail})" if refusal.detail else "")
@@ -297,12 +301,12 @@ class Pipeline:
             log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.why)
             return UnauthorizedError()
         self._metrics.refused_guesses.inc()
-        if self._tarpitted < TARPIT_PLACES:
-            self._tarpitted += 1
+        if self._delayed < TARPIT_PLACES:
+            self._delayed += 1
             try:
                 await self._clock.sleep(TARPIT_SECONDS)
             finally:
-                self._tarpitted -= 1
+                self._delayed -= 1
         return TooManyRequestsError(
             "too many failed authentications from this address; check the credential and try again later",
             retry_after=max(1, round(seconds)),
@@ -316,22 +320,22 @@ class Pipeline:
         if not headers:
             return
         refusal: ApiError | None = None
-        asked: Attributes | None = None
-        for way in read_impersonation(headers, context.user):
+        requested: Attributes | None = None
+        for mode in read_impersonation(headers, context.user):
             try:
-                if way.mode:
-                    asked = asked or self._attributes(context)
-                    self._require(context, replace(asked, verb=way.verb_on(asked.verb)))
-                for grant in way.grants:
-                    self._require(context, _granted(context.user, way.verb, grant))
-                if way.prohibited is not None:
-                    refused = _granted(context.user, way.verb, way.prohibited)
-                    self._require_decision(context, refused, Decision(Ruling.DENY, way.reason))
+                if mode.mode:
+                    requested = requested or self._attributes(context)
+                    self._authorize_or_raise(context, replace(requested, verb=mode.verb_on(requested.verb)))
+                for grant in mode.grants:
+                    self._authorize_or_raise(context, _grant_attributes(context.user, mode.verb, grant))
+                if mode.prohibited is not None:
+                    refused = _grant_attributes(context.user, mode.verb, mode.prohibited)
+                    self._note_decision(context, refused, Decision(Ruling.DENY, mode.reason))
             except ForbiddenError as error:
                 refusal = refusal or error
                 continue
             context.why = ""
-            context.impersonator, context.user, context.constraint = context.user, way.user, way.constraint
+            context.impersonator, context.user, context.constraint = context.user, mode.user, mode.constraint
             return
         if refusal is not None:
             raise refusal
@@ -342,12 +346,12 @@ class Pipeline:
             return given
         return uuid4(self._entropy)
 
-    def _recorded(self, context: Context, stream: Streamer, status: int, started: float) -> Streamer:
-        async def run(frames: ResponseWriter) -> None:
+    def _record_stream(self, context: Context, stream: Streamer, status: int, started: float) -> Streamer:
+        async def run(writer: ResponseWriter) -> None:
             if self._audit.on_arrival:
                 self._audit.started(context, status)
             try:
-                await stream(frames)
+                await stream(writer)
             finally:
                 self._finish(context, status, "", started)
                 self._audit.finished(context, status, "")
@@ -356,7 +360,7 @@ class Pipeline:
 
     def _finish(self, context: Context, status: int, reason: str, started: float) -> None:
         info = context.info
-        known = context.routed  # what a caller made up must not become a label
+        known = context.routed  # names that a client made up must not become labels
         group, resource, subresource = (info.group, info.resource, info.subresource) if known else ("", "", "")
         self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
         if info.verb != "watch" and known:
@@ -368,14 +372,14 @@ def _body_limit(user: UserInfo) -> int:
 
 
 def _info_before_authentication(request: Request) -> RequestInfo:
-    """Request info without a long query, which may take milliseconds to parse and is needed for authorization only.
+    """Return the request info without a long query, which takes milliseconds to parse and is needed for authorization only.
 
-    So the audit record of a request that fails authentication may say `list` where a long query asks for a watch.
+    The audit record of a request that fails authentication may therefore say `list` when a long query asks for a watch.
     """
     return parse_request(request.method, request.path, request.query if request.is_query_cheap else {})
 
 
-def _refused(context: Context, code: int, reason: str) -> Refusal:
+def _refusal_record(context: Context, code: int, reason: str) -> Refusal:
     user = context.impersonator or context.user
     return Refusal(
         audit_id=context.audit_id,
@@ -392,7 +396,7 @@ def _refused(context: Context, code: int, reason: str) -> Refusal:
     )
 
 
-def _granted(user: UserInfo, verb: str, grant: Grant) -> Attributes:
+def _grant_attributes(user: UserInfo, verb: str, grant: Grant) -> Attributes:
     return Attributes(
         user=user,
         verb=verb,

@@ -1,10 +1,12 @@
-"""From request info to whoever answers: a stored kind, a review, a token request, an endpoint, or nobody.
+"""Dispatch a request to the handler of a stored kind, a review, a token request or an endpoint, or answer 404.
 
-Rules kept here: it runs after authorization, so that a caller who may do nothing learns nothing about what exists; an unknown
-resource below an API group is a 404 with a Status, and any other unknown path the plain `404 page not found` that client-go
-expects (docs/protocol/discovery.md). A namespace in the path of
-a kind that lives in none is such an unknown path: authorizers decided on that namespace, where a Role may allow everything.
-A path of a resource that is not written canonically (`//api/v1/…`, `/apis//v1/…`) is unknown, too.
+Rules kept here (docs/protocol/discovery.md#legacy-documents):
+* Dispatch follows authorization, so that a client without rights does not learn which objects exist.
+* An unknown resource below an API group is a 404 with a Status. Any other unknown path is the plain `404 page not found` that
+  client-go expects.
+* A namespace in the path of a cluster-scoped kind makes an unknown path: the authorizers decided on that namespace, where a Role
+  may allow everything.
+* A path of a resource that is not canonical (`//api/v1/…`, `/apis//v1/…`) is unknown, too.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from mooring.server.resources.handlers import Resources
 from mooring.server.transport.http import Response
 
 MAX_PARTS = 3
-"""`<resource>/<name>/<subresource>`: nothing is served below a subresource."""
+"""Parts of `<resource>/<name>/<subresource>`: nothing is served below a subresource."""
 
 
 class Router:
-    """The last step of the pipeline."""
+    """Router of authorized requests, called by the pipeline."""
 
     def __init__(self, services: Services, resources: Resources) -> None:
         self._services = services
@@ -47,7 +49,7 @@ class Router:
         kind = by_resource(info.group, info.version, info.resource)
         if not info.canonical:
             return not_found()
-        if kind is None or len(info.parts) > MAX_PARTS or info.verb == "proxy" or not _in_its_place(kind, info):
+        if kind is None or len(info.parts) > MAX_PARTS or info.verb == "proxy" or not _has_right_scope(kind, info):
             return missing(context, self._services.api)
         context.routed = not info.subresource or _subresource_exists(kind, info.subresource)
         if kind.virtual:
@@ -62,7 +64,7 @@ class Router:
         return await self._resources.handle(context, kind)
 
 
-def _in_its_place(kind: Kind, info: RequestInfo) -> bool:
+def _has_right_scope(kind: Kind, info: RequestInfo) -> bool:
     """Return whether kube-apiserver has such a path: an object of a kind with namespaces lies in one, others do not, and reviews
     have no names. `/namespaces/<name>` is about that Namespace *in* itself (docs/protocol/requests.md#attributes)."""
     if info.name and (kind.virtual or (kind.resource.namespaced and not info.namespace)):

@@ -1,17 +1,17 @@
-"""Which records one request leaves: the policy's decision, the stages, and the bodies that may be kept.
+"""Record requests as the audit policy decides: levels, stages, and bodies that may be kept (docs/protocol/audit.md).
 
-Rules kept here (docs/protocol/audit.md):
-* Without a policy a request leaves one record, at level Metadata, when it is over. With one, it is asked once for each request,
-  about who proved to send it and not whom they act as.
-* Stages: RequestReceived before anything is done; ResponseStarted when a watch begins; ResponseComplete at the end, or Panic
-  when the server ran into a bug of its own.
-* Level Request keeps the body that was sent, RequestResponse the answer too; a watch's events are never kept.
-* Law 9 comes before the policy: of Secrets, TokenReviews and TokenRequests no body is ever kept, whatever the policy says, and
-  their records say level Metadata. Nothing is picked out of these bodies either: `kubectl apply` writes whole Secrets into an
-  annotation. Where such an object is sent to the wrong path, it is left out there too.
-* A body that is too large, or that cannot be read, is left out, and an annotation says so. `auditbounds` bounds all the rest.
-* Records of requests that were refused, and of those without an identity, are marked for `AuditLog`, which keeps them from pushing
-  out the others.
+Rules kept here:
+* Without a policy a request leaves one record, at level Metadata, when it has ended. A policy is evaluated once for each request,
+  for the authenticated user and not the impersonated one.
+* Stages: RequestReceived before any work, ResponseStarted when a watch begins, ResponseComplete at the end, or Panic for a bug of
+  the server.
+* Level Request keeps the request body, RequestResponse the response body too. The events of a watch are never kept.
+* No body of Secrets, TokenReviews and TokenRequests is ever kept, whatever the policy says, and their records have level Metadata
+  (law 9). Parts of these bodies are not kept either, because `kubectl apply` writes whole Secrets into an annotation. Such an
+  object that is sent to another path is left out there, too.
+* A body that is too large or cannot be parsed is left out, and an annotation says so. `mooring.server.audit.truncate` bounds the
+  rest.
+* Records of refused and of anonymous requests are marked for `AuditLog`, so that they do not displace others.
 """
 
 from __future__ import annotations
@@ -46,36 +46,36 @@ from mooring.server.audit.truncate import MAX_OBJECT, OMITTED
 from mooring.server.requestcontext import Context
 from mooring.server.transport.http import Body, Request, Response, in_pieces
 
-_REFUSED = frozenset((401, 403, 429))
-_NOBODY = frozenset(("", ANONYMOUS))
-_SECRET = frozenset(
+_REFUSAL_CODES = frozenset((401, 403, 429))
+_ANONYMOUS = frozenset(("", ANONYMOUS))
+_RESOURCES_WITH_SECRETS = frozenset(
     (
         ("", "secrets", ""),
         ("", "serviceaccounts", "token"),
         ("authentication.k8s.io", "tokenreviews", ""),
     )
 )
-_SECRET_KINDS = frozenset(("Secret", "SecretList", "TokenReview", "TokenRequest"))
+_KINDS_WITH_SECRETS = frozenset(("Secret", "SecretList", "TokenReview", "TokenRequest"))
 
 
 class Auditor:
-    """One per server process."""
+    """Recorder of the requests of one server process."""
 
     def __init__(self, log: AuditLog, policy: AuditPolicy | None, clock: Clock) -> None:
         self._log = log
         self._policy = policy if log.enabled else None
         self._clock = clock
         self.on_arrival = self._policy is not None
-        """Whether `received` has anything to do."""
+        """True when `received` must be called."""
 
     def received(self, context: Context) -> None:
-        """The sender is known, and nothing is done yet."""
+        """Record stage RequestReceived, if the policy keeps it."""
         decision = self._decide(context)
         if decision.keeps(REQUEST_RECEIVED):
             self._record(context, decision, REQUEST_RECEIVED, 0, "")
 
     def started(self, context: Context, status: int) -> None:
-        """The first bytes of a watch go out."""
+        """Record stage ResponseStarted of a watch, if the policy keeps it."""
         decision = self._decide(context)
         if decision.keeps(RESPONSE_STARTED):
             self._record(context, decision, RESPONSE_STARTED, status, "")
@@ -83,7 +83,7 @@ class Auditor:
     def finished(
         self, context: Context, status: int, reason: str, response: Response | None = None, panic: bool = False
     ) -> None:
-        """The request is over; `response` is what was answered, unless it was a watch."""
+        """Record the end of a request. `response` is the reply, None for a watch."""
         if not self._log.enabled:
             return
         stage = PANIC if panic else RESPONSE_COMPLETE
@@ -110,8 +110,8 @@ class Auditor:
         request, info = context.request, context.info
         level = decision.level
         annotations = context.annotations
-        plain = decision is METADATA or level is Level.METADATA  # the common case pays for nothing else
-        if not plain and (info.group, info.resource, info.subresource) in _SECRET:
+        plain = decision is METADATA or level is Level.METADATA  # the common case, without bodies
+        if not plain and (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS:
             level, plain = Level.METADATA, True
             annotations = {**annotations, OMITTED: "bodies of this kind hold secrets"}
         event = audit_event(
@@ -133,51 +133,53 @@ class Auditor:
             stage=stage,
         )
         if not plain and stage != REQUEST_RECEIVED:
-            omitted = [_keep(event, "requestObject", decision, context.body, _sent_type(request), info)]
+            omitted = [_add_body(event, "requestObject", decision, context.body, _request_type(request), info)]
             if level is Level.REQUEST_RESPONSE and response is not None:
-                answered = _answered_type(response)
-                omitted.append(_keep(event, "responseObject", decision, response.body, answered, info))
+                media = _response_type(response)
+                omitted.append(_add_body(event, "responseObject", decision, response.body, media, info))
             if any(omitted):
                 event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
         user = context.impersonator or context.user
-        self._log.record(event, refused=status in _REFUSED or user.username in _NOBODY)
+        self._log.record(event, refused=status in _REFUSAL_CODES or user.username in _ANONYMOUS)
 
 
 def _reference(info: RequestInfo, created: str) -> dict[str, str]:
-    """What the request is about; nothing is said of what it does not name."""
-    told = {"resource": info.resource}
+    """Return the objectRef of a request, without empty fields."""
+    reference = {"resource": info.resource}
     if info.namespace:
-        told["namespace"] = info.namespace
+        reference["namespace"] = info.namespace
     if info.name or created:
-        told["name"] = info.name or created
+        reference["name"] = info.name or created
     if info.group:
-        told["apiGroup"] = info.group
-    told["apiVersion"] = info.version
+        reference["apiGroup"] = info.group
+    reference["apiVersion"] = info.version
     if info.subresource:
-        told["subresource"] = info.subresource
-    return told
+        reference["subresource"] = info.subresource
+    return reference
 
 
-def _sent_type(request: Request) -> str:
+def _request_type(request: Request) -> str:
     return request.header(b"content-type")
 
 
-def _answered_type(response: Response) -> str:
+def _response_type(response: Response) -> str:
     return next((value.decode("latin-1") for name, value in response.headers if name == b"content-type"), "")
 
 
-def _keep(event: Obj, key: str, decision: Decision, body: bytes | Body, content_type: str, info: RequestInfo) -> str:
-    """Put a body into the record; otherwise say why not."""
+def _add_body(
+    event: Obj, key: str, decision: Decision, body: bytes | Body, content_type: str, info: RequestInfo
+) -> str:
+    """Add a body to the record, or return why it is left out."""
     pieces, size = in_pieces(body)
     if not size or not info.is_resource:
         return ""
     if size > MAX_OBJECT:
         return f"{key} is too large"
     try:
-        found = _object(b"".join(pieces), content_type, info)
+        found = _parse(b"".join(pieces), content_type, info)
     except (MooringError, UnicodeDecodeError):
         return f"{key} cannot be read"
-    if isinstance(found, dict) and found.get("kind") in _SECRET_KINDS:
+    if isinstance(found, dict) and found.get("kind") in _KINDS_WITH_SECRETS:
         return f"{key} holds secrets"
     if decision.omit_managed_fields:
         _drop_managed_fields(found)
@@ -185,11 +187,11 @@ def _keep(event: Obj, key: str, decision: Decision, body: bytes | Body, content_
     return ""
 
 
-def _object(body: bytes, content_type: str, info: RequestInfo) -> Any:
+def _parse(body: bytes, content_type: str, info: RequestInfo) -> Any:
     kept = content_type.partition(";")[0].strip().lower()
     if kept.endswith("-patch+yaml"):
         try:
-            return decode_json(body)  # kubectl sends JSON, which is read a hundred times as fast
+            return decode_json(body)  # kubectl sends JSON, which parses a hundred times as fast
         except BadRequestError:
             return decode_yaml(body.decode())[0]
     media = "json" if kept.endswith("-patch+json") else body_media(content_type)
@@ -202,7 +204,7 @@ def _object(body: bytes, content_type: str, info: RequestInfo) -> Any:
 
 
 def _schema(kind: str, info: RequestInfo) -> Message:
-    """The schema of a protobuf body that a request of this kind carries or gets."""
+    """Return the schema of the protobuf body of a request or reply."""
     served = by_resource(info.group, info.version, info.resource)
     if kind == "DeleteOptions":
         return DELETE_OPTIONS

@@ -1,12 +1,12 @@
-"""Bounds on what one audit record may take, whatever its request holds.
+"""Bound the size of one audit record, by cutting long strings, lists and maps.
 
 Rules kept here:
-* Counted is the encoded record: 60 kB of the byte 0xFF in a path would become 180 kB of JSON.
-* A record is at most `MAX_RECORD` without its bodies. Of a larger one every long string and list is cut, harder each round until it
-  fits: names, groups, extra, URI, User-Agent, annotations, and every field that is added later.
-* Each cut is marked where it is, with what is missing, and the record carries kube-apiserver's annotation
+* The bound is on the encoded record, because 60 kB of the byte 0xFF in a path would become 180 kB of JSON.
+* A record is at most `MAX_RECORD` without its bodies. In a larger one every long string and list is cut, to shorter limits each
+  round until it fits: names, groups, extra, URI, User-Agent, annotations, and any field added later.
+* Each cut is marked in place with the amount that is missing, and the record has kube-apiserver's annotation
   `audit.k8s.io/truncated: "true"`.
-* A body is at most `MAX_OBJECT` as it is encoded here; a larger one is left out, and an annotation says so.
+* A body is at most `MAX_OBJECT` as encoded here. A larger one is left out, and an annotation says so.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import msgspec
 MAX_RECORD = 16 << 10
 """Bytes of a record without bodies: five hundred group names fit, a header of 60 kB does not."""
 MAX_OBJECT = 1 << 20
-"""Bytes of a body that a record keeps: every object fits that fits into Kubernetes' store; long lists do not."""
+"""Bytes of a body in a record: every object fits that fits into Kubernetes' store; long lists do not."""
 TRUNCATED = "audit.k8s.io/truncated"
 OMITTED = "audit.mooring.dev/omitted"
 BODIES = ("requestObject", "responseObject")
 _LIMITS = (4096, 1024, 256, 64, 16)
-"""Characters of a string, tried in turn. Lists and maps keep an eighth as many members."""
+"""Characters kept of a string, tried in turn. Lists and maps keep an eighth as many members."""
 _FIELDS = 8
 """Members that a map always keeps: no part of a record has more fields."""
 
@@ -40,35 +40,35 @@ def encode_record(event: dict[str, Any]) -> bytes:
     large = [name for name, body in bodies.items() if len(body) > MAX_OBJECT]
     if large:
         known = event["annotations"].get(OMITTED)
-        said = [*([known] if known else []), *(f"{name} is too large" for name in large)]
-        event["annotations"] = {**event["annotations"], OMITTED: ", ".join(said)}
+        omitted = [*([known] if known else []), *(f"{name} is too large" for name in large)]
+        event["annotations"] = {**event["annotations"], OMITTED: ", ".join(omitted)}
     rest = _encode(event)
     if len(rest) > MAX_RECORD:
-        event = _fitting(event)
+        event = _truncate(event)
     kept = {name: body for name, body in bodies.items() if name not in large}
     return _encode({**event, **kept}) if kept else _encode(event)
 
 
-def _fitting(event: dict[str, Any]) -> dict[str, Any]:
+def _truncate(event: dict[str, Any]) -> dict[str, Any]:
     for limit in _LIMITS:
-        annotations = _bounded(event["annotations"], limit)
-        found = {name: _bounded(value, limit) for name, value in event.items()}
+        annotations = _cut(event["annotations"], limit)
+        found = {name: _cut(value, limit) for name, value in event.items()}
         found["annotations"] = {**annotations, TRUNCATED: "true"}
         if len(_encode(found)) <= MAX_RECORD:
             return found
     raise AssertionError("unreachable: the fields of a record are few, and the last limit is small")
 
 
-def _bounded(value: Any, limit: int) -> Any:
+def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, str):
         return value if len(value) <= limit else f"{value[:limit]}...({len(value) - limit} more characters)"
     members = limit // 8
     if isinstance(value, list | tuple):
-        found = [_bounded(one, limit) for one in value[:members]]
+        found = [_cut(one, limit) for one in value[:members]]
         return found if len(value) <= members else [*found, f"...({len(value) - members} more)"]
     if isinstance(value, dict):
         members = max(members, _FIELDS)
-        kept = {_bounded(name, limit): _bounded(one, limit) for name, one in islice(value.items(), members)}
+        kept = {_cut(name, limit): _cut(one, limit) for name, one in islice(value.items(), members)}
         if len(value) > members:
             more = f"...({len(value) - members} more)"
             kept["..."] = more if isinstance(next(iter(value.values())), str) else [more]

@@ -1,7 +1,7 @@
-"""The generic verbs of every kind over the registry: what kube-apiserver's `handlers` do.
+"""Handle the generic verbs of every kind: get, list, watch, create, update, patch, apply, delete.
 
-Rules kept here: this file translates HTTP into registry calls and back, and decides nothing. Field validation, dry run and
-patch types are read here because they are said in headers and query; what they mean is decided in `wire` and `registry`.
+Rules kept here: this file translates HTTP into registry calls and back. It reads field validation, dry run and patch types from
+headers and query; `mooring.apimachinery` and `mooring.registry` implement them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 UNKNOWN = "unknown"
-"""Field manager of a client that says nothing of itself."""
+"""Field manager of a client without a User-Agent."""
 _VERB_METHODS = {
     "get": ("GET", "HEAD"),
     "list": ("GET", "HEAD"),
@@ -84,7 +84,7 @@ _NAMED = ("get", "update", "patch", "delete")
 
 
 class Resources:
-    """The verbs. `authorize` is asked for `create` when a PUT would create."""
+    """Handlers of the verbs of every kind. `authorize` decides on `create` when an update or apply would create."""
 
     def __init__(
         self, registry: Registry, watches: Watches, clock: Clock, authorize: Callable[[Attributes], Decision]
@@ -105,7 +105,7 @@ class Resources:
         }
 
     async def handle(self, context: Context, kind: Kind) -> Response:
-        """One request for `kind` or one of its stored subresources."""
+        """Answer one request for `kind` or one of its stored subresources. Raises ApiError."""
         info = context.info
         if kind.deprecation_warning:
             context.warnings.append(kind.deprecation_warning)
@@ -119,7 +119,7 @@ class Resources:
         if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
             raise MethodNotAllowedError()
         if info.verb not in _READS:
-            accepted(context.request, TRANSFORMS)  # 406 before anything is written, not after
+            accepted(context.request, TRANSFORMS)  # 406 must come before a write
         return await self._verbs[info.verb](context, kind)
 
     async def _get(self, context: Context, kind: Kind) -> Response:
@@ -137,9 +137,9 @@ class Resources:
             metadata["continue"] = listed.continue_token
             if listed.remaining is not None:
                 metadata["remainingItemCount"] = listed.remaining
-        return await self._listed(context, kind, listed.items, metadata)
+        return await self._list_response(context, kind, listed.items, metadata)
 
-    async def _listed(self, context: Context, kind: Kind, items: Sequence[Stored], metadata: Obj) -> Response:
+    async def _list_response(self, context: Context, kind: Kind, items: Sequence[Stored], metadata: Obj) -> Response:
         def compute(size: int, function: Callable[[], bytes]) -> Awaitable[bytes]:
             return self._registry.long_work.run(size, context.user.username, function)
 
@@ -148,7 +148,7 @@ class Resources:
     async def _watch(self, context: Context, kind: Kind) -> Response:
         options = replace(_list_options(context.request), watch=True)
         if context.info.name:
-            options = _of_one(options, context.info.name)
+            options = _restrict_to_name(options, context.info.name)
         # `/watch/namespaces/<name>` is about a Namespace *in* itself, but that is not where it is kept
         namespace = context.info.namespace if kind.resource.namespaced else ""
         return await self._watches.response(context.request, kind, namespace, options)
@@ -163,7 +163,7 @@ class Resources:
 
     async def _update(self, context: Context, kind: Kind) -> Response:
         info = context.info
-        options = _managed(context, parse_write_options(context.request.query, "UpdateOptions"))
+        options = _with_field_manager(context, parse_write_options(context.request.query, "UpdateOptions"))
         obj = await self._body(context, kind.resource.schema, kind, options)
         may_create = kind.allow_create_on_update and self._may_create(context)
         stored, created = await self._registry.update(
@@ -173,7 +173,7 @@ class Resources:
 
     async def _patch(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
-        # the type first: it decides which options may be said
+        # The media type first: it decides which options are allowed.
         media = request.header(b"content-type").partition(";")[0].strip().lower()
         if media == APPLY_PATCH:
             return await self._apply(context, kind)
@@ -183,36 +183,36 @@ class Resources:
                 f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
             )
         body = await request.body()
-        read = await self._registry.long_work.run(
-            len(body), context.user.username, partial(_readable_patch, media, body)
+        decoded = await self._registry.long_work.run(
+            len(body), context.user.username, partial(_decode_patch, media, body)
         )
-        options = _managed(context, parse_write_options(request.query, "PatchOptions"))
+        options = _with_field_manager(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
-        def refused(patch: Any, why: str) -> InvalidError:
-            # the patch can be read and carried out: what comes of it is wrong
-            shown = media == STRATEGIC_PATCH and kind.resource.plural != "secrets"
-            value = go_value(patch) if shown else "(not shown)"
+        def invalid_result(patch: Any, why: str) -> InvalidError:
+            # The patch could be applied; its result is invalid.
+            is_shown = media == STRATEGIC_PATCH and kind.resource.plural != "secrets"
+            value = go_value(patch) if is_shown else "(not shown)"
             return InvalidError.of("", "", "", [invalid("patch", value, why)])
 
         def apply(current: Obj) -> Obj:
-            if isinstance(read, BadRequestError):
-                raise read
-            patch, duplicates = read
-            new = _patched(media, patch, current, kind)
+            if isinstance(decoded, BadRequestError):
+                raise decoded
+            patch, duplicates = decoded
+            new = _apply_patch(media, patch, current, kind)
             unversioned = media != STRATEGIC_PATCH and not new.get("apiVersion")
             try:
-                if unversioned:  # Go decodes such a body into its internal type, which has none of these fields
+                if unversioned:  # Go decodes such a body into its internal type, which lacks these fields
                     unknown = sorted(new.keys() - {"kind", "apiVersion"})
                 else:
                     unknown = sorted(unmarshal(new, kind.resource.schema, converted=media == STRATEGIC_PATCH))
             except BadRequestError as error:
-                raise refused(patch, error.message) from None
+                raise invalid_result(patch, error.message) from None
             found = [*duplicate_fields(duplicates), *unknown_fields(unknown)]
             context.warnings[:] = [
                 *before,
                 *warn_or_refuse(
-                    options.field_validation, found, lambda why: refused(patch, f"strict decoding error: {why}")
+                    options.field_validation, found, lambda why: invalid_result(patch, f"strict decoding error: {why}")
                 ),
             ]
             if unversioned:
@@ -233,7 +233,7 @@ class Resources:
         decoded = await self._registry.long_work.run(
             len(body), context.user.username, partial(decode_apply, body, kind.resource)
         )
-        context.warnings += warn_or_refuse(options.field_validation, decoded.duplicates, _refused_configuration)
+        context.warnings += warn_or_refuse(options.field_validation, decoded.duplicates, _strict_decoding_error)
         stored, created = await self._registry.apply(
             kind,
             info.namespace,
@@ -249,7 +249,7 @@ class Resources:
 
     def _may_create(self, context: Context) -> bool:
         info = context.info
-        asked = Attributes(
+        attributes = Attributes(
             user=context.user,
             verb="create",
             group=info.group,
@@ -257,7 +257,7 @@ class Resources:
             resource=info.resource,
             namespace=info.namespace,
         )
-        return not info.subresource and self._authorize(asked).allowed
+        return not info.subresource and self._authorize(attributes).allowed
 
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -275,7 +275,7 @@ class Resources:
             kind, context.info.namespace, listing, options, self._change(context)
         )
         metadata = {"resourceVersion": str(listed.revision)}
-        return await self._listed(context, kind, listed.items, metadata)
+        return await self._list_response(context, kind, listed.items, metadata)
 
     async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
         return await read_object(
@@ -293,7 +293,8 @@ class Resources:
         )
 
     async def _response(self, context: Context, stored: Stored, status: int = 200) -> Response:
-        """One object. Stored bytes are at hand; every other form is made of them."""
+        """Return the reply with one object. Its stored bytes are sent as they are; every other form of a large object is made in
+        a thread."""
         request = context.request
         if len(stored.raw) <= LONG_BYTES or sends_stored_bytes(request):
             return stored_response(request, stored, context.received, status)
@@ -311,14 +312,14 @@ def _remembered_options(query_string: bytes) -> ListOptions:
 
 
 def _list_options(request: Request) -> ListOptions:
-    """What a list or watch is asked. Clients ask the same few things again and again, and reading them takes a while."""
+    """Return the list options of a request. Clients repeat a few queries, and parsing is slow, so short ones are cached."""
     if len(request.query_string) <= MAX_REMEMBERED_QUERY:
         return _remembered_options(request.query_string)
     return parse_list_options(request.query)
 
 
-def _of_one(options: ListOptions, name: str) -> ListOptions:
-    """What was authorized for one name shows that name only, also when the name came with the path (`/watch/…/<name>`)."""
+def _restrict_to_name(options: ListOptions, name: str) -> ListOptions:
+    """Restrict a watch that was authorized for one name to that name, also when the name is in the path (`/watch/…/<name>`)."""
     if options.field_selector.empty:
         return replace(options, field_selector=parse_field_selector(f"metadata.name={name}"))
     if options.field_selector.requires("metadata.name") != name:
@@ -326,14 +327,14 @@ def _of_one(options: ListOptions, name: str) -> ListOptions:
     return options
 
 
-def _refused_configuration(why: str) -> BadRequestError:
+def _strict_decoding_error(why: str) -> BadRequestError:
     return BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {why}")
 
 
 async def read_object(
     context: Context, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
 ) -> Obj:
-    """The request body as an object of `schema`; unknown and duplicate fields become warnings or one 400."""
+    """Decode the request body as an object of `schema`. Unknown and duplicate fields become warnings, or one 400."""
     request = context.request
     body = await request.body()
     decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_version=api_version)
@@ -349,15 +350,15 @@ async def read_object(
     return decoded.obj
 
 
-def _managed(context: Context, options: WriteOptions) -> WriteOptions:
-    """The options with a field manager: who names none is known by the program that asks."""
+def _with_field_manager(context: Context, options: WriteOptions) -> WriteOptions:
+    """Return the options with a field manager, by default derived from the User-Agent."""
     if options.field_manager:
         return options
     return replace(options, field_manager=default_field_manager(context.request.header(b"user-agent")) or UNKNOWN)
 
 
-def _readable_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequestError:
-    """The patch in `body` and the keys that it repeats, or what is wrong with it: an object that is missing comes first."""
+def _decode_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequestError:
+    """Return the patch in `body` and its duplicate keys, or the error, which is raised only once the object is known to exist."""
     prefix = "" if media == STRATEGIC_PATCH else "error decoding patch: "
     try:
         patch, duplicates = decode_json(body), duplicate_keys(body)
@@ -368,7 +369,7 @@ def _readable_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadReque
     return patch, duplicates
 
 
-def _patched(media: str, patch: Any, current: Obj, kind: Kind) -> Obj:
+def _apply_patch(media: str, patch: Any, current: Obj, kind: Kind) -> Obj:
     if media == JSON_PATCH:
         return json_patch(current, patch)
     if media == MERGE_PATCH:

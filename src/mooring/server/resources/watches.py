@@ -1,19 +1,19 @@
-"""Watches as replies that go on.
+"""Watches as streaming replies.
 
 Source: docs/protocol/watch.md.
 
 Rules kept here:
-* Headers leave at once; errors that are known before the first event are plain HTTP errors. Only that a revision is gone is
-  said as real servers say it, by an ERROR event: client-go's RetryWatcher would ask for ever after a plain 410.
-* Events go out in the same pass of the loop in which the watch cache learnt of them, as frames that all watchers share.
-* Every watch ends: when the client leaves, at `timeoutSeconds` (30 to 60 minutes unless given), when the server drains,
-  or when an event cannot be expressed: a clean end of the body. A client too far behind is cut off.
+* Headers are sent at once. Errors known before the first event are plain HTTP errors. Only an expired revision is an ERROR event,
+  as real servers send it: client-go's RetryWatcher would repeat the request for ever after a plain 410.
+* Events are sent in the same pass of the event loop in which the watch cache receives them, as frames that all watchers share.
+* Every watch ends with a clean end of the body: when the client leaves, at `timeoutSeconds` (30 to 60 minutes by default), when
+  the server drains, or when an event cannot be encoded. A client too far behind is cut off.
 * A subscription belongs to its request, which closes it (`mooring.server.transport.http`): a reply that fails before, during or
-  after its headers leaves nothing subscribed. Headers are made before it, as far as they can be.
-* The initial state goes out in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache
-  remembers; a client that is slower than that is told to list again.
-* Bookmarks, when allowed, come about every minute and just before the end.
-* Over a WebSocket the same events go out as messages (`mooring.server.transport.websocket`).
+  after its headers leaves no subscription.
+* The initial state is sent in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache holds. A
+  slower client must list again.
+* Bookmarks, when requested, are sent about every minute and just before the end.
+* Over a WebSocket the same events are sent as messages (`mooring.server.transport.websocket`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Encode = Callable[[Event], bytes]
 
 
 class Watches:
-    """Starts watches, and ends them all when the server drains."""
+    """Running watches of one server process."""
 
     def __init__(self, registry: Registry, clock: Clock, entropy: Callable[[int], bytes]) -> None:
         self._registry = registry
@@ -69,16 +69,17 @@ class Watches:
 
     @property
     def count(self) -> int:
+        """Number of running watches."""
         return len(self._running)
 
     def drain(self) -> None:
-        """End every watch cleanly; new ones end at once."""
+        """End every watch cleanly. New watches end at once."""
         self._draining = True
-        for frames in tuple(self._running):
-            frames.end()
+        for writer in tuple(self._running):
+            writer.end()
 
     async def response(self, request: Request, kind: Kind, namespace: str, options: ListOptions) -> Response:
-        """The reply to a watch. Raises ApiError for what is known to fail before the first event."""
+        """Return the reply to a watch. Raises ApiError for errors known before the first event."""
         answer = accepted(request, _TRANSFORMS, STREAMED)
         encode = _encoder(answer, kind, request, self._clock.now)
         if is_websocket(request) and (refused := handshake_error(request)) is not None:
@@ -86,28 +87,28 @@ class Watches:
         reply = partial(_streaming, *_head(request, answer))
         initial: list[bytes] = []
         sink: Callable[[bytes], None] = initial.append
-        frames: ResponseWriter | None = None
+        writer: ResponseWriter | None = None
         broken = False
 
         def deliver(event: Event) -> None:
             nonlocal broken
             try:
                 sink(encode(event))
-            except Exception:  # the registry closes this watch and reports; the client must not wait for more
+            except Exception:  # the registry logs it and closes this watch; the client must not wait for more
                 broken = True
-                if frames is not None:
-                    frames.end()
+                if writer is not None:
+                    writer.end()
                 raise
 
         try:
             watch = await self._registry.watch(kind, namespace, options, deliver)
         except ExpiredError as error:
-            return reply(_only(_error_frame(error, answer)))
+            return reply(_single_frame(_error_frame(error, answer)))
         request.closing = watch.close
 
         async def stream(out: ResponseWriter) -> None:
-            nonlocal frames, sink
-            frames = out
+            nonlocal writer, sink
+            writer = out
             self._running.add(out)
             try:
                 if not self._draining:
@@ -138,7 +139,7 @@ Upgrade = Callable[[TlsTransport], UpgradedWriter]
 
 
 def _head(request: Request, answer: Accepted) -> tuple[int, tuple[Header, ...], Upgrade | None]:
-    """Status and headers of a watch's reply, and the protocol that its connection switches to."""
+    """Return status and headers of the reply, and the writer of the protocol to which the connection is upgraded."""
     if is_websocket(request):
         return 101, accept_headers(request), BinaryWebSocketWriter if answer.media == "protobuf" else WebSocketWriter
     return 200, (content_type(answer.stream_content_type),), None
@@ -148,7 +149,7 @@ def _streaming(status: int, headers: tuple[Header, ...], upgrade: Upgrade | None
     return Response(status, headers=headers, stream=stream, upgrade=upgrade)
 
 
-def _only(frame: bytes) -> Streamer:
+def _single_frame(frame: bytes) -> Streamer:
     async def stream(out: ResponseWriter) -> None:
         out.write(frame)
 
@@ -163,7 +164,7 @@ def _error_frame(error: ApiError, answer: Accepted) -> bytes:
 
 
 async def _replay(out: ResponseWriter, watch: Watch, initial: list[bytes]) -> None:
-    """Send the events that are due before live ones, as fast as the client takes them. Raises ExpiredError."""
+    """Send the events before live ones, as fast as the client takes them. Raises ExpiredError."""
 
     def send() -> None:
         if initial:
@@ -183,7 +184,7 @@ async def _replay(out: ResponseWriter, watch: Watch, initial: list[bytes]) -> No
 
 
 class _Timer:
-    """Ends one watch at its time, and sends bookmarks until then. A handle and four slots: thousands of watches sit idle."""
+    """Timer that ends one watch, and sends bookmarks until then. It is small, because thousands of watches are idle."""
 
     __slots__ = ("_bookmark", "_handle", "_left", "_out")
 
@@ -198,14 +199,14 @@ class _Timer:
 
     def _wait(self) -> None:
         step = min(self._left, BOOKMARK_SECONDS if self._bookmark else self._left)
-        self._handle = asyncio.get_running_loop().call_later(step, self._passed, step)
+        self._handle = asyncio.get_running_loop().call_later(step, self._tick, step)
 
-    def _passed(self, step: float) -> None:
+    def _tick(self, step: float) -> None:
         self._left -= step
         try:
             if self._bookmark:
                 self._bookmark()
-        except Exception:  # as with any other event: the client must not wait for more
+        except Exception:  # as for any other event: the client must not wait for more
             log.exception("a bookmark could not be sent; its watch ends")
             self._left = 0
         if self._left > 0:
@@ -224,7 +225,7 @@ def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], d
             nonlocal first
             metadata: Obj = {"resourceVersion": str(event.revision)}
             version = answer.as_api_version
-            # A bookmark is a row too: its object carries the annotation that ends the initial events.
+            # A bookmark is a row, too: its object has the annotation that ends the initial events.
             obj = table(resource, [event.obj], now(), include, metadata, api_version=version, with_columns=first)
             first = False
             return event_frame(event.type, encode_json(obj))
@@ -232,14 +233,14 @@ def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], d
         return as_table
     schema = PARTIAL_OBJECT_METADATA if answer.as_kind else resource.schema
 
-    def shown(event: Event) -> Obj:
+    def converted(event: Event) -> Obj:
         return partial_metadata(event.obj, answer.as_api_version) if answer.as_kind else event.obj
 
     def as_protobuf(event: Event) -> bytes:
-        return encode_watch_frame(event.type, encode_object(shown(event), schema))
+        return encode_watch_frame(event.type, encode_object(converted(event), schema))
 
     def as_json(event: Event) -> bytes:
-        return event_frame(event.type, encode_json(shown(event)))
+        return event_frame(event.type, encode_json(converted(event)))
 
     form = f"{answer.media} {answer.as_kind} {answer.as_version}"
     if answer.media == "protobuf":

@@ -1,11 +1,10 @@
-"""Replies as gzip, where that saves somebody time (docs/protocol/requests.md#limits, RFC 9110 8.4.1.3, docs/adr/0014).
+"""Compress large replies with gzip where that saves time (docs/protocol/requests.md#limits, RFC 9110 8.4.1.3, docs/adr/0014).
 
 Rules kept here:
-* Only what is large, for a peer that asked for it, and only where the bytes shrink to half or less.
-* The event loop never compresses: that is done in threads, a few at a time. When all of them are busy a reply leaves as it
-  is, so that nobody waits for a saving.
-* A reply with an ETag is a document that is asked for again: its compressed form is kept, a bounded number of them.
-* Whatever could have been compressed says `Vary: Accept-Encoding`.
+* Only large replies are compressed, for clients that accept gzip, and only where the bytes shrink to half or less.
+* The event loop never compresses. A few threads do; while all are busy, replies are sent uncompressed, so that none waits.
+* A reply with an ETag is a document that is requested again. Its compressed form is cached, for a bounded number of documents.
+* Every reply that could be compressed has `Vary: Accept-Encoding`.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from isal import isal_zlib
 from mooring.server.transport.http import Body, Header, Request, Response, in_pieces
 
 MIN_BYTES = 128 << 10
-"""kube-apiserver's threshold: what is smaller arrives in a few round trips as it is."""
+"""kube-apiserver's threshold: a smaller reply arrives in a few round trips anyway."""
 MIN_DOCUMENT_BYTES = 1400
-"""Documents are compressed once and sent often; what fits one packet cannot get faster."""
+"""Threshold of documents, which are compressed once and sent often. Compression does not speed up what fits one packet."""
 LEVEL = 1
-"""As small as zlib makes it at kube-apiserver's level, ten times as fast."""
+"""Level of ISA-L: as small as zlib at kube-apiserver's level, and ten times as fast."""
 GZIP = 16 + isal_zlib.MAX_WBITS
-"""zlib's word for the gzip container."""
+"""zlib's `wbits` for the gzip container."""
 SAMPLE = 64 << 10
-"""Looked at first: a hundredth of a large list tells whether the rest is worth it.
-Taken from the middle, because every reply begins alike."""
+"""Bytes that are compressed first, to decide whether the rest is worth it: a hundredth of a large list. They are taken from the
+middle, because all replies begin alike."""
 WORTH = 0.5
-"""Secrets (base64 of random bytes) shrink to 0.7 at 420 MB/s here, and are unpacked at 370 MB/s and by Go at less: on a network
-faster than 1 Gbit/s that is a loss of time. Text that repeats shrinks to 0.03 at 6 GB/s."""
+"""Largest ratio that is worth it. Secrets (base64 of random bytes) shrink to 0.7 at 420 MB/s and are decompressed at 370 MB/s, by
+Go at less: on a network faster than 1 Gbit/s that costs time. Repetitive text shrinks to 0.03 at 6 GB/s."""
 AT_ONCE = 2
-"""Replies being compressed at the same time: they hold their bytes twice, and take processors from everybody else."""
+"""Replies that are compressed at the same time. Each is in memory twice, and takes processor time from other requests."""
 MAX_KEPT = 64
-"""Compressed documents that are kept: all there are of every group version, in both forms."""
+"""Compressed documents that are cached: those of all group versions, in both forms, fit."""
 
 
 def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding header names gzip and does not refuse it (`q=0`)."""
+    """Return True when an Accept-Encoding header names gzip, unless with `q=0`."""
     for clause in header.lower().split(","):
         coding, *parameters = (part.strip() for part in clause.split(";"))
         if coding in ("gzip", "x-gzip"):
@@ -54,7 +53,7 @@ def _is_zero(parameter: str) -> bool:
 
 
 def compressed(body: bytes | Body) -> bytes | None:
-    """`body` as gzip, or None when that saves less than half of it. For threads: the interpreter is free meanwhile."""
+    """Return `body` as gzip, or None when that saves less than half. Runs in a thread, without the interpreter lock."""
     pieces, size = in_pieces(body)
     if size > SAMPLE:
         sample = _middle(pieces, size)
@@ -69,7 +68,7 @@ def compressed(body: bytes | Body) -> bytes | None:
 
 
 def _middle(pieces: Iterable[bytes], size: int) -> memoryview:
-    """Up to `SAMPLE` bytes around the middle, of one piece."""
+    """Return up to `SAMPLE` bytes of one piece near the middle."""
     passed, middle = 0, b""
     for piece in pieces:
         passed += len(piece)
@@ -81,15 +80,15 @@ def _middle(pieces: Iterable[bytes], size: int) -> memoryview:
 
 
 class Compression:
-    """What `Application` asks before it sends a whole reply."""
+    """Compression of the whole replies of an `Application`."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE, "gzip")
         self._busy = 0
-        self._kept: dict[bytes, bytes | None] = {}
+        self._cached: dict[bytes, bytes | None] = {}
 
     async def applied(self, request: Request, response: Response) -> Response:
-        """`response`, or the same compressed."""
+        """Return `response`, compressed if that is worth it."""
         body = response.body
         _, size = in_pieces(body)
         if size < MIN_DOCUMENT_BYTES:
@@ -101,15 +100,15 @@ class Compression:
         if b"accept-encoding" not in _value(response, b"vary").lower():
             headers = (*headers, (b"vary", b"Accept-Encoding"))
         if accepts_gzip(request.header(b"accept-encoding")):
-            smaller = await self._smaller(body, etag)
+            smaller = await self._compress(body, etag)
             if smaller is not None:
                 encoded: Header = (b"content-encoding", b"gzip")
                 return replace(response, body=smaller, headers=(*headers, encoded))
         return replace(response, headers=headers)
 
-    async def _smaller(self, body: bytes | Body, etag: bytes) -> bytes | None:
-        if etag and etag in self._kept:
-            return self._kept[etag]
+    async def _compress(self, body: bytes | Body, etag: bytes) -> bytes | None:
+        if etag and etag in self._cached:
+            return self._cached[etag]
         if self._busy >= AT_ONCE:
             return None
         self._busy += 1
@@ -118,12 +117,12 @@ class Compression:
         finally:
             self._busy -= 1
         if etag:
-            if len(self._kept) >= MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[etag] = smaller
+            if len(self._cached) >= MAX_KEPT:
+                del self._cached[next(iter(self._cached))]
+            self._cached[etag] = smaller
         return smaller
 
 
 def _value(response: Response, name: bytes) -> bytes:
-    """All values of one header, or b""."""
+    """Return all values of one header, or b""."""
     return b", ".join(value for key, value in response.headers if key == name)

@@ -1,11 +1,11 @@
-"""The headers that every reply has, whoever made it.
+"""Add the headers that every reply has: Audit-Id, Cache-Control, challenges and warnings.
 
 Source: docs/protocol/authentication.md#connections, docs/protocol/requests.md#options.
 
 Rules kept here:
-* The Audit-Id, under which the operator finds what the caller is not told.
-* Nobody keeps a reply, unless whoever made it says otherwise.
-* Warnings fit into what clients read of headers.
+* Audit-Id is the identifier under which the operator finds what the client is not told.
+* Replies are not cacheable unless the handler sets Cache-Control.
+* Warnings are bounded to what clients accept as headers.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from mooring.server.transport.http import Header
 
 REALM = ' realm="kubernetes-master"'
-"""What kube-apiserver said behind Basic while it judged passwords."""
+"""Parameter of the Basic challenge, as kube-apiserver sent it while it supported passwords."""
 MAX_WARNINGS = 4096
-"""Characters of all Warning headers of one reply; Go and Python clients stop reading headers soon after."""
+"""Characters of all Warning headers of one reply. Go and Python clients refuse replies with much more."""
 MAX_CUT_WARNING = 256
-"""Characters left of each warning when all are too long together."""
-_NOT_KEPT: Header = (b"cache-control", b"no-cache, private")
+"""Characters kept of each warning when all together are too long."""
+_NO_CACHE: Header = (b"cache-control", b"no-cache, private")
 
 
 def challenges(schemes: Mapping[str, str]) -> tuple[Header, ...]:
-    """Return what a 401 offers (RFC 9110 11.6.1), other schemes before Basic.
+    """Return the challenges of a 401 (RFC 9110 11.6.1), with Basic last.
 
-    A 401 to a browser (it sends Sec-Fetch-Site) offers nothing: browsers keep passwords and Kerberos tickets, and would send them
-    for every page that asks them to.
+    A 401 to a browser, which sends Sec-Fetch-Site, has none: browsers keep passwords and Kerberos tickets, and would send them for
+    requests of any page.
     """
     names = sorted(schemes, key=lambda name: (name == "basic", name))
     return tuple((b"www-authenticate", f"{schemes[name]}{REALM if name == 'basic' else ''}".encode()) for name in names)
@@ -36,13 +36,13 @@ def challenges(schemes: Mapping[str, str]) -> tuple[Header, ...]:
 def reply_headers(
     headers: Sequence[Header], audit_id: str, warnings: Sequence[str], offered: Sequence[Header]
 ) -> tuple[Header, ...]:
-    """Return `headers` and the others; `offered` are the challenges."""
+    """Return the headers of a reply with those that every reply has. `offered` are the challenges."""
     every = [*headers, (b"audit-id", audit_id.encode())]
     for name, _ in headers:
         if name == b"cache-control":
             break
     else:
-        every.append(_NOT_KEPT)
+        every.append(_NO_CACHE)
     every += offered
     if warnings:
         every += [(b"warning", b'299 - "%b"' % _quoted(warning)) for warning in _bounded(warnings)]
@@ -50,8 +50,8 @@ def reply_headers(
 
 
 def _bounded(warnings: Sequence[str]) -> Iterator[str]:
-    """As many as clients' header limits bear; when they are too long together, each is cut, as kube-apiserver does."""
-    warnings = tuple(dict.fromkeys(warnings))  # a write that was tried again says the same again
+    """Yield warnings up to the limit. When all together are too long each is cut, as kube-apiserver does."""
+    warnings = tuple(dict.fromkeys(warnings))  # a repeated write repeats its warnings
     cut = sum(map(len, warnings)) > MAX_WARNINGS
     left = MAX_WARNINGS
     for warning in warnings:
@@ -63,6 +63,6 @@ def _bounded(warnings: Sequence[str]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> bytes:
-    """RFC 7234 5.5 quoted-string: quotes and backslashes escaped, control characters dropped, UTF-8 kept."""
+    """Escape a warning as quoted-string (RFC 7234 5.5): control characters are dropped, UTF-8 is kept."""
     kept = "".join(character for character in text if character.isprintable())
     return kept.replace("\\", "\\\\").replace('"', '\\"').encode()

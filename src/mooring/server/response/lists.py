@@ -1,9 +1,9 @@
-"""Lists in each representation, made in slices so that a long one does not hold the event loop (docs/adr/0024).
+"""Encode lists in JSON, YAML, protobuf, as Table or as PartialObjectMetadataList, in slices (docs/adr/0024).
 
 Rules kept here:
-* The bytes are those of the same list made in one go. Only the turns of the loop differ in which they are made.
+* The bytes are those of a list that is made at once. Slices only spread the work over several turns of the event loop.
 * Stored bytes are sent as they are (law 5).
-* A list in JSON is put together from kept bytes while the client reads it: what waits for a slow reader is one slice.
+* A JSON list is joined from stored bytes while the client reads it, so that a slow reader holds one slice.
 """
 
 from __future__ import annotations
@@ -27,30 +27,33 @@ from mooring.registry.cache.stored import Stored
 from mooring.server.transport.http import Body, Pieces
 
 _TYPE = ("kind", "apiVersion")
-"""Not carried by items of a list; see `mooring.registry.cache.slices.joined`."""
+"""Fields that items of a list do not have; see `mooring.registry.cache.slices.joined`."""
 YAML_SHARE = 10
-"""Writing YAML takes about ten times as long as writing JSON: its slices are that much smaller, and count for that much more."""
+"""Encoding YAML takes about ten times as long as JSON: its slices are smaller, and count for more, by this factor."""
 
 Run = Callable[[Sequence[Stored]], bytes]
-Shown = Callable[[Sequence[Stored]], list[Obj]]
+Convert = Callable[[Sequence[Stored]], list[Obj]]
 Compute = Callable[[int, Callable[[], bytes]], Awaitable[bytes]]
-"""Runs a computation about so many bytes of JSON: `mooring.registry.longwork.LongWork.run` for one user."""
+"""Function that runs a computation about so many bytes of JSON: `mooring.registry.longwork.LongWork.run` for one user."""
 Around = Callable[[int], tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One representation of one list. `run` gives the bytes of some members, `around` the bytes before and after all of them, which
-    together have the given length."""
+    """One representation of one list.
+
+    `run` encodes some items. `around` returns the bytes before and after all items, whose encoded length is its argument.
+    """
 
     around: Around
     run: Run
     between: bytes = b","
     share: int = 1
-    """Slices are this much smaller than usual."""
+    """Factor by which slices are smaller than usual."""
 
     async def body(self, items: Sequence[Stored], compute: Compute) -> bytes | Body:
-        """The list of `items`, giving way between slices; `compute` runs the large ones beside the event loop."""
+        """Encode the list of `items`, giving way to other tasks between slices. `compute` runs large slices beside the event
+        loop."""
         parts: list[bytes] = []
         for run in slices(items, self.share):
             if parts:
@@ -62,8 +65,8 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptList:
-    """A list in JSON whose pieces are made from kept bytes as they are sent."""
+class StoredList:
+    """A JSON list whose pieces are joined from stored bytes as they are sent."""
 
     resource: Resource
     before: bytes
@@ -83,7 +86,7 @@ class KeptList:
 
 
 def json_head(resource: Resource, metadata: Obj) -> bytes:
-    """The bytes of a list in JSON before its members."""
+    """Return the bytes of a JSON list before its items."""
     return b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
         resource.kind.encode(),
         resource.api_version.encode(),
@@ -91,93 +94,94 @@ def json_head(resource: Resource, metadata: Obj) -> bytes:
     )
 
 
-def kept(resource: Resource, metadata: Obj, items: Sequence[Stored]) -> bytes | Body:
-    """A list in JSON."""
-    body = KeptList(resource, json_head(resource, metadata), items)
+def json_body(resource: Resource, metadata: Obj, items: Sequence[Stored]) -> bytes | Body:
+    """Return a JSON list: a long one in pieces."""
+    body = StoredList(resource, json_head(resource, metadata), items)
     return body if len(items) > SLICE_ITEMS or body.size > SLICE_BYTES else b"".join(body)
 
 
 def as_json(resource: Resource, metadata: Obj) -> Form:
-    """A list in JSON, for `indented`."""
+    """Return the form of a JSON list, for `indented`."""
     head = json_head(resource, metadata)
     return Form(lambda size: (head, b"]}"), lambda run: joined(resource, run))
 
 
 def as_table(resource: Resource, metadata: Obj, now: datetime, include: Include, api_version: str, media: str) -> Form:
-    """A Table. There is none in protobuf."""
+    """Return the form of a Table, in JSON or YAML."""
     empty = table(resource, [], now, include, metadata, api_version=api_version)
 
-    def shown(run: Sequence[Stored]) -> list[Obj]:
+    def convert(run: Sequence[Stored]) -> list[Obj]:
         return rows(resource, [item.obj for item in run], now, include, api_version)
 
-    return _yaml(empty, "rows", shown) if media == "yaml" else _json(empty, shown)
+    return _yaml(empty, "rows", convert) if media == "yaml" else _json(empty, convert)
 
 
 def as_partial_metadata(metadata: Obj, api_version: str, media: str) -> Form:
-    """A PartialObjectMetadataList."""
+    """Return the form of a PartialObjectMetadataList."""
     empty = partial_metadata_list((), metadata, api_version)
 
-    def shown(run: Sequence[Stored]) -> list[Obj]:
+    def convert(run: Sequence[Stored]) -> list[Obj]:
         return [partial_metadata(item.obj, api_version) for item in run]
 
     if media == "protobuf":
-        return _protobuf(empty, PARTIAL_OBJECT_METADATA_LIST, shown)
+        return _protobuf(empty, PARTIAL_OBJECT_METADATA_LIST, convert)
     if media == "yaml":
-        return _yaml(empty, "items", shown)
-    return _json(empty, shown)
+        return _yaml(empty, "items", convert)
+    return _json(empty, convert)
 
 
 def as_objects(resource: Resource, metadata: Obj, media: str) -> Form:
-    """The objects themselves in protobuf or YAML."""
+    """Return the form of a list of whole objects in protobuf or YAML."""
     empty: Obj = {
         "kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata, "items": [],
     }  # fmt: skip
 
-    def shown(run: Sequence[Stored]) -> list[Obj]:
+    def convert(run: Sequence[Stored]) -> list[Obj]:
         return [{name: value for name, value in item.obj.items() if name not in _TYPE} for item in run]
 
     if media == "protobuf":
-        return _protobuf(empty, list_of(resource.schema), shown)
-    return _yaml(empty, "items", shown)
+        return _protobuf(empty, list_of(resource.schema), convert)
+    return _yaml(empty, "items", convert)
 
 
 def indented(form: Form) -> Form:
-    """A JSON form with indentation, for people."""
+    """Return a JSON form with indentation."""
     before, after = form.around(0)
     empty = indent_json(before + after)
     lead, end = len(b'{\n  "items": [\n'), len(b"\n  ]\n}\n")
 
-    def written(run: Sequence[Stored]) -> bytes:
+    def indent_items(run: Sequence[Stored]) -> bytes:
         return indent_json(b'{"items":[%b]}' % form.run(run))[lead:-end]
 
     def around(size: int) -> tuple[bytes, bytes]:
         return (empty[: -len(b"]\n}\n")] + b"\n", b"\n  ]\n}\n") if size else (empty, b"")
 
-    return Form(around, written, b",\n")
+    return Form(around, indent_items, b",\n")
 
 
-def _json(empty: Obj, shown: Shown) -> Form:
-    """The members go into the empty list with which the empty document ends."""
+def _json(empty: Obj, convert: Convert) -> Form:
+    """Return a JSON form: the items go into the empty list at the end of the empty document."""
     raw = encode_json(empty)
-    return Form(lambda size: (raw[:-2], raw[-2:]), lambda run: b",".join(map(encode_json, shown(run))))
+    return Form(lambda size: (raw[:-2], raw[-2:]), lambda run: b",".join(map(encode_json, convert(run))))
 
 
-def _yaml(empty: Obj, name: str, shown: Shown) -> Form:
-    """The members follow the line of the field that holds them; a list is not indented below its field."""
+def _yaml(empty: Obj, name: str, convert: Convert) -> Form:
+    """Return a YAML form: the items follow the line of their field, and are not indented below it."""
     field = name.encode() + b":"
     before, _, after = encode_yaml(empty).partition(b"\n" + field + b" []\n")
 
     def around(size: int) -> tuple[bytes, bytes]:
         return before + b"\n" + field + (b"\n" if size else b" []\n"), after
 
-    return Form(around, lambda run: encode_yaml({name: shown(run)})[len(field) + 1 :], b"", YAML_SHARE)
+    return Form(around, lambda run: encode_yaml({name: convert(run)})[len(field) + 1 :], b"", YAML_SHARE)
 
 
-def _protobuf(empty: Obj, schema: Message, shown: Shown) -> Form:
+def _protobuf(empty: Obj, schema: Message, convert: Convert) -> Form:
+    """Return a protobuf form: the items follow the encoded empty list."""
     head = encode_message(empty, schema)
 
     def around(size: int) -> tuple[bytes, bytes]:
         before, after = envelope_parts(empty["apiVersion"], empty["kind"], len(head) + size)
         return before + head, after
 
-    return Form(around, lambda run: encode_message({"items": shown(run)}, schema), b"")
+    return Form(around, lambda run: encode_message({"items": convert(run)}, schema), b"")

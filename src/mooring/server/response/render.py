@@ -1,13 +1,12 @@
-"""Objects, lists and errors into replies: the one place where a representation is chosen.
+"""Negotiate the representation of replies, and encode objects, lists and errors.
 
-Rules kept here:
-* Stored bytes are sent as they are (law 5): a JSON object or list is put together from kept bytes, never re-encoded.
-* Whatever JSON clause a client accepts wins over protobuf: the bytes are there. Protobuf, YAML, Table and PartialObjectMetadata
-  are made on demand for clients that accept nothing else, or ask for them first. PartialObjectMetadata is made either way, so
-  it comes in the form asked for first: Go's metadata client compares items of lists with single objects, and only in
+Rules kept here (docs/protocol/negotiation.md):
+* Stored bytes are sent as they are (law 5): a JSON object or list is joined from stored bytes, never re-encoded.
+* JSON has precedence over protobuf in whatever order a client accepts them, because its bytes exist. Protobuf, YAML, Table and
+  PartialObjectMetadata are made for clients that accept nothing else, or that prefer them. PartialObjectMetadata has to be made
+  anyway, so it is sent in the preferred form: Go's metadata client compares items of lists with single objects, and only in
   protobuf do both lack a kind.
-* An error that cannot be expressed in what the client accepts is sent as JSON
-  (docs/protocol/authentication.md#unauthorized-and-forbidden).
+* An error that cannot be expressed in an accepted form is sent as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 def accepted(
     request: Request, transforms: frozenset[str] = frozenset(), medias: tuple[Media, ...] = tuple(MEDIA_TYPES)
 ) -> Accepted:
-    """What to answer with. Raises NotAcceptableError (406)."""
+    """Return the representation of the reply. Raises NotAcceptableError (406)."""
     return _accepted(request.header(b"accept")[:MAX_HEADER], transforms, medias)
 
 
@@ -65,6 +64,7 @@ def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...]
 
 
 def content_type(value: str) -> Header:
+    """Return a Content-Type header."""
     return (b"content-type", value.encode())
 
 
@@ -72,20 +72,20 @@ _JSON_HEADERS = (content_type(JSON),)
 
 
 def is_pretty(request: Request) -> bool:
-    """Whether to indent: asked for, or asked by a tool of people."""
+    """Return True when JSON is indented: by the parameter `pretty`, or by default for interactive clients."""
     return wants_pretty(
         request.query.get("pretty", [None])[0] if request.query_string else None, request.header(b"user-agent")
     )
 
 
 def sends_stored_bytes(request: Request) -> bool:
-    """Whether one object is sent as it is stored. Raises NotAcceptableError (406)."""
+    """Return True when one object is sent as stored. Raises NotAcceptableError (406)."""
     answer = accepted(request, _OBJECT_TRANSFORMS)
     return answer.media == "json" and not answer.as_kind
 
 
 def stored_response(request: Request, stored: Stored, now: datetime, status: int = 200) -> Response:
-    """One stored object."""
+    """Return the reply with one stored object. Raises NotAcceptableError (406)."""
     answer = accepted(request, _OBJECT_TRANSFORMS)
     resource = stored.kind.resource
     if answer.as_kind == "Table":
@@ -103,7 +103,7 @@ def stored_response(request: Request, stored: Stored, now: datetime, status: int
 
 
 def included(request: Request) -> Include:
-    """How much of the object a Table row carries (docs/protocol/tables.md). Raises BadRequestError."""
+    """Return which part of the object a Table row includes (docs/protocol/tables.md). Raises BadRequestError."""
     return parse_include(request.query.get("includeObject", [""])[0])
 
 
@@ -115,7 +115,7 @@ async def list_response(
     now: datetime,
     compute: lists.Compute,
 ) -> Response:
-    """A list as of `metadata.resourceVersion`. `compute` runs what takes long beside the event loop."""
+    """Return the reply with a list. `compute` runs large computations beside the event loop. Raises NotAcceptableError (406)."""
     answer = accepted(request, _LIST_TRANSFORMS)
     version, media = answer.as_api_version, answer.media
     if answer.as_kind == "Table":
@@ -127,7 +127,7 @@ async def list_response(
     elif is_pretty(request):
         form = lists.as_json(resource, metadata)
     else:
-        return Response(200, lists.kept(resource, metadata, items), _JSON_HEADERS)
+        return Response(200, lists.json_body(resource, metadata, items), _JSON_HEADERS)
     if media == "json" and is_pretty(request):
         form = lists.indented(form)
     headers = _JSON_HEADERS if media == "json" else (content_type(answer.content_type),)
@@ -135,10 +135,10 @@ async def list_response(
 
 
 def object_response(request: Request, obj: Obj, schema: Message, status: int = 200) -> Response:
-    """An object that is not stored: reviews, TokenRequest, Status of success.
+    """Return the reply with an object that is not stored: reviews, TokenRequest, Status of success.
 
-    A Status is sent as it is to who asked for a Table of something else; what only answers once has no Table: 406, unless the
-    client also accepts the object itself.
+    A client that accepts a Table receives a Status as it is. Other objects have no Table: 406, unless the client also accepts the
+    object itself.
     """
     answer = accepted(request, TRANSFORMS if schema is STATUS else TRANSFORMS - {"Table"})
     return _plain(request, answer, obj, status, schema)
@@ -154,7 +154,7 @@ def _plain(request: Request, answer: Accepted, obj: Obj, status: int, schema: Me
 
 
 def error_response(error: MooringError, request: Request) -> Response:
-    """A Status in the representation the client accepts, else JSON; Retry-After where the Status names seconds."""
+    """Return a Status in an accepted form, else in JSON, with Retry-After where the Status has seconds."""
     code, obj = status_of(error)
     headers: list[Header] = [NOSNIFF]
     seconds = error.details.retry_after if isinstance(error, ApiError) else 0
@@ -171,6 +171,6 @@ def error_response(error: MooringError, request: Request) -> Response:
         return Response(code, encode_yaml(obj), (content_type(answer.content_type), *headers))
     body = encode_json(obj)
     if request.is_query_cheap and (request.query_string or request.header(b"user-agent")):
-        with suppress(ApiError):  # an unreadable query is what the error may be about
+        with suppress(ApiError):  # the error may be about a query that cannot be parsed
             body = indent_json(body) if is_pretty(request) else body
     return Response(code, body, (content_type(JSON), *headers))
