@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes and reads them (RFC 3339; metav1.Time, metav1.MicroTime)."""
+"""Text forms of times and durations (RFC 3339; metav1.Time, metav1.MicroTime)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOMENTS = st.datetimes(timezones=st.just(UTC))
         ("0001-01-01T00:00:00Z", datetime(1, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_a_time_is_read(text: str, moment: datetime) -> None:
+def test_a_time_is_parsed(text: str, moment: datetime) -> None:
     assert parse_rfc3339(text) == moment
     assert parse_rfc3339(text).tzinfo is UTC
 
@@ -61,7 +61,7 @@ def test_anything_else_is_a_value_error(text: str) -> None:
 
 
 @given(st.text(max_size=40) | st.from_regex(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d([.,]\d{0,9})?([zZ]|[+-]\d\d:\d\d)?"))
-def test_junk_is_a_time_or_a_value_error(text: str) -> None:
+def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
     try:
         parse_rfc3339(text)
     except ValueError:
@@ -69,7 +69,7 @@ def test_junk_is_a_time_or_a_value_error(text: str) -> None:
 
 
 @given(MOMENTS)
-def test_what_is_written_is_read_back(moment: datetime) -> None:
+def test_formatting_and_parsing_are_inverse(moment: datetime) -> None:
     assert parse_rfc3339(rfc3339_micro(moment)) == moment
     assert parse_rfc3339(rfc3339(moment)) == moment.replace(microsecond=0)
     assert len(rfc3339(moment)) == 20
@@ -81,7 +81,7 @@ def test_times_of_other_zones_are_written_as_utc() -> None:
     assert rfc3339_micro(east) == "2026-01-02T01:04:05.000006Z"
 
 
-def test_the_machines_clock_goes_on_and_knows_its_zone() -> None:
+def test_the_system_clock_advances_and_is_in_utc() -> None:
     clock = SystemClock()
     assert clock.now().tzinfo is UTC
     before = clock.monotonic()
@@ -99,7 +99,7 @@ def test_the_machines_clock_goes_on_and_knows_its_zone() -> None:
         pytest.param(timedelta(days=400), "400d", id="days"),
     ],
 )
-def test_by_how_much_a_time_was_missed(span: timedelta, text: str) -> None:
+def test_gap(span: timedelta, text: str) -> None:
     assert gap(span) == text
 
 

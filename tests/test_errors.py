@@ -1,4 +1,4 @@
-"""Errors speak Kubernetes' sentences.
+"""Errors print the sentences of Kubernetes.
 
 Source: docs/protocol/errors.md.
 """
@@ -41,7 +41,7 @@ from mooring.errors import ApiError, Cause, Details, FieldError, InvalidError
     ],
     ids=str,
 )
-def test_a_broken_rule_is_one_sentence(error: FieldError, text: str) -> None:
+def test_text_of_a_field_error(error: FieldError, text: str) -> None:
     assert str(error) == text
     assert error.body == text.partition(": ")[2]
 
@@ -85,17 +85,17 @@ def test_a_broken_rule_is_one_sentence(error: FieldError, text: str) -> None:
     ],
     ids=lambda value: value.reason if isinstance(value, ApiError) else "",
 )
-def test_errors_know_the_object_concerned(error: ApiError, message: str, details: Details) -> None:
+def test_details_name_the_object(error: ApiError, message: str, details: Details) -> None:
     assert (error.message, str(error), error.details) == (message, message, details)
 
 
-def test_several_broken_rules_are_bracketed() -> None:
+def test_several_field_errors_are_bracketed() -> None:
     error = InvalidError.of("g", "Thing", "a", [errors.required("x"), errors.forbidden("y", "no")])
     assert error.message == 'Thing.g "a" is invalid: [x: Required value, y: Forbidden: no]'
     assert len(error.details.causes) == 2
 
 
-def test_of_very_many_broken_rules_the_first_are_told() -> None:
+def test_of_many_field_errors_the_first_are_listed() -> None:
     error = InvalidError.of(
         "g", "Thing", "a", [errors.required(f"x{number}") for number in range(errors.MAX_FIELD_ERRORS + 3)]
     )
@@ -104,19 +104,19 @@ def test_of_very_many_broken_rules_the_first_are_told() -> None:
     assert len(error.details.causes) == errors.MAX_FIELD_ERRORS
 
 
-def test_a_very_long_value_is_cut_where_an_error_quotes_it() -> None:
+def test_a_long_value_is_truncated_in_an_error() -> None:
     body = errors.invalid("x", ["y" * errors.MAX_QUOTED], "is too much").body
     assert body.endswith("yyy...: is too much")
     assert len(body) < errors.MAX_QUOTED + 100
 
 
-def test_every_error_of_a_caller_has_a_reason_of_its_own() -> None:
+def test_every_api_error_has_its_own_reason() -> None:
     classes: list[Any] = ApiError.__subclasses__()
     reasons = [found.reason for found in classes if found.__module__ == "mooring.errors"]
     assert all(reasons)
     assert len(set(reasons)) == len(reasons)
 
 
-def test_an_expired_list_may_say_where_to_go_on() -> None:
+def test_an_expired_error_may_have_a_continue_token() -> None:
     assert errors.ExpiredError("too old", continue_token="abc").continue_token == "abc"
     assert errors.ExpiredError("too old").continue_token == ""

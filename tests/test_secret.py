@@ -1,4 +1,4 @@
-"""Secrets do not come out by accident (law 9)."""
+"""`Secret` does not print, serialise or compare in variable time (law 9)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUE = "hunter2-hunter2"
     [repr, str, lambda secret: f"{secret}", lambda secret: f"{secret:>40}", lambda secret: f"{[secret]!r}"],
     ids=["repr", "str", "format", "format with a width", "inside a list"],
 )
-def test_a_secret_is_not_shown(show: Callable[[Secret], str]) -> None:
+def test_a_secret_is_not_printed(show: Callable[[Secret], str]) -> None:
     assert "hunter2" not in show(Secret(VALUE))
     assert "redacted" in show(Secret(VALUE))
 
@@ -36,12 +36,12 @@ def test_a_secret_is_not_serialised_or_hashed(store: Callable[[Secret], object])
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_secret_has_no_attributes_to_look_into() -> None:
+def test_a_secret_has_no_dict() -> None:
     with pytest.raises(TypeError):
         vars(Secret(VALUE))
 
 
-def test_what_went_in_comes_out_only_when_asked() -> None:
+def test_reveal_returns_the_bytes() -> None:
     assert Secret("ä").reveal() == "ä".encode()
 
 

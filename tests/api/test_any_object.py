@@ -1,4 +1,4 @@
-"""Whatever fits its schema is judged, stored or printed, and never makes a hook fail: bad input is the caller's, not a 500."""
+"""Random objects that fit their schema never make a hook fail: invalid input is a client error, not a 500."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests.
+"""CertificateSigningRequest: defaults, validation, `/approval`, `/status`, print columns.
 
 Source: docs/protocol/certificate-signing-requests.md, docs/protocol/tables.md.
 """
@@ -69,7 +69,7 @@ def made(**spec: Any) -> tuple[Obj, list[str]]:
     return created(CSR, {"spec": {**SPEC, **spec}})
 
 
-def test_who_asks_is_written_by_the_server() -> None:
+def test_the_server_writes_the_identity_of_the_requester() -> None:
     obj, errors = created(
         CSR,
         {
@@ -88,7 +88,7 @@ def test_who_asks_is_written_by_the_server() -> None:
     assert obj["status"] == {}
 
 
-def test_what_the_user_lacks_is_absent() -> None:
+def test_attributes_that_the_user_lacks_are_absent() -> None:
     given = {"spec": {**SPEC, "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}}
     obj, _ = created(CSR, given, user=UserInfo("jane"))
     assert obj["spec"] == {**SPEC, "username": "jane"}
@@ -153,7 +153,7 @@ def test_spec_validation(spec: Obj, errors: list[str]) -> None:
     assert made(**spec)[1] == errors
 
 
-def test_without_spec_everything_is_missing() -> None:
+def test_without_spec_every_required_field_is_reported() -> None:
     assert created(CSR, {})[1] == [
         "spec.request: Invalid value: null: PEM block type must be CERTIFICATE REQUEST",
         "spec.usages: Required value",
@@ -207,8 +207,8 @@ def test_signer_names(signer: str, errors: list[str]) -> None:
     assert texts(signer_name_errors(signer, "p")) == errors
 
 
-def test_thousands_of_usages_are_not_compared_with_each_other() -> None:
-    # Whoever holds a bootstrap token may send as many as fit into a body, and everybody waits.
+def test_the_work_is_linear_in_the_usages() -> None:
+    # A client with a bootstrap token may send as many as fit into a body, and other requests wait.
     assert len(spec_errors({**SPEC, "usages": many(1000)})) == 1000
     assert Compared.times < 10_000
 
@@ -410,11 +410,11 @@ CERTIFICATE_PATH = "status.certificate"
         ),
     ],
 )
-def test_what_a_signer_writes(old: Obj, status: Obj, errors: list[str]) -> None:
+def test_status_updates_of_a_signer(old: Obj, status: Obj, errors: list[str]) -> None:
     assert updated(CSR, {"status": status}, old, "status")[1] == errors
 
 
-def test_status_puts_decisions_back() -> None:
+def test_status_resets_approved_and_denied() -> None:
     old = stored({**APPROVED, **TIMES}, {"type": "Mine", "status": "True"})
     asked = {
         "spec": {},
@@ -449,7 +449,7 @@ def test_a_status_may_stay_empty() -> None:
         ),
     ],
 )
-def test_how_requests_print(obj: Obj, shown: str) -> None:
+def test_print_columns(obj: Obj, shown: str) -> None:
     assert " ".join(str(column.cell(obj, LATER)) for column in CSR.resource.columns) == shown
 
 

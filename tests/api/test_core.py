@@ -1,4 +1,4 @@
-"""Namespaces, service accounts, leases and events.
+"""Namespace, ServiceAccount, TokenRequest, Lease and Event: defaults, validation, print columns.
 
 Source: docs/protocol/service-account-tokens.md, docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md,
 docs/protocol/namespaces.md.
@@ -78,7 +78,9 @@ ASKED = {"spec": {"finalizers": ["a.example/f"]}, "status": {"phase": "Terminati
         ),
     ],
 )
-def test_who_changes_what_of_a_namespace(subresource: str, spec: list[str], phase: str, errors: list[str]) -> None:
+def test_fields_that_each_namespace_subresource_changes(
+    subresource: str, spec: list[str], phase: str, errors: list[str]
+) -> None:
     stored = created(NAMESPACE, {})[0]
     new, found = updated(NAMESPACE, ASKED, stored, subresource)
     assert (new["spec"]["finalizers"], new["status"]["phase"], found) == (spec, phase, errors)
@@ -103,7 +105,7 @@ def test_finalize_can_empty_the_finalizers_and_a_put_cannot_restore_them() -> No
         ),
     ],
 )
-def test_the_phase_of_a_dying_namespace(phase: str, errors: list[str]) -> None:
+def test_the_phase_of_a_terminating_namespace(phase: str, errors: list[str]) -> None:
     stored = created(NAMESPACE, {})[0]
     stored["metadata"]["deletionTimestamp"] = "2026-01-02T03:10:00Z"
     assert updated(NAMESPACE, {"status": {"phase": phase}}, stored, "status")[1] == errors
@@ -118,7 +120,7 @@ def test_a_service_account_keeps_only_names_of_secrets() -> None:
     assert "secrets" not in created(ACCOUNT, {})[0]
 
 
-def test_a_service_account_gives_tokens_of_another_group() -> None:
+def test_the_token_subresource_has_the_kind_of_another_group() -> None:
     (token,) = ACCOUNT.resource.subresources
     assert (token.name, token.kind, token.group, token.version) == (
         "token",
@@ -322,7 +324,7 @@ def cells(**fields: Any) -> dict[str, object]:
         pytest.param({"series": {}}, {"Last Seen": "<unknown>", "Count": 0}, id="an empty series"),
     ],
 )
-def test_how_events_print(fields: Obj, shown: dict[str, object]) -> None:
+def test_print_columns_of_events(fields: Obj, shown: dict[str, object]) -> None:
     assert cells(**fields).items() >= shown.items()
 
 
@@ -350,5 +352,5 @@ def test_how_events_print(fields: Obj, shown: dict[str, object]) -> None:
         pytest.param({"reportingComponent": "b"}, {"source": "b"}, id="which is the reporter when not given"),
     ],
 )
-def test_how_events_are_selected(fields: Obj, selected: dict[str, str]) -> None:
+def test_field_labels_of_events(fields: Obj, selected: dict[str, str]) -> None:
     assert EVENT.selectable_fields({"metadata": {}, **fields}).items() >= selected.items()

@@ -32,7 +32,7 @@ def told(obj: Obj) -> list[str]:
         pytest.param(node(driver(), driver(name="Other.Example")), id="a name in capitals"),
     ],
 )
-def test_is_accepted(obj: Obj) -> None:
+def test_a_valid_csi_node(obj: Obj) -> None:
     assert told(obj) == []
 
 
@@ -50,7 +50,7 @@ def test_is_accepted(obj: Obj) -> None:
         pytest.param(node(driver(topologyKeys=[""])), ["", "", ""], id="an empty key"),
     ],
 )
-def test_is_refused(obj: Obj, paths: list[str]) -> None:
+def test_an_invalid_csi_node(obj: Obj, paths: list[str]) -> None:
     assert [error.field for error in KIND.validate(obj)] == [f"spec.drivers[0].{path}".rstrip(".") for path in paths]
 
 
@@ -69,11 +69,11 @@ def test_a_driver_is_named_once() -> None:
         pytest.param(node(driver()), node(driver(topologyKeys=["a"])), ["topologyKeys"], id="its keys change"),
     ],
 )
-def test_what_may_change(before: Obj, after: Obj, paths: list[str]) -> None:
+def test_changes_of_a_driver(before: Obj, after: Obj, paths: list[str]) -> None:
     errors = KIND.validate_update(after, before)
     assert [error.field for error in errors] == [f"spec.drivers[0].{path}".rstrip(".") for path in paths]
 
 
-def test_how_many_drivers_is_shown() -> None:
+def test_the_number_of_drivers_is_printed() -> None:
     (column,) = (column for column in KIND.resource.columns if column.name == "Drivers")
     assert column.cell(node(driver(), driver(name="b")), datetime(2026, 1, 1, tzinfo=UTC)) == 2

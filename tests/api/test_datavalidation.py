@@ -1,4 +1,4 @@
-"""Secrets and ConfigMaps.
+"""Secret and ConfigMap: defaults, validation, immutability, warnings.
 
 Source: docs/protocol/bootstrap-tokens.md#the-secret-of-a-token, docs/protocol/secrets-and-configmaps.md.
 """
@@ -162,7 +162,7 @@ def test_secret_update(old: Obj, new: Obj, errors: list[str]) -> None:
     assert updated(SECRET, new, stored)[1] == errors
 
 
-def test_an_update_keeps_the_type_that_was_left_out() -> None:
+def test_an_update_without_a_type_keeps_it() -> None:
     stored = created(SECRET, {"type": "mine"})[0]
     assert updated(SECRET, {}, stored)[0]["type"] == "mine"
 
@@ -219,7 +219,7 @@ def test_config_map_validation(given: Obj, errors: list[str]) -> None:
         ),
     ],
 )
-def test_a_frozen_config_map(new: Obj, errors: list[str]) -> None:
+def test_an_immutable_config_map(new: Obj, errors: list[str]) -> None:
     stored = created(CONFIG_MAP, {"data": {"a": "1"}, "immutable": True})[0]
     assert updated(CONFIG_MAP, new, stored)[1] == errors
 
@@ -245,7 +245,7 @@ OTHER = ThrowawayCA().client("a")
         pytest.param("Opaque", b"", b"", [], id="another type may hold anything"),
     ],
 )
-def test_a_tls_secret_that_is_no_pair_is_stored_with_a_warning(
+def test_a_tls_secret_whose_key_does_not_match_is_stored_with_a_warning(
     kind: str, certificate: bytes, key: bytes, warnings: list[str]
 ) -> None:
     data = {"tls.crt": b64(certificate), "tls.key": b64(key)}
@@ -254,5 +254,5 @@ def test_a_tls_secret_that_is_no_pair_is_stored_with_a_warning(
     assert SECRET.warnings(made, None) == SECRET.warnings(made, made) == warnings
 
 
-def test_most_kinds_have_nothing_to_warn_about() -> None:
+def test_most_kinds_have_no_warnings() -> None:
     assert CONFIG_MAP.warnings({"metadata": {"name": "a"}}, None) == []

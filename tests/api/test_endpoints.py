@@ -117,7 +117,7 @@ def test_subsets(subsets: list[Obj], errors: list[str]) -> None:
         pytest.param("ff05::1", "", id="multicast IPv6 beyond the link"),
     ],
 )
-def test_addresses_that_mean_something_else_everywhere(ip: str, why: str) -> None:
+def test_machine_local_addresses_are_refused(ip: str, why: str) -> None:
     wanted = [f'subsets[0].addresses[0].ip: Invalid value: "{ip}": {why}'] if why else []
     assert created(ENDPOINTS, {"subsets": [subset(ip)]})[1] == wanted
 
@@ -131,7 +131,7 @@ def test_names_of_hosts_and_nodes_are_checked() -> None:
     ]
 
 
-def test_a_port_speaks_tcp_unless_it_says_otherwise() -> None:
+def test_the_default_protocol_is_tcp() -> None:
     ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2, "protocol": "UDP"}]
     obj, _ = created(ENDPOINTS, {"subsets": [subset("10.0.0.1", ports=ports)]})
     assert [port["protocol"] for port in obj["subsets"][0]["ports"]] == ["TCP", "UDP"]
@@ -151,7 +151,7 @@ def test_a_port_speaks_tcp_unless_it_says_otherwise() -> None:
         ),
     ],
 )
-def test_how_endpoints_print(subsets: list[Obj], printed: str) -> None:
+def test_print_columns_of_endpoints(subsets: list[Obj], printed: str) -> None:
     obj, _ = created(ENDPOINTS, {"subsets": subsets})
     assert [column.cell(obj, LATER) for column in ENDPOINTS.resource.columns] == ["x", printed, "55m"]
 
@@ -312,7 +312,7 @@ def test_the_type_of_a_slice_stays_and_its_generation_counts_changes() -> None:
         ),
     ],
 )
-def test_how_slices_print(given: Obj, printed: list[str]) -> None:
+def test_print_columns_of_slices(given: Obj, printed: list[str]) -> None:
     obj, _ = created(SLICE, {"addressType": "IPv4", **given})
     assert [column.cell(obj, LATER) for column in SLICE.resource.columns] == ["x", "IPv4", *printed, "55m"]
 
@@ -335,5 +335,5 @@ def test_names_of_container_ports(name: str, errors: list[str]) -> None:
 
 
 @given(st.ip_addresses())
-def test_every_address_is_an_address(address: Any) -> None:
+def test_every_valid_address_is_accepted(address: Any) -> None:
     assert parse_address(str(address)) == address

@@ -1,4 +1,4 @@
-"""Values that `kubectl explain` lists for a field, as Kubernetes 1.36 does."""
+"""Enum values that `kubectl explain` lists for a field, as in Kubernetes 1.36."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ WHOLE: Obj = {
     "note": "it joined",
     "type": "Normal",
 }
-"""What client-go's recorder of the newer style sends."""
+"""Event as client-go's recorder for events.k8s.io sends it."""
 OLDER: Obj = {
     "involvedObject": {"namespace": "default", "kind": "Pod", "name": "p"},
     "reason": "Old",
@@ -48,7 +48,7 @@ OLDER: Obj = {
 SERIES = {"count": 2, "lastObservedTime": WHEN}
 
 
-def test_it_is_the_same_as_the_core_group_under_other_names() -> None:
+def test_conversion_renames_fields() -> None:
     shown = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -94,13 +94,13 @@ def test_it_is_the_same_as_the_core_group_under_other_names() -> None:
 
 
 @given(st.sets(st.sampled_from(sorted(KIND.resource.schema.by_name))))
-def test_what_is_absent_stays_absent_and_nothing_is_changed_in_place(names: set[str]) -> None:
+def test_conversion_keeps_absent_fields_absent_and_copies(names: set[str]) -> None:
     shown: Obj = {"apiVersion": "events.k8s.io/v1", "kind": "Event", **{name: {"of": name} for name in names}}
     before = copy.deepcopy(shown)
     assert from_core(to_core(shown)) == shown == before
 
 
-def test_both_are_found_and_the_core_group_is_what_is_stored() -> None:
+def test_both_kinds_exist_and_the_core_kind_is_stored() -> None:
     assert by_resource("events.k8s.io", "v1", "events") is KIND
     assert by_resource("", "v1", "events") is CORE
     assert KIND.storage_kind is CORE
@@ -177,11 +177,11 @@ def without(*names: str) -> Obj:
         ),
     ],
 )
-def test_what_is_created_through_the_group(shown: Obj, errors: list[str]) -> None:
+def test_validation_on_create(shown: Obj, errors: list[str]) -> None:
     assert sorted(said(shown)) == sorted(errors)
 
 
-def test_an_event_about_something_cluster_wide_lives_in_default_or_kube_system() -> None:
+def test_namespaces_of_events_about_cluster_scoped_objects() -> None:
     about_a_node = {**WHOLE, "regarding": {"kind": "Node", "name": "n"}}
     assert said(about_a_node) == said(about_a_node, "kube-system") == []
     assert said(about_a_node, "elsewhere") == [
@@ -190,13 +190,13 @@ def test_an_event_about_something_cluster_wide_lives_in_default_or_kube_system()
 
 
 def changed(stored: Obj, **changes: Any) -> list[str]:
-    """What is wrong with changing a stored Event, in stored form, through the group."""
+    """Validate a change of a stored Event through the group."""
     old, _ = created(CORE, stored)
     return updated(KIND, {**old, **changes}, old)[1]
 
 
 @pytest.mark.parametrize("stored", [pytest.param(to_core(WHOLE), id="newer"), pytest.param(OLDER, id="older")])
-def test_metadata_and_the_series_may_change_of_an_event_that_is(stored: Obj) -> None:
+def test_metadata_and_series_may_change(stored: Obj) -> None:
     assert changed(stored) == []
     assert changed(stored, metadata={"labels": {"a": "b"}}) == []
     assert changed(stored, series=SERIES) == []
@@ -204,7 +204,7 @@ def test_metadata_and_the_series_may_change_of_an_event_that_is(stored: Obj) -> 
     assert changed({**stored, "series": {"count": 1}}) == [], "a bad series may stay"
 
 
-def test_a_series_that_changes_must_be_a_good_one() -> None:
+def test_a_changed_series_is_validated() -> None:
     assert changed(to_core(WHOLE), series={"count": 0, "lastObservedTime": WHEN}) == [
         'series.count: Invalid value: "": should be at least 2'
     ]
@@ -228,18 +228,18 @@ def test_a_series_that_changes_must_be_a_good_one() -> None:
         ("count", 2, "count"),
     ],
 )
-def test_nothing_else_may_change(field: str, value: Any, told: str) -> None:
+def test_other_fields_are_immutable(field: str, value: Any, told: str) -> None:
     (error,) = changed(to_core(WHOLE), **{field: value})
     assert error.startswith(f"{told}: Invalid value: ")
     assert error.endswith(": field is immutable")
 
 
-def test_through_the_core_group_it_all_may() -> None:
+def test_the_core_group_allows_every_change() -> None:
     old, _ = created(CORE, OLDER)
     assert updated(CORE, {**old, "count": 4, "message": "again", "lastTimestamp": WHEN}, old)[1] == []
 
 
-def test_it_is_selected_by_the_names_of_this_group() -> None:
+def test_field_labels_are_those_of_the_group() -> None:
     fields = KIND.selectable_fields({"metadata": {"name": "e"}, **WHOLE})
     assert dict(fields) == {
         "reason": "Joined",
@@ -256,13 +256,13 @@ def test_it_is_selected_by_the_names_of_this_group() -> None:
 
 
 @pytest.mark.parametrize("stored", [pytest.param(to_core(WHOLE), id="newer"), pytest.param(OLDER, id="older")])
-def test_it_prints_like_the_core_group(stored: Obj) -> None:
+def test_print_columns_equal_those_of_the_core_group(stored: Obj) -> None:
     obj, _ = created(CORE, stored)
     cells = [column.cell(obj, NOW) for column in CORE.resource.columns]
     assert [column.cell(from_core(obj), NOW) for column in KIND.resource.columns] == cells
     assert [column.name for column in KIND.resource.columns] == [column.name for column in CORE.resource.columns]
 
 
-def test_words_that_only_the_core_group_always_writes_are_left_out() -> None:
+def test_fields_that_only_the_core_group_always_writes_are_dropped() -> None:
     bare = {"kind": "Event", "apiVersion": "v1", "reportingComponent": "", "reportingInstance": ""}
     assert KIND.from_storage(bare) == {"kind": "Event", "apiVersion": "events.k8s.io/v1"}

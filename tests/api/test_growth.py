@@ -1,6 +1,4 @@
-"""The work of every kind's rules grows no faster than the object: law 13 of docs/architecture.md, for every list and map of
-every declared schema.
-"""
+"""The work of every kind's hooks is linear in the object (law 13 of docs/architecture.md), for every list and map."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def cases() -> Iterator[tuple[Kind, Place]]:
 
 
 def rules(kind: Kind, new: Obj, old: Obj) -> list[Callable[[], object]]:
-    """Everything that a write asks of a kind."""
+    """Return the hooks that a write calls."""
     asked: list[Callable[[], object]] = [
         lambda: complete(new, kind.resource.schema),
         lambda: kind.default(new),
@@ -65,7 +63,7 @@ def rules(kind: Kind, new: Obj, old: Obj) -> list[Callable[[], object]]:
     ("kind", "place"),
     [pytest.param(kind, place, id=f"{kind.resource.plural} {'.'.join(map(str, place))}") for kind, place in cases()],
 )
-def test_the_rules_of_a_kind(kind: Kind, place: Place, change: str) -> None:
+def test_the_work_of_all_hooks_is_linear(kind: Kind, place: Place, change: str) -> None:
     def make(size: int) -> Callable[[], None]:
         def long(numbers: range) -> Obj:
             obj = with_long(kind.resource.schema, place, numbers, is_same=change == "equal")

@@ -1,4 +1,4 @@
-"""The table of kinds is complete, and what each row declares is sound (law 4, law 10)."""
+"""The table of kinds is complete, and each declaration agrees with Kubernetes (law 4, law 10)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
     assert set(names.values()) == set(prefixes.values()) == {1}
 
 
-def test_an_alias_lies_where_the_kind_is_stored_that_it_shows() -> None:
+def test_an_alias_has_the_storage_prefix_of_its_stored_kind() -> None:
     aliases = [kind for kind in KINDS if kind.alias]
     assert [kind.resource.group for kind in aliases] == ["events.k8s.io"]
     for kind in aliases:
@@ -105,11 +105,11 @@ def test_an_alias_lies_where_the_kind_is_stored_that_it_shows() -> None:
         assert kind.resource.stored_as == stored_as
 
 
-def test_stored_kinds_lie_where_kube_apiserver_keeps_them() -> None:
+def test_storage_prefixes_are_those_of_kube_apiserver() -> None:
     assert {plural: kind.storage for plural, kind in BY_PLURAL.items()} == STORAGE
 
 
-def test_a_key_has_the_namespace_only_where_the_kind_has_one() -> None:
+def test_only_keys_of_namespaced_kinds_have_a_namespace() -> None:
     assert BY_PLURAL["secrets"].key("kube-system", "s") == "/registry/secrets/kube-system/s"
     assert BY_PLURAL["nodes"].key("", "n1") == "/registry/minions/n1"
     assert BY_PLURAL["secrets"].key_prefix("kube-system") == "/registry/secrets/kube-system/"
@@ -165,7 +165,7 @@ def test_short_names_are_those_of_kubernetes() -> None:
     }
 
 
-def test_get_all_asks_for_what_it_asks_for_elsewhere() -> None:
+def test_the_category_all_is_that_of_kubernetes() -> None:
     """HorizontalPodAutoscalers, which are not served, complete the list."""
     assert {r.plural for r in RESOURCES if "all" in r.categories} == {
         "pods", "replicationcontrollers", "services", "daemonsets", "deployments", "replicasets", "statefulsets",
@@ -193,7 +193,7 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
         assert set(kind.subresources or {}) == updatable
 
 
-def test_what_kubernetes_allows_put_to_do() -> None:
+def test_create_on_update_and_unconditional_update_are_those_of_kubernetes() -> None:
     assert {plural for plural, kind in BY_PLURAL.items() if not kind.allow_unconditional_update} == {
         "leases",
         "csinodes",
@@ -203,7 +203,7 @@ def test_what_kubernetes_allows_put_to_do() -> None:
     }  # fmt: skip
 
 
-def test_what_kubernetes_answers_a_delete_with() -> None:
+def test_the_response_to_a_delete_is_that_of_kubernetes() -> None:
     assert {plural for plural, kind in BY_PLURAL.items() if kind.resource.returns_deleted} == {
         "csinodes", "pods", "podtemplates", "serviceaccounts", "services",
     }  # fmt: skip
@@ -216,12 +216,12 @@ READ_ONLY = {
 }  # fmt: skip
 
 
-def test_namespaces_and_what_can_only_be_read_have_no_deletecollection() -> None:
+def test_namespaces_and_read_only_kinds_have_no_deletecollection() -> None:
     without = [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs]
     assert sorted(without) == sorted(["namespaces", *READ_ONLY])
 
 
-def test_what_can_only_be_read() -> None:
+def test_read_only_kinds() -> None:
     read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}}
     assert read_only == READ_ONLY, "docs/adr/0015"
 

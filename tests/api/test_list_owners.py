@@ -1,4 +1,4 @@
-"""How the lists and maps of every stored kind are divided among appliers: each one that is, and by what.
+"""Server-side apply ownership of every list and map in stored kinds: atomic, by keys, or as a set.
 
 The table is that of the structured-merge-diff schema that client-go carries (k8s.io/client-go applyconfigurations/internal), for
 the kinds that Mooring stores. Lists that it does not name are one value, maps that it does not name are divided by key.
@@ -92,7 +92,7 @@ def _divided(message: Message, found: dict[str, str], seen: set[str]) -> dict[st
     return found
 
 
-def test_what_appliers_may_share_is_what_upstream_says() -> None:
+def test_list_types_and_keys_are_those_of_upstream() -> None:
     found: dict[str, str] = {}
     seen: set[str] = set()
     for kind in KINDS:

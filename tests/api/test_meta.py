@@ -1,4 +1,4 @@
-"""Object metadata on create and update.
+"""Object metadata: server-set fields and validation on create and update.
 
 Source: docs/protocol/objects.md.
 """
@@ -355,14 +355,14 @@ def test_validation(kind: Kind, meta: Obj, errors: list[str]) -> None:
     assert texts(validate_meta({"metadata": meta}, kind)) == errors
 
 
-def test_many_controllers_are_told_once() -> None:
+def test_several_controllers_are_reported_once() -> None:
     # Each telling shows all references: 30 000 of them took all memory there was.
     references = [{**OWNER, "controller": True}] * 5
     errors = validate_meta({"metadata": {"name": "a", "ownerReferences": references}}, NODE)
     assert [error.field for error in errors] == ["metadata.ownerReferences"]
 
 
-def test_of_very_many_bad_labels_no_more_are_judged_than_are_told() -> None:
+def test_no_more_labels_are_validated_than_errors_are_reported() -> None:
     labels = {f"!{number}": "" for number in range(MAX_FIELD_ERRORS * 5)}
     assert len(validate_meta({"metadata": {"name": "a", "labels": labels}}, NODE)) == MAX_FIELD_ERRORS + 1
 

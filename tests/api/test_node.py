@@ -1,4 +1,4 @@
-"""Nodes.
+"""Node: defaults, validation, changes, print columns.
 
 Source: docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/patches.md#strategic-merge.
 """
@@ -44,7 +44,7 @@ Obj = dict[str, Any]
         pytest.param({"spec": {"unschedulable": True}}, {"unschedulable": True}, id="none stays none"),
     ],
 )
-def test_pod_ranges_have_two_spellings(given: Obj, made: Obj) -> None:
+def test_pod_cidr_and_pod_cidrs_agree(given: Obj, made: Obj) -> None:
     obj, errors = created(NODE, given)
     assert (obj["spec"], errors) == (made, [])
 
@@ -168,12 +168,12 @@ CIDR = 'spec.podCIDRs: Forbidden: node updates may not change podCIDR except fro
         pytest.param({}, {"unschedulable": True, "taints": [TAINT]}, [], id="cordon and taints do"),
     ],
 )
-def test_what_of_a_spec_may_change(old: Obj, new: Obj, errors: list[str]) -> None:
+def test_changes_of_a_spec(old: Obj, new: Obj, errors: list[str]) -> None:
     stored = created(NODE, {"spec": old})[0]
     assert updated(NODE, {"spec": new}, stored)[1] == errors
 
 
-def test_who_changes_what_of_a_node() -> None:
+def test_fields_that_the_resource_and_its_status_change() -> None:
     old = {"spec": {"unschedulable": True}, "status": {"phase": "old"}}
     new = {"spec": {"unschedulable": False}, "status": {"phase": "new"}}
     stored = created(NODE, old)[0]
@@ -241,7 +241,7 @@ def test_addresses_are_unique() -> None:
         ),
     ],
 )
-def test_how_nodes_print(obj: Obj, shown: str) -> None:
+def test_print_columns(obj: Obj, shown: str) -> None:
     node = created(NODE, obj)[0]
     assert " ".join(str(column.cell(node, NOW)) for column in NODE.resource.columns[1:]) == shown
 
@@ -257,8 +257,8 @@ def test_nodes_are_selected_by_schedulability(spec: Obj, value: str) -> None:
     assert NODE.selectable_fields({"spec": spec}) == {"spec.unschedulable": value}
 
 
-def test_thousands_of_addresses_are_not_compared_with_each_other() -> None:
-    # A node may report as many as fit into a body, and everybody waits.
+def test_the_work_is_linear_in_the_addresses() -> None:
+    # A node may report as many as fit into a body, and other requests wait.
     addresses = [{"type": "InternalIP", "address": text} for text in many(1000)]
     assert NODE.validate_update({"status": {"addresses": addresses}}, {}) == []
     assert Compared.times < 10_000

@@ -1,4 +1,4 @@
-"""Pods: defaults, status, what may change, and their protobuf form.
+"""Pod: defaults, status, quality of service, grace period, protobuf form.
 
 Source: docs/protocol/selectors.md, docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md.
 """
@@ -32,7 +32,7 @@ C = {"name": "c", "image": "i:1"}
 
 
 def spec_of(given: Obj) -> Obj:
-    """The spec that a create makes; it must be free of errors."""
+    """Return the spec after a create, which must be valid."""
     obj, errors = created(POD, {"spec": {"containers": [C], **copy.deepcopy(given)}})
     assert errors == []
     spec: Obj = obj["spec"]
@@ -133,7 +133,7 @@ def test_a_small_pod_gets_its_defaults() -> None:
         ),
     ],
 )
-def test_what_containers_are_when_their_author_leaves_it_out(container: Obj, made: Obj) -> None:
+def test_defaults_of_containers(container: Obj, made: Obj) -> None:
     spec = spec_of({"containers": [C | container]})
     assert {name: spec["containers"][0][name] for name in made} == made
 
@@ -150,7 +150,7 @@ def test_what_containers_are_when_their_author_leaves_it_out(container: Obj, mad
         ("nginx:latest@sha256:ab", True),
     ],
 )
-def test_images_without_a_tag_are_the_latest(image: str, latest: bool) -> None:
+def test_the_default_image_pull_policy(image: str, latest: bool) -> None:
     assert is_latest(image) is latest
     container = spec_of({"containers": [{"name": "c", "image": image}]})["containers"][0]
     assert container["imagePullPolicy"] == ("Always" if latest else "IfNotPresent")
@@ -242,7 +242,7 @@ def test_images_without_a_tag_are_the_latest(image: str, latest: bool) -> None:
         ),
     ],
 )
-def test_what_volumes_are_when_their_author_leaves_it_out(volume: Obj, made: Obj) -> None:
+def test_defaults_of_volumes(volume: Obj, made: Obj) -> None:
     assert spec_of({"volumes": [{"name": "v", **volume}]})["volumes"] == [{"name": "v", **made}]
 
 
@@ -254,13 +254,13 @@ def test_the_service_account_has_two_names(given: Obj) -> None:
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("a", "a")
 
 
-def test_on_the_host_s_network_ports_are_the_host_s() -> None:
+def test_with_host_network_the_host_port_is_the_container_port() -> None:
     container = C | {"ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]}
     ports = spec_of({"hostNetwork": True, "containers": [container]})["containers"][0]["ports"]
     assert [(port["containerPort"], port["hostPort"]) for port in ports] == [(80, 80), (81, 81)]
 
 
-def test_status_is_the_server_s_when_a_pod_is_made() -> None:
+def test_the_server_sets_the_status_of_a_new_pod() -> None:
     gated = {
         "spec": {"containers": [C], "schedulingGates": [{"name": "g"}]},
         "status": {"phase": "Running", "podIP": "10.0.0.1"},
@@ -327,7 +327,7 @@ BOTH = {"cpu": "1", "memory": "1Gi"}
         ),
     ],
 )
-def test_the_class_of_service_follows_from_resources(spec: Obj, wanted: str) -> None:
+def test_quality_of_service_class(spec: Obj, wanted: str) -> None:
     assert qos_class(spec) == wanted
 
 
@@ -353,7 +353,7 @@ def test_the_class_of_service_follows_from_resources(spec: Obj, wanted: str) -> 
         ("1K", 0),
     ],
 )
-def test_what_quantities_are_worth(text: str | int, worth: int | str) -> None:
+def test_values_of_quantities(text: str | int, worth: int | str) -> None:
     assert amount(text) == Decimal(worth)
 
 
@@ -380,12 +380,12 @@ def test_what_quantities_are_worth(text: str | int, worth: int | str) -> None:
         ),
     ],
 )
-def test_addresses_have_two_spellings(status: Obj, made: Obj) -> None:
+def test_singular_and_plural_address_fields_agree(status: Obj, made: Obj) -> None:
     stored = created(POD, {"spec": {"containers": [C]}})[0]
     assert updated(POD, {"status": status}, stored, "status")[0]["status"] == made | {"qosClass": "BestEffort"}
 
 
-def test_what_pods_are_selected_by() -> None:
+def test_selectable_fields() -> None:
     obj = created(POD, {"spec": {"containers": [C], "nodeName": "n", "hostNetwork": True, "serviceAccountName": "a"}})[
         0
     ]
@@ -438,7 +438,7 @@ def test_every_pod_survives_json_and_protobuf(obj: Obj) -> None:
 
 
 def without_empty_messages(value: Any, kind: Type) -> Any:
-    """Messages that say nothing, left out: JSON and protobuf agree on everything else."""
+    """Return the value without empty messages, the only difference between JSON and protobuf."""
     match kind:
         case Message():
             shown = {
@@ -456,7 +456,7 @@ def without_empty_messages(value: Any, kind: Type) -> Any:
 
 
 def test_a_pod_as_client_go_writes_it() -> None:
-    """Vector made by hand from the numbers of generated.proto: spec{volumes{name, volumeSource{secret{secretName}}}, nodeName}."""
+    """Vector built by hand from generated.proto: spec{volumes{name, volumeSource{secret{secretName}}}, nodeName}."""
     secret = b"\x0a\x01s"
     source = b"\x32" + bytes([len(secret)]) + secret
     volume = b"\x0a\x01v" + b"\x12" + bytes([len(source)]) + source
@@ -507,7 +507,7 @@ LEGACY: dict[str, Obj] = {
 
 
 @pytest.mark.parametrize("source", LEGACY)
-def test_nothing_of_an_older_source_of_volumes_gets_lost(source: str) -> None:
+def test_in_tree_volume_sources_keep_their_fields(source: str) -> None:
     volume = {"name": "v", source: LEGACY[source]}
     assert spec_of({"volumes": [volume]})["volumes"] == [volume]
     obj = {"spec": {"volumes": [volume]}}
@@ -516,7 +516,7 @@ def test_nothing_of_an_older_source_of_volumes_gets_lost(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", sorted(LEGACY.keys() - {"fc", "flocker", "image"}))
-def test_an_older_source_says_what_it_cannot_do_without(source: str) -> None:
+def test_required_fields_of_in_tree_volume_sources(source: str) -> None:
     _, errors = created(POD, {"spec": {"containers": [C], "volumes": [{"name": "v", source: {}}]}})
     assert errors
     assert all(

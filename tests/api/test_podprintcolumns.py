@@ -1,4 +1,4 @@
-"""How Pods print: the words of `kubectl get pods -o wide` (Kubernetes documentation "Pod Lifecycle")."""
+"""Print columns of Pods, as in `kubectl get pods -o wide` (Kubernetes documentation "Pod Lifecycle")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Obj = dict[str, Any]
 
 
 def shown(obj: Obj) -> str:
-    """All cells but name and age."""
+    """Return all cells except name and age."""
     full = {"metadata": {"name": "p"}, **obj}
     return " ".join(str(column.cell(full, LATER)) for column in COLUMNS if column.name not in ("Name", "Age"))
 
@@ -127,7 +127,7 @@ REST = "<none> <none> <none> <none>"
         "a container without a state",
     ],
 )
-def test_how_pods_print(obj: Obj, cells: str) -> None:
+def test_print_columns(obj: Obj, cells: str) -> None:
     assert shown(obj) == cells
 
 
@@ -180,7 +180,7 @@ def test_a_pod_once_initialized_shows_its_containers() -> None:
     ],
     ids=["when it was", "the last of all", "unknown when", "no restart at all"],
 )
-def test_restarts_tell_when_the_last_one_was(last: list[tuple[str | None, int]], cell: str) -> None:
+def test_restarts_show_the_time_of_the_last_one(last: list[tuple[str | None, int]], cell: str) -> None:
     statuses = [
         running(restartCount=count, lastState={"terminated": {"finishedAt": at}} if at else {}) for at, count in last
     ]
@@ -198,6 +198,6 @@ def test_restarts_tell_when_the_last_one_was(last: list[tuple[str | None, int]],
     ],
     ids=["it is going", "it is over already", "nobody knows"],
 )
-def test_a_pod_that_is_deleted_says_so(status: Obj, word: str) -> None:
+def test_a_deleted_pod_is_terminating(status: Obj, word: str) -> None:
     metadata = {"name": "p", "deletionTimestamp": "2026-01-02T03:00:00Z"}
     assert shown({"metadata": metadata, "spec": spec(), "status": status}) == f"0/1 {word} 0 {REST}"

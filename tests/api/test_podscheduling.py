@@ -1,4 +1,4 @@
-"""Where a Pod wants to run, how it is probed and what it resolves: what kube-apiserver refuses."""
+"""Validation of handlers, affinity, spread constraints and host names of Pods."""
 
 from __future__ import annotations
 
@@ -108,6 +108,6 @@ def spread(*constraints: Obj) -> Obj:
         ),
     ],
 )
-def test_what_is_refused(spec: Obj, told: list[str]) -> None:
+def test_errors_of_a_spec(spec: Obj, told: list[str]) -> None:
     paths = [error.field.removeprefix("spec.affinity.nodeAffinity.") for error in scheduling_and_probe_errors(spec)]
     assert paths == told

@@ -1,4 +1,4 @@
-"""What may be written into a Pod's status (wording as kube-apiserver's)."""
+"""Validation of updates of a Pod's status (wording as kube-apiserver's)."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ def extended(**changes: object) -> Obj:
         ),
     ],
 )  # fmt: skip
-def test_what_a_status_may_not_become(old: Obj, new: Obj, path: str, detail: str) -> None:
+def test_a_refused_status_update(old: Obj, new: Obj, path: str, detail: str) -> None:
     (error,) = validate_update(new, old)
     assert error.field == path
     assert detail in error.detail
 
 
-def test_what_a_status_may_become() -> None:
+def test_an_accepted_status_update() -> None:
     annotated = {MIRROR: "h", PROFILE: "x"}
     old = pod(annotated, qosClass="Burstable", nominatedNodeName="n1")
     new = pod(
@@ -153,7 +153,7 @@ def test_what_a_status_may_become() -> None:
     assert validate_update(pod(spec={}, nominatedNodeName="n1"), pod(spec={})) == []
 
 
-def test_an_observed_generation_that_is_left_out_stays() -> None:
+def test_a_missing_observed_generation_is_kept() -> None:
     ready, other = {"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}
     old = pod(observedGeneration=3, conditions=[ready | {"observedGeneration": 2}, ready | {"observedGeneration": 3}])
     new = pod(conditions=[dict(ready), ready | {"observedGeneration": 4}, dict(ready), other])

@@ -1,4 +1,4 @@
-"""PodTemplate: what it says of its Pods is judged as a Pod is (k8s.io/api core/v1)."""
+"""PodTemplate: defaults and validation of its template are those of a Pod (k8s.io/api core/v1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def template(metadata: Obj | None = None, **spec: Any) -> Obj:
     return {"template": {"metadata": metadata or {}, "spec": {"containers": [C], **spec}}}
 
 
-def test_a_template_gets_what_pods_get_but_what_only_a_pod_has() -> None:
+def test_a_template_gets_the_shared_defaults_of_pods() -> None:
     limited = {**C, "resources": {"limits": {"cpu": "1"}}}
     obj, errors = created(KIND, template(containers=[limited], serviceAccountName="sa"))
     assert errors == []
@@ -63,16 +63,16 @@ def test_a_template_gets_what_pods_get_but_what_only_a_pod_has() -> None:
         ),
     ],
 )
-def test_is_refused(obj: Obj, told: list[str]) -> None:
+def test_an_invalid_template(obj: Obj, told: list[str]) -> None:
     assert created(KIND, obj)[1] == told
 
 
-def test_labels_of_the_pods_are_judged() -> None:
+def test_labels_of_the_template_are_validated() -> None:
     errors = created(KIND, template({"labels": {"-": "v"}}))[1]
     assert [error.partition(":")[0] for error in errors] == ["template.labels"]
 
 
-def test_all_of_a_template_may_change_and_generation_counts_it() -> None:
+def test_every_field_may_change_and_generation_counts_it() -> None:
     before, _ = created(KIND, template())
     after, errors = updated(KIND, template({"labels": {"a": "b"}}, containers=[C, {**C, "name": "d"}]), before)
     assert (errors, after["metadata"]["generation"]) == ([], 2)
@@ -91,6 +91,6 @@ def test_all_of_a_template_may_change_and_generation_counts_it() -> None:
         ),
     ],
 )
-def test_prints_as_kubectl_prints_it_elsewhere(obj: Obj, cells: list[str]) -> None:
+def test_print_columns(obj: Obj, cells: list[str]) -> None:
     shown = {"metadata": {"name": "x"}, **obj}
     assert [column.cell(shown, NOW) for column in KIND.resource.columns] == cells

@@ -1,4 +1,4 @@
-"""What of a Pod may change, and who changes what (Kubernetes API reference, core/v1 Pod).
+"""Changes of Pods and of their status (Kubernetes API reference, core/v1 Pod).
 
 Source: docs/protocol/node-authorization.md#noderestriction.
 """
@@ -101,7 +101,7 @@ TOLERATION = {"key": "k", "operator": "Exists", "effect": "NoExecute"}
         ),
     ],
 )
-def test_what_of_a_spec_may_change(old: Obj, new: Obj, errors: list[str]) -> None:
+def test_changes_of_a_spec(old: Obj, new: Obj, errors: list[str]) -> None:
     stored, made_errors = created(POD, {"spec": {"containers": [C], **old}})
     assert made_errors == []
     made, found = updated(POD, {"spec": {"containers": [C], **new}}, stored)
@@ -127,7 +127,7 @@ KEY = f"metadata.annotations[{MIRROR}]: Forbidden: "
         ),
     ],
 )
-def test_mirrors_stay_mirrors(old: Obj, new: Obj, errors: list[str]) -> None:
+def test_the_mirror_annotation_is_immutable(old: Obj, new: Obj, errors: list[str]) -> None:
     spec = {"containers": [C], "nodeName": "n"}
     stored = created(POD, {"metadata": {"name": "p", "annotations": old}, "spec": spec})[0]
     assert updated(POD, {"metadata": {"annotations": new}, "spec": spec}, stored)[1] == errors
@@ -179,7 +179,7 @@ def test_a_nominated_node_has_a_node_s_name() -> None:
     assert [text.partition(": ")[0] for text in errors] == ["status.nominatedNodeName"]
 
 
-def test_a_pod_taken_over_without_a_class_may_get_none() -> None:
+def test_a_stored_pod_without_a_class_gets_none() -> None:
     stored = created(POD, {"spec": {"containers": [C]}})[0]
     del stored["status"]
     made, errors = updated(POD, {"status": {"phase": "Running"}}, stored, "status")

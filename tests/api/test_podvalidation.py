@@ -1,4 +1,4 @@
-"""What is wrong with Pods (wording as kube-apiserver's; Kubernetes API reference, core/v1 Pod)."""
+"""Validation of Pods (wording as kube-apiserver's; Kubernetes API reference, core/v1 Pod)."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_spec_validation(spec: Obj, errors: list[str]) -> None:
     assert created(POD, {"spec": copy.deepcopy({"containers": [C], **spec})})[1] == errors
 
 
-def test_a_mirror_names_its_node() -> None:
+def test_a_mirror_pod_names_its_node() -> None:
     metadata = {"name": "p", "annotations": {"kubernetes.io/config.mirror": "h"}}
     assert created(POD, {"metadata": metadata, "spec": {"containers": [C]}})[1] == [
         'metadata.annotations[kubernetes.io/config.mirror]: Invalid value: "h": must set spec.nodeName if mirror pod '

@@ -1,4 +1,4 @@
-"""Roles and bindings.
+"""Roles and bindings: validation, defaults, print columns.
 
 Source: docs/protocol/rbac.md, docs/protocol/tables.md.
 """
@@ -120,7 +120,7 @@ def test_aggregation(selectors: list[Obj], errors: list[str]) -> None:
     assert created(CLUSTER_ROLE, {"aggregationRule": {"clusterRoleSelectors": selectors}})[1] == errors
 
 
-def test_a_role_prints_when_it_was_made() -> None:
+def test_a_role_prints_its_creation_time() -> None:
     obj = created(ROLE, {})[0]
     assert [column.cell(obj, NOW) for column in ROLE.resource.columns] == ["x", "2026-01-02T03:04:05Z"]
     assert [column.type for column in ROLE.resource.columns] == ["string", "date"]
@@ -239,7 +239,7 @@ def test_subjects(kind: Kind, subject: Obj, errors: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", [BINDING, CLUSTER_BINDING], ids=["RoleBinding", "ClusterRoleBinding"])
-def test_the_role_reference_never_changes(kind: Kind) -> None:
+def test_role_ref_is_immutable(kind: Kind) -> None:
     stored = created(kind, {"roleRef": REF})[0]
     subjects = [{"kind": "User", "name": "jane"}]
     assert updated(kind, {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": subjects}, stored)[1] == []

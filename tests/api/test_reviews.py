@@ -1,4 +1,4 @@
-"""Reviews: answered at once and never stored.
+"""TokenReview, SelfSubjectReview and the access reviews: validation.
 
 Source: docs/protocol/authentication-reviews.md, docs/protocol/authorization.md#access-reviews.
 """
@@ -47,7 +47,7 @@ def test_a_self_review_drops_the_clients_status() -> None:
     assert obj == {}
 
 
-def test_users_are_told_with_all_their_attributes() -> None:
+def test_user_info_has_all_attributes() -> None:
     assert user_info(USER) == {
         "username": "jane",
         "uid": "u-1",
@@ -60,7 +60,7 @@ def test_attributes_a_user_lacks_are_absent() -> None:
     assert user_info(UserInfo("jane")) == {"username": "jane"}
 
 
-def test_another_version_is_one_call_away() -> None:
+def test_each_version_is_built_by_one_call() -> None:
     older = self_subject_review("v1beta1").resource
     assert (older.api_version, older.schema.name) == (
         "authentication.k8s.io/v1beta1",

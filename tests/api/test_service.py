@@ -1,4 +1,4 @@
-"""Services: defaults, what an update keeps and gives back, and how they print (Kubernetes documentation "Service")."""
+"""Services: defaults, kept and released values, print columns (Kubernetes documentation "Service")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PORTS = [{"port": 80}]
 
 
 def made(**spec: Any) -> Obj:
-    """The spec of a new Service with these members."""
+    """Return the spec of a new Service with these fields."""
     obj, errors = created(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **spec}})
     assert errors == []
     found: Obj = obj["spec"]
@@ -24,11 +24,11 @@ def made(**spec: Any) -> Obj:
 
 
 def given(obj: Obj, *names: str) -> Obj:
-    """The named members that are there."""
+    """Return the named fields that are present."""
     return {name: obj[name] for name in names if name in obj}
 
 
-def test_what_a_plain_service_becomes() -> None:
+def test_defaults_of_a_service() -> None:
     obj, errors = created(
         SERVICE, {"spec": {"ports": [dict(PORTS[0])], "selector": {"app": "web"}}, "status": {"conditions": [{}]}}
     )
@@ -44,7 +44,7 @@ def test_what_a_plain_service_becomes() -> None:
     assert SERVICE.selectable_fields(obj) == {"spec.clusterIP": "", "spec.type": "ClusterIP"}
 
 
-def test_a_service_without_a_spec_is_told_what_is_missing() -> None:
+def test_a_service_without_a_spec_is_refused() -> None:
     assert created(SERVICE, {})[1] == ["spec.ports: Required value"]
 
 
@@ -113,7 +113,7 @@ def test_families_and_addresses(spec: Obj, families: list[Any]) -> None:
         pytest.param({"sessionAffinityConfig": {"clientIP": {}}}, None, id="nothing to configure without affinity"),
     ],
 )
-def test_affinity(spec: Obj, config: Obj | None) -> None:
+def test_session_affinity_defaults(spec: Obj, config: Obj | None) -> None:
     assert made(**spec).get("sessionAffinityConfig") == config
 
 
@@ -151,7 +151,7 @@ def stored(**spec: Any) -> Obj:
         pytest.param(NAME, {}, {}, id="a name that will get one"),
     ],
 )
-def test_who_keeps_an_address(before: Obj, after: Obj, kept: Obj) -> None:
+def test_services_that_keep_their_cluster_ip(before: Obj, after: Obj, kept: Obj) -> None:
     spec: Obj = {"ports": [dict(PORTS[0])], "externalName": "a.example", **after}
     new, errors = updated(SERVICE, {"spec": spec}, stored(**before))
     assert errors == []
@@ -169,19 +169,19 @@ def test_who_keeps_an_address(before: Obj, after: Obj, kept: Obj) -> None:
         pytest.param({"clusterIPs": ["10.96.0.8"]}, ["10.96.0.8"], id="another list"),
     ],
 )
-def test_an_address_never_changes(after: Obj, now: list[str]) -> None:
+def test_the_cluster_ip_is_immutable(after: Obj, now: list[str]) -> None:
     new, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **after}}, stored(**ADDRESS))
     printed = "[" + ", ".join(f'"{address}"' for address in now) + "]"
     assert f"spec.clusterIPs[0]: Invalid value: {printed}: may not change once set" in errors
     assert new["spec"]["clusterIPs"] == now
 
 
-def test_families_never_change() -> None:
+def test_the_first_ip_family_is_immutable() -> None:
     _, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])], "ipFamilies": ["IPv6"]}}, stored(**ADDRESS))
     assert 'spec.ipFamilies[0]: Invalid value: ["IPv6"]: may not change once set' in errors
 
 
-def test_what_a_service_had_without_families_is_no_reason_to_refuse_it() -> None:
+def test_a_stored_service_without_families_may_be_updated() -> None:
     old = stored(**ADDRESS)
     del old["spec"]["ipFamilies"], old["spec"]["ipFamilyPolicy"]
     new, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])]}}, old)
@@ -213,13 +213,13 @@ def test_what_a_service_had_without_families_is_no_reason_to_refuse_it() -> None
         pytest.param({**NODE_PORT, "ports": [{"port": 80}]}, {"type": "NodePort"}, [None], id="nor was one given"),
     ],
 )
-def test_who_keeps_a_node_port(before: Obj, after: Obj, ports: list[int | None]) -> None:
+def test_services_that_keep_their_node_ports(before: Obj, after: Obj, ports: list[int | None]) -> None:
     new, errors = updated(SERVICE, {"spec": {"ports": [dict(PORTS[0])], **after}}, stored(**before))
     assert errors == []
     assert [port.get("nodePort") for port in new["spec"]["ports"]] == ports
 
 
-def test_a_node_port_asked_for_where_there_is_none_is_refused() -> None:
+def test_a_node_port_of_a_type_without_node_ports_is_refused() -> None:
     after = {"ports": [{"port": 80, "nodePort": 30009}]}
     assert updated(SERVICE, {"spec": after}, stored(**NODE_PORT))[1] == [
         "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
@@ -242,7 +242,7 @@ OF_BALANCERS = ("healthCheckNodePort", "externalTrafficPolicy", "allocateLoadBal
         pytest.param({**LOCAL, "allocateLoadBalancerNodePorts": True, "type": "ClusterIP"}, [], id="nothing outside"),
     ],
 )
-def test_what_belongs_to_a_load_balancer_goes_with_it(after: Obj, kept: list[Any]) -> None:
+def test_load_balancer_fields_are_released_with_the_type(after: Obj, kept: list[Any]) -> None:
     new, errors = updated(SERVICE, {"spec": after}, stored(**LOCAL))
     assert errors == []
     found = given(new["spec"], *OF_BALANCERS)
@@ -250,13 +250,13 @@ def test_what_belongs_to_a_load_balancer_goes_with_it(after: Obj, kept: list[Any
     assert list(found.values()) == kept
 
 
-def test_the_class_of_a_load_balancer_never_changes() -> None:
+def test_the_load_balancer_class_is_immutable() -> None:
     assert updated(SERVICE, {"spec": {**LOCAL, "loadBalancerClass": "a.example/c"}}, stored(**LOCAL))[1] == [
         'spec.loadBalancerClass: Invalid value: "a.example/c": may not change once set'
     ]
 
 
-def test_who_changes_spec_and_who_status() -> None:
+def test_fields_that_the_resource_and_its_status_change() -> None:
     old = stored(**LOAD_BALANCER)
     asked = {
         "spec": {**LOAD_BALANCER, "selector": {"a": "b"}},
@@ -292,7 +292,7 @@ def test_who_changes_spec_and_who_status() -> None:
         pytest.param({"type": "X"}, {}, "<none> <unknown> 80/TCP <none>", id="what nobody knows"),
     ],
 )
-def test_how_a_service_prints(spec: Obj, status: Obj, printed: str) -> None:
+def test_print_columns(spec: Obj, status: Obj, printed: str) -> None:
     obj = stored(**spec)
     obj["status"] = {"loadBalancer": status}
     cells = [str(column.cell(obj, LATER)) for column in SERVICE.resource.columns]

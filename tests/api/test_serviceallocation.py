@@ -1,4 +1,4 @@
-"""Which addresses and node ports are given out (Kubernetes documentation "Service ClusterIP allocation")."""
+"""Allocation of cluster IPs and node ports (Kubernetes documentation "Service ClusterIP allocation")."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_api_server_has_the_first_address() -> None:
 
 
 @given(st.binary(max_size=20))
-def test_what_nobody_asked_for_lies_above_the_band_of_those_who_choose(seed: bytes) -> None:
+def test_dynamic_allocation_starts_above_the_reserved_band(seed: bytes) -> None:
     address, port = free_address((), seed), free_port((), seed)
     assert address is not None
     assert port is not None
@@ -32,7 +32,7 @@ def test_what_nobody_asked_for_lies_above_the_band_of_those_who_choose(seed: byt
 
 @pytest.mark.parametrize("cidr", [SMALL, MIDDLE], ids=["smaller than the band", "larger than the band"])
 @pytest.mark.parametrize("seed", [b"a", b"b"])
-def test_every_address_is_given_out_once(cidr: IPv4Network, seed: bytes) -> None:
+def test_every_address_is_allocated_once(cidr: IPv4Network, seed: bytes) -> None:
     used: set[str] = set()
     order = []
     while (address := free_address(used, seed, cidr)) is not None:
@@ -50,12 +50,12 @@ def test_the_largest_range_of_ipv6_has_addresses_too() -> None:
     assert 256 <= int(IPv6Address(address)) - int(cidr.network_address) < cidr.num_addresses - 1
 
 
-def test_every_port_is_given_out_once() -> None:
+def test_every_port_is_allocated_once() -> None:
     used: set[int] = set()
     while (port := free_port(used, b"", range(7, 40))) is not None:
         used.add(port)
     assert used == set(range(7, 40))
 
 
-def test_another_seed_begins_elsewhere() -> None:
+def test_another_seed_starts_elsewhere() -> None:
     assert len({free_address((), bytes([seed])) for seed in range(20)}) == 20

@@ -1,4 +1,4 @@
-"""What a Service has and no other may have (networking.k8s.io/v1 IPAddress, KEP-1880)."""
+"""Claims of cluster IPs and node ports (networking.k8s.io/v1 IPAddress, KEP-1880)."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_an_address_is_claimed_as_kube_apiserver_claims_it() -> None:
         ),
     ],
 )
-def test_what_is_claimed(spec: dict[str, Any], expected: list[str]) -> None:
+def test_claims_of_a_service(spec: dict[str, Any], expected: list[str]) -> None:
     assert keys(spec) == expected
 
 
-def test_what_has_no_name_yet_claims_too() -> None:
+def test_a_service_without_a_name_has_claims() -> None:
     (claim,) = claims({"spec": {"healthCheckNodePort": 30003}})
     assert claim.value["spec"]["parentRef"] == {"group": "", "resource": "services", "namespace": "", "name": ""}
     assert claims({}) == ()

@@ -1,4 +1,4 @@
-"""What is wrong with a Service (Kubernetes API reference, core/v1 Service; wording as kube-apiserver's)."""
+"""Validation of Services (Kubernetes API reference, core/v1 Service; wording as kube-apiserver's)."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ RULES: list[tuple[str, Obj, list[str]]] = [
 
 
 @pytest.mark.parametrize(("spec", "errors"), [pytest.param(spec, errors, id=rule) for rule, spec, errors in RULES])
-def test_rules(spec: Obj, errors: list[str]) -> None:
+def test_errors_of_a_spec(spec: Obj, errors: list[str]) -> None:
     assert created(SERVICE, {"spec": {"ports": [dict(PORT)], **spec}})[1] == errors
 
 
@@ -254,7 +254,7 @@ def test_names_and_labels_are_checked() -> None:
         pytest.param("LoadBalancer", {"hostname": "-"}, ["ingress[0].hostname"], id="no name"),
     ],
 )
-def test_what_leads_to_a_load_balancer(kind: str, way: Obj, told: list[str]) -> None:
+def test_errors_of_load_balancer_ingress(kind: str, way: Obj, told: list[str]) -> None:
     policy = (SERVICE.subresources or {})["status"]
     new: Obj = {"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": [way]}}}
     assert [error.field for error in policy.validate_update(new, new)] == [

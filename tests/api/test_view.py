@@ -1,4 +1,4 @@
-"""The fixed view: what tests and plans against a listed state read."""
+"""`FixedView`, the view of given objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kind says about an object that it takes all the same. Expected texts are those of kube-apiserver 1.36."""
+"""Warnings about accepted objects; the texts are those of kube-apiserver 1.36."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ TWO_PATHS = {"items": [{"key": "a", "path": "d"}, {"key": "b", "path": "d/f"}, {
         ),
     ],
 )
-def test_a_pod_and_its_template(spec: Obj, annotations: dict[str, str], told: list[str]) -> None:
+def test_warnings_about_pods_and_templates(spec: Obj, annotations: dict[str, str], told: list[str]) -> None:
     kinds = BY_PLURAL["pods"], BY_PLURAL["podtemplates"]
     new = pod(spec, annotations)
     template: Obj = {"metadata": {"generation": 2}, "template": copy.deepcopy(new)}
@@ -313,7 +313,7 @@ APPARMOR = "container.apparmor.security.beta.kubernetes.io/c"
         ({"type": "Localhost"}, "localhost/", True),
     ],
 )
-def test_apparmor_by_annotation_is_told_of_a_template(profile: Obj | None, annotation: str, told: bool) -> None:
+def test_apparmor_annotations_of_a_template(profile: Obj | None, annotation: str, told: bool) -> None:
     spec = {"securityContext": {"appArmorProfile": profile}} if profile else {}
     template = {"metadata": {}, "template": pod(spec, {APPARMOR: annotation})}
     warning = (
@@ -324,7 +324,7 @@ def test_apparmor_by_annotation_is_told_of_a_template(profile: Obj | None, annot
     assert BY_PLURAL["podtemplates"].warnings(template, None) == []
 
 
-def test_a_name_that_is_no_label() -> None:
+def test_a_pod_name_that_is_no_dns_label() -> None:
     told = BY_PLURAL["pods"].warnings(pod({}, name="a.b"), None)
     hint = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
     assert [warning[: len(hint) + 15] for warning in told] == [f"metadata.name: {hint}"]
@@ -453,7 +453,7 @@ SLOPPY = 'IPv6 address "1::0" should be in RFC 5952 canonical format ("1::")'
         ),
     ],
 )
-def test_other_kinds(plural: str, obj: Obj, told: list[str]) -> None:
+def test_warnings_of_other_kinds(plural: str, obj: Obj, told: list[str]) -> None:
     kind = BY_PLURAL[plural]
     made, _ = created(kind, copy.deepcopy(obj))
     complete(made, kind.resource.schema)
@@ -463,7 +463,7 @@ def test_other_kinds(plural: str, obj: Obj, told: list[str]) -> None:
     assert kind.warnings(made, None) == told
 
 
-def test_an_annotation_of_a_service_account_is_told_when_it_is_new() -> None:
+def test_a_new_annotation_of_a_service_account() -> None:
     kind = BY_PLURAL["serviceaccounts"]
     marked: Obj = {"metadata": {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}}
     bare: Obj = {"metadata": {}}
@@ -481,6 +481,6 @@ def test_addresses_in_a_status_of_a_service() -> None:
     assert policy.warnings(ways, {}) == [f"status.loadBalancer.ingress[0].ip: {SLOPPY}"]
 
 
-def test_what_is_no_address_and_no_range_is_left_to_validation() -> None:
+def test_invalid_addresses_and_cidrs_cause_no_warning() -> None:
     assert address_warnings("x", "a.b") == address_warnings("x", "") == address_warnings("x", "::1") == []
     assert range_warnings("x", "a") == range_warnings("x", "10.0.0.0/8") == range_warnings("x", "::/0") == []

@@ -1,4 +1,4 @@
-"""Chain, table, and the authorizers that do not look.
+"""Authorizer chain, its table, the privileged group, AlwaysAllow and AlwaysDeny.
 
 Source: docs/protocol/authorization.md, docs/protocol/rbac.md#evaluation.
 """
@@ -82,7 +82,7 @@ def test_bad_modes(modes: list[str], message: str) -> None:
         build(modes)
 
 
-def test_masters_stands_first_and_names_agree_with_the_table() -> None:
+def test_the_privileged_group_comes_first_and_names_agree_with_the_table() -> None:
     assert [authorizer.name for authorizer in build(list(AUTHORIZERS))] == ["Masters", *AUTHORIZERS]
 
 

@@ -1,4 +1,4 @@
-"""The default policy and kubeadm's objects: who may do what, and how they are reconciled.
+"""Permissions of the default policy and of kubeadm's objects, and their reconciliation.
 
 Source: docs/protocol/kubeadm-init.md, docs/protocol/rbac.md#default-roles.
 """
@@ -262,12 +262,12 @@ VIEWS = rbac_views(EVERYTHING)
         ),
     ],
 )
-def test_who_may_do_what(who: UserInfo, verb: str, what: dict[str, str], allowed: bool) -> None:
+def test_permissions_of_the_default_policy(who: UserInfo, verb: str, what: dict[str, str], allowed: bool) -> None:
     assert RBAC.authorize(Attributes(user=who, verb=verb, **what), VIEWS).allowed is allowed
 
 
 KUBERNETES = Path(__file__).parents[1] / "vectors/authz/kubernetes-1.36.txt"
-"""Roles and bindings that kube-apiserver 1.36.2 makes with its default feature gates, one object or rule a line."""
+"""Roles and bindings that kube-apiserver 1.36.2 creates with its default feature gates, one object or rule a line."""
 OWN = {"mooring:login"}
 AGGREGATED = {"admin", "edit", "view"}
 """The aggregation controller fills their rules, from the roles that the table holds."""
@@ -296,7 +296,7 @@ def test_every_role_and_binding_is_the_one_of_kubernetes() -> None:
 
 
 def aggregated(name: str) -> set[tuple[str, str, str]]:
-    """(verb, group, resource) of all roles that end up in `name`, followed as the controller would."""
+    """Return (verb, group, resource) of all roles aggregated into `name`."""
     label = f"rbac.authorization.k8s.io/aggregate-to-{name}"
     found = set()
     for obj in POLICY:
@@ -332,7 +332,7 @@ def aggregated(name: str) -> set[tuple[str, str, str]]:
         pytest.param("admin", ("create", "", "namespaces"), False, id="admin makes no namespaces"),
     ],
 )
-def test_roles_for_people(role_name: str, grant: tuple[str, str, str], held: bool) -> None:
+def test_user_facing_roles(role_name: str, grant: tuple[str, str, str], held: bool) -> None:
     assert (grant in aggregated(role_name)) is held
 
 
@@ -361,14 +361,14 @@ def test_no_object_is_declared_twice() -> None:
     assert len(places) == len(set(places))
 
 
-def test_copies_are_fresh() -> None:
+def test_each_call_returns_new_copies() -> None:
     default_policy()[0]["rules"].clear()
     kubeadm_policy()[0]["rules"].clear()
     assert default_policy()[0]["rules"]
     assert kubeadm_policy()[0]["rules"]
 
 
-def test_kubeadms_objects_carry_no_mark() -> None:
+def test_kubeadm_objects_carry_no_default_policy_mark() -> None:
     assert all(set(obj["metadata"]) <= {"name", "namespace"} for obj in kubeadm_policy())
 
 
@@ -379,7 +379,7 @@ SUM: Obj = {**default(cluster_role("s")), "aggregationRule": {"clusterRoleSelect
 
 
 def stored(obj: Obj, **changed: object) -> Obj:
-    """`obj` as it comes back from the store, with parts replaced."""
+    """Return `obj` as stored, with fields replaced."""
     metadata = {**obj["metadata"], "uid": "u", "resourceVersion": "7"}
     return {**deepcopy(obj), "metadata": metadata, **changed}
 
@@ -391,11 +391,11 @@ def marked(obj: Obj, **metadata: object) -> Obj:
 @pytest.mark.parametrize(
     "wanted", [ROLE, BINDING, SUM, default(cluster_binding("empty", "r"))], ids=["role", "binding", "sum", "empty"]
 )
-def test_what_is_as_wanted_stays(wanted: Obj) -> None:
+def test_an_object_equal_to_the_default_is_not_written(wanted: Obj) -> None:
     assert reconcile(stored(wanted), wanted) is None
 
 
-def test_what_is_missing_is_made() -> None:
+def test_a_missing_object_is_created() -> None:
     made = reconcile(None, ROLE)
     assert made == ROLE
     assert made is not ROLE
@@ -449,7 +449,7 @@ EXTRA = rule("get", "", "secrets")
         pytest.param(stored(ROLE, aggregationRule={}), ROLE, "aggregationRule", None, id="a role stops aggregating"),
     ],
 )
-def test_reconciling_adds(existing: Obj, wanted: Obj, key: str, value: object) -> None:
+def test_reconciliation_adds(existing: Obj, wanted: Obj, key: str, value: object) -> None:
     before = deepcopy(existing)
     result = reconcile(existing, wanted)
     assert result is not None
@@ -472,7 +472,7 @@ def test_reconciling_adds(existing: Obj, wanted: Obj, key: str, value: object) -
         ),
     ],
 )
-def test_reconciling_leaves_what_an_administrator_did(existing: Obj) -> None:
+def test_reconciliation_keeps_changes_of_an_administrator(existing: Obj) -> None:
     assert reconcile(existing, ROLE) is None
 
 
@@ -480,7 +480,7 @@ def test_rules_of_an_aggregated_role_are_the_controllers() -> None:
     assert reconcile(stored(SUM, rules=[EXTRA]), SUM) is None
 
 
-def test_lost_marks_come_back() -> None:
+def test_removed_marks_are_restored() -> None:
     result = reconcile(stored({**ROLE, "metadata": {"name": "r", "labels": {"mine": "x"}, "annotations": None}}), ROLE)
     assert result is not None
     assert result["metadata"]["labels"] == {**ROLE["metadata"]["labels"], "mine": "x"}
@@ -494,7 +494,7 @@ def test_an_unmarked_object_gets_no_empty_marks() -> None:
     assert set(result["metadata"]) == {"name", "uid", "resourceVersion"}
 
 
-def test_a_binding_to_another_role_is_to_be_made_anew() -> None:
+def test_a_binding_to_another_role_is_replaced() -> None:
     result = reconcile(stored(cluster_binding("b", "other", service_account("x", "y"))), BINDING)
     assert result == BINDING
     assert "resourceVersion" not in BINDING["metadata"]

@@ -1,4 +1,4 @@
-"""Nobody grants what they do not hold.
+"""RBAC escalation checks: granting needs the granted permissions, or the verbs escalate and bind.
 
 Source: docs/protocol/rbac.md#escalation.
 """
@@ -83,17 +83,17 @@ some_rules = st.lists(
 
 
 @given(some_rules, some_rules)
-def test_what_is_held_covers_itself_and_holding_more_never_covers_less(one: list[Obj], other: list[Obj]) -> None:
+def test_coverage_is_reflexive_and_monotonic(one: list[Obj], other: list[Obj]) -> None:
     assert covers(compile_rules(one), compile_rules(one)) == ()
     missing = covers(compile_rules(one), compile_rules(other))
     assert len(covers(compile_rules(one + other[:1]), compile_rules(other))) <= len(missing)
 
 
 @given(some_rules, some_rules, st.sampled_from(["get", "list"]), st.sampled_from(["", "x"]), st.sampled_from(["", "n"]))
-def test_whatever_a_covered_role_allows_its_grantor_was_allowed(
+def test_a_covered_role_allows_nothing_that_its_grantor_may_not(
     held: list[Obj], wanted: list[Obj], verb: str, subresource: str, name: str
 ) -> None:
-    """Soundness: coverage never lets a permission through that the holder has not."""
+    """Coverage is sound: it never includes a permission that the holder lacks."""
     if covers(compile_rules(held), compile_rules(wanted)):
         return
     asked = Attributes(user=JANE, verb=verb, resource="a", subresource=subresource, name=name)
@@ -208,7 +208,7 @@ def test_what_is_held_in_a_namespace_may_be_granted_there_only() -> None:
             check_role(elsewhere, None, JANE, Rbac(), views, nobody)
 
 
-def test_problems_met_while_looking_are_told() -> None:
+def test_resolution_errors_are_reported() -> None:
     views = rbac_views([cluster_binding("b", "gone", user("jane"))])
     with pytest.raises(
         ForbiddenError, match=r'; resolution errors: \[clusterroles.rbac.authorization.k8s.io "gone" not found\]$'
@@ -216,7 +216,7 @@ def test_problems_met_while_looking_are_told() -> None:
         check_role(WANTED, None, JANE, Rbac(), views, nobody)
 
 
-def test_a_long_refusal_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_refusal_is_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(escalation, "MAX_MISSING_SHOWN", 2)
     with pytest.raises(ForbiddenError) as caught:
         write_role(role("ns", "r", rule("get", "", "a,b,c,d")))
@@ -262,7 +262,7 @@ def repeated_words(size: int) -> tuple[Rule, ...]:
         pytest.param(many_rules("a"), repeated_words, id="words that are repeated"),
     ],
 )
-def test_the_check_takes_time_in_proportion_to_the_rules(
+def test_the_work_of_a_check_is_linear_in_the_rules(
     held: Callable[[int], tuple[Rule, ...]], wanted: Callable[[int], tuple[Rule, ...]]
 ) -> None:
     def make(size: int) -> Callable[[], object]:
@@ -272,13 +272,13 @@ def test_the_check_takes_time_in_proportion_to_the_rules(
     grows_linearly(make, 100)
 
 
-def test_more_held_than_a_check_may_look_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_held_atoms_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(escalation, "MAX_HELD_ATOMS", 3)
     with pytest.raises(ForbiddenError, match="the rules held multiply to more than 3 combinations"):
         write_role(role("ns", "r", rule("get,list", "", "a,b")), held=(rule("get,list", "", "a,b"),))
 
 
-def test_rules_held_of_other_things_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_rules_of_other_resources_do_not_count_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(escalation, "MAX_HELD_ATOMS", 3)
     write_role(role("ns", "r", rule("get", "", "a")), held=(rule("get,list,watch", "", "a,b,c,d"),))
 
@@ -335,7 +335,7 @@ def _compared_one_by_one(held: Rule, atom: Rule) -> bool:
 
 
 @given(_rules, _rules)
-def test_the_index_finds_what_comparing_one_by_one_finds(held: list[Obj], wanted: list[Obj]) -> None:
+def test_the_index_equals_a_comparison_of_every_pair(held: list[Obj], wanted: list[Obj]) -> None:
     owned = compile_rules(held)
     atoms = covers((), compile_rules(wanted))
     missing = tuple(atom for atom in atoms if not any(_compared_one_by_one(one, compile_rule(atom)) for one in owned))
@@ -350,7 +350,7 @@ def test_the_index_finds_what_comparing_one_by_one_finds(held: list[Obj], wanted
         pytest.param(cluster_role("c", PODS), None, "clusterroles", "", "", id="a cluster role has no namespace"),
     ],
 )
-def test_escalate_is_asked_for(new: Obj, old: Obj | None, resource: str, name: str, namespace: str) -> None:
+def test_attributes_of_the_escalate_check(new: Obj, old: Obj | None, resource: str, name: str, namespace: str) -> None:
     asked: list[Attributes] = []
 
     def record(attributes: Attributes) -> Decision:
@@ -426,7 +426,7 @@ def test_a_binding_may_not_be_written_to(new: Obj, old: Obj | None, error: type[
     assert message in str(caught.value)
 
 
-def test_bind_is_asked_for_the_role_in_the_namespace_of_the_binding() -> None:
+def test_attributes_of_the_bind_check() -> None:
     asked: list[Attributes] = []
 
     def record(attributes: Attributes) -> Decision:

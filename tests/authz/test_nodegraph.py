@@ -1,4 +1,4 @@
-"""Edges from what Pods refer to, to the nodes they are bound to.
+"""Graph of the Node authorizer: edges from objects to the nodes whose Pods refer to them.
 
 Source: docs/protocol/node-authorization.md#graph.
 """
@@ -73,7 +73,7 @@ def projected(**source: Any) -> list[Obj]:
         pytest.param({"resourceClaims": [{"name": "r", "resourceClaimName": "x"}]}, "resourceclaims", id="a resource"),
     ],
 )
-def test_a_node_reaches_what_its_pod_names(spec: Obj, resource: str) -> None:
+def test_a_node_may_access_objects_that_its_pod_names(spec: Obj, resource: str) -> None:
     graph, pods = NodeGraph(), FixedView([pod(**spec)])
     assert graph.related("n1", (resource, "ns", "x"), pods)
     assert not graph.related("n2", (resource, "ns", "x"), pods)
@@ -111,13 +111,13 @@ def with_secret(name: str = "p", node: str = "n1") -> Obj:
     return pod(name, node, imagePullSecrets=[{"name": "x"}])
 
 
-def test_a_pod_that_waits_for_a_node_gives_nobody_anything() -> None:
+def test_a_pod_without_a_node_adds_no_edges() -> None:
     graph, pods = NodeGraph(), FixedView([with_secret(node="")])
     assert not graph.related("", SECRET, pods)
     assert len(graph) == 0
 
 
-def test_a_mirror_pod_gives_its_node_only_itself() -> None:
+def test_a_mirror_pod_gives_its_node_access_to_itself_only() -> None:
     mirror = with_secret()
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
     graph, pods = NodeGraph(), FixedView([mirror])
@@ -153,7 +153,7 @@ class Changing(FixedView):
         self._past.append((self._revision, ("ns", name)))
 
 
-def test_edges_follow_what_changes_without_looking_at_everything_again() -> None:
+def test_edges_are_updated_incrementally() -> None:
     graph, pods = NodeGraph(), Changing()
     assert not graph.related("n1", SECRET, pods)
     pods.put(with_secret("a"))
@@ -170,7 +170,7 @@ def test_edges_follow_what_changes_without_looking_at_everything_again() -> None
     assert pods.listed == 1
 
 
-def test_a_view_that_forgot_what_changed_is_looked_at_as_a_whole() -> None:
+def test_a_view_without_history_is_read_entirely() -> None:
     graph, pods = NodeGraph(), Changing()
     pods.put(with_secret("a"))
     assert graph.related("n1", SECRET, pods)
@@ -181,7 +181,7 @@ def test_a_view_that_forgot_what_changed_is_looked_at_as_a_whole() -> None:
     assert graph.related("n2", SECRET, pods)
 
 
-def test_another_view_is_another_graph() -> None:
+def test_another_view_rebuilds_the_graph() -> None:
     graph = NodeGraph()
     assert graph.related("n1", SECRET, FixedView([with_secret()]))
     assert not graph.related("n1", SECRET, FixedView())
@@ -194,7 +194,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_however_it_came_about_the_graph_is_the_one_of_the_present_pods(
+def test_the_graph_depends_only_on_the_current_pods(
     steps: list[tuple[str, str | None, str, bool]],
 ) -> None:
     graph, pods = NodeGraph(), Changing()

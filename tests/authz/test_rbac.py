@@ -1,4 +1,4 @@
-"""RBAC over views.
+"""RBAC authorizer over views: decisions, reasons, caches.
 
 Source: docs/protocol/rbac.md#evaluation.
 """
@@ -231,7 +231,7 @@ def test_views_are_listed_again_only_when_their_revision_grew() -> None:
     assert (roles.lists, bindings.lists) == (1, 1), "the view tells what changed"
 
 
-def test_a_view_that_does_not_remember_is_listed_again() -> None:
+def test_a_view_without_history_is_listed_again() -> None:
     bindings = Recorder([cluster_binding("b", "reader", user("jane"))], remembers=False)
     views: dict[str, View] = {**rbac_views([READER]), "clusterrolebindings": bindings}
     rbac = Rbac()
@@ -241,7 +241,7 @@ def test_a_view_that_does_not_remember_is_listed_again() -> None:
     assert bindings.lists == 2
 
 
-def test_of_two_bindings_to_one_subject_the_other_stays_when_one_goes() -> None:
+def test_deleting_one_of_two_bindings_keeps_the_grants_of_the_other() -> None:
     both = [cluster_binding("a", "reader", user("jane")), cluster_binding("b", "reader", user("jane"), user("jane"))]
     bindings = Recorder(both)
     views: dict[str, View] = {**rbac_views([READER]), "clusterrolebindings": bindings}
@@ -263,7 +263,7 @@ def test_a_role_that_is_deleted_grants_nothing() -> None:
     assert not rbac.authorize(ask(), views).allowed
 
 
-def test_every_change_counts_at_once() -> None:
+def test_every_change_takes_effect_at_once() -> None:
     roles = Recorder([READER])
     views: dict[str, View] = {
         **rbac_views([cluster_binding("b", "reader", user("jane")), cluster_binding("c", "other", user("jane"))]),
@@ -306,13 +306,13 @@ def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
     assert len(compiled) == 51
 
 
-def test_other_views_are_other_facts() -> None:
+def test_other_views_invalidate_the_cache() -> None:
     rbac = Rbac()
     assert rbac.authorize(ask(), rbac_views([READER, cluster_binding("b", "reader", user("jane"))])).allowed
     assert not rbac.authorize(ask(), rbac_views([READER])).allowed
 
 
-def test_users_remembered_are_bounded() -> None:
+def test_the_number_of_cached_users_is_bounded() -> None:
     rbac = Rbac(max_cached=2)
     views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
     for number in range(5):
@@ -320,7 +320,7 @@ def test_users_remembered_are_bounded() -> None:
     assert len(rbac._cache) == 2
 
 
-def test_a_user_of_very_many_groups_is_not_remembered() -> None:
+def test_a_user_with_many_groups_is_not_cached() -> None:
     rbac = Rbac()
     views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
     groups = ("dev", *(f"g{number}" for number in range(MAX_GROUPS_CACHED)))
@@ -329,7 +329,7 @@ def test_a_user_of_very_many_groups_is_not_remembered() -> None:
     assert not rbac.authorize(ask(UserInfo("x", groups=groups[1:])), views).allowed
 
 
-def test_more_groups_than_subjects_are_not_looked_up_one_by_one() -> None:
+def test_the_smaller_of_groups_and_subjects_is_iterated() -> None:
     rbac = Rbac()
     views = rbac_views([READER, cluster_binding("b", "reader", group("dev"), user("dev2"))])
 
@@ -341,7 +341,7 @@ def test_more_groups_than_subjects_are_not_looked_up_one_by_one() -> None:
     assert work(make(5_000)) <= work(make(2_000)) + 20
 
 
-def test_the_same_name_with_other_groups_is_somebody_else() -> None:
+def test_the_cache_distinguishes_users_by_groups() -> None:
     rbac = Rbac()
     views = rbac_views([READER, cluster_binding("b", "reader", group("dev"))])
     assert rbac.authorize(ask(UserInfo("x", groups=("dev",))), views).allowed

@@ -25,7 +25,7 @@ def review(spec: Obj | None = None, metadata: Obj | None = None) -> Obj:
     return {"spec": spec, "metadata": metadata or {}}
 
 
-def test_a_resource_is_asked_about_exactly_as_written() -> None:
+def test_resource_attributes_are_taken_as_written() -> None:
     spec = {
         "user": "jane",
         "uid": "42",
@@ -64,13 +64,13 @@ def test_a_resource_is_asked_about_exactly_as_written() -> None:
     )
 
 
-def test_a_path_is_asked_about() -> None:
+def test_non_resource_attributes_are_taken_as_written() -> None:
     spec = {"groups": ["dev"], "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
     asked = subject_access_attributes(review(spec))
     assert asked == Attributes(user=UserInfo("", groups=("dev",)), verb="get", path="/metrics")
 
 
-def test_a_self_review_asks_about_the_caller() -> None:
+def test_a_self_review_is_about_the_caller() -> None:
     asked = self_access_attributes(review({"resourceAttributes": PODS}), JANE)
     assert asked == Attributes(user=JANE, verb="get", resource="pods", namespace="ns")
 

@@ -61,6 +61,6 @@ JANE = UserInfo("jane")
         pytest.param({}, {"resource": "pods"}, False, id="an empty rule grants nothing"),
     ],
 )
-def test_a_rule(granted: Obj, asked: dict[str, str], allowed: bool) -> None:
+def test_a_rule_allows_a_request(granted: Obj, asked: dict[str, str], allowed: bool) -> None:
     attributes = Attributes(user=JANE, **{"verb": "get", **asked})
     assert compile_rule(granted).allows(attributes) is allowed

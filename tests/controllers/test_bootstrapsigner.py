@@ -1,5 +1,4 @@
-"""bootstrap-signer-controller (docs/protocol/cluster-info.md#bootstrap-signer): what wakes it, what it signs, when it looks
-again."""
+"""bootstrap-signer-controller (docs/protocol/cluster-info.md#bootstrap-signer): keys, signatures, requeue times."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def info(**data: str) -> Obj:
         pytest.param("secrets", token_secret(kind="Opaque"), False, False, id="another Secret of kube-system"),
     ],
 )
-def test_it_is_woken_by(plural: str, obj: Obj, deleted: bool, wakes: bool) -> None:
+def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, wakes: bool) -> None:
     assert list(SIGNER.keys(plural, obj, deleted, views())) == ([CLUSTER_INFO] if wakes else [])
 
 
@@ -47,7 +46,7 @@ def test_a_new_token_is_signed_and_planned_again_at_its_expiry() -> None:
     assert requeue == Requeue(NOW + HOUR)
 
 
-def test_the_earliest_expiry_decides_when_to_look_again() -> None:
+def test_the_key_is_planned_again_at_the_earliest_expiry() -> None:
     tokens = [
         token_secret("aaaaaa"),
         token_secret("bbbbbb", expiration=moment(2 * HOUR)),
@@ -58,7 +57,7 @@ def test_the_earliest_expiry_decides_when_to_look_again() -> None:
     assert plan(SIGNER, CLUSTER_INFO, views(configmaps=[INFO], secrets=tokens))[1:] == [Requeue(NOW + HOUR)]
 
 
-def test_a_signature_goes_at_the_instant_its_token_expires() -> None:
+def test_a_signature_is_removed_when_its_token_expires() -> None:
     seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
     (update, _) = plan(SIGNER, CLUSTER_INFO, seen)
     assert isinstance(update, Update)
@@ -67,12 +66,12 @@ def test_a_signature_goes_at_the_instant_its_token_expires() -> None:
     assert plan(SIGNER, CLUSTER_INFO, signed, NOW + HOUR) == [Update("configmaps", INFO)]
 
 
-def test_the_signature_of_a_deleted_token_goes() -> None:
+def test_the_signature_of_a_deleted_token_is_removed() -> None:
     left = info(kubeconfig="text", **{"jws-kubeconfig-abcdef": "old"})
     assert plan(SIGNER, CLUSTER_INFO, views(configmaps=[left])) == [Update("configmaps", info(kubeconfig="text"))]
 
 
-def test_the_plan_changes_nothing_it_was_shown() -> None:
+def test_the_plan_does_not_change_objects_of_the_views() -> None:
     plan(SIGNER, CLUSTER_INFO, views(configmaps=[INFO], secrets=[token_secret()]))
     assert INFO["data"] == {"kubeconfig": "any text\n", "other": "stays"}
 

@@ -1,4 +1,4 @@
-"""The controllers of CertificateSigningRequests (docs/protocol/certificate-signing-requests.md): approve, sign, clean."""
+"""The approver, signer and cleaner of CertificateSigningRequests (docs/protocol/certificate-signing-requests.md)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def csr(
     created: str | None = None,
     **spec: Any,
 ) -> Obj:
-    """A request; a condition is given by its type, or whole."""
+    """Return a request; a condition is given by its type, or as an object."""
     asked = {
         "request": base64.b64encode(pem).decode(),
         "signerName": signer,
@@ -73,7 +73,7 @@ def wakes(controller: Controller, obj: Obj, deleted: bool = False) -> bool:
     return list(controller.keys("certificatesigningrequests", obj, deleted, views())) == [("", "join")]
 
 
-# -- whom events concern -------------------------------------------------------------------------------------------------
+# -- keys of events ------------------------------------------------------------------------------------------------------
 
 STAGES = {
     "a new request": csr(),
@@ -99,19 +99,21 @@ STAGES = {
         pytest.param(CLEANER, set(STAGES), id="the cleaner"),
     ],
 )
-def test_a_controller_plans_only_requests_in_its_stage(controller: Controller, concerned: set[str]) -> None:
+def test_an_event_enqueues_only_requests_in_the_stage_of_the_controller(
+    controller: Controller, concerned: set[str]
+) -> None:
     assert {name for name, obj in STAGES.items() if wakes(controller, obj)} == concerned
     assert not any(wakes(controller, obj, deleted=True) for obj in STAGES.values())
 
 
 @pytest.mark.parametrize("controller", [APPROVER, SIGNER])
 @pytest.mark.parametrize("name", STAGES)
-def test_what_is_in_another_stage_is_not_touched_either_when_planned(controller: Controller, name: str) -> None:
+def test_a_plan_leaves_requests_of_other_stages_alone(controller: Controller, name: str) -> None:
     assert bool(planned(controller, STAGES[name])) == wakes(controller, STAGES[name])
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda controller: controller.name)
-def test_a_request_that_is_gone_needs_nothing(controller: Controller) -> None:
+def test_a_deleted_request_needs_no_action(controller: Controller) -> None:
     assert planned(controller, None) == []
 
 
@@ -122,19 +124,19 @@ def test_failed_counts_only_when_it_is_true() -> None:
 # -- approving -----------------------------------------------------------------------------------------------------------
 
 
-def asked(actions: Sequence[Action]) -> CheckAccess:
+def access_check(actions: Sequence[Action]) -> CheckAccess:
     (ask,) = actions
     assert isinstance(ask, CheckAccess)
     return ask
 
 
 def subresource(actions: Sequence[Action]) -> str:
-    return str(asked(actions).review["spec"]["resourceAttributes"]["subresource"])
+    return str(access_check(actions).review["spec"]["resourceAttributes"]["subresource"])
 
 
-def test_the_right_is_asked_for_the_requester_with_everything_that_makes_it() -> None:
+def test_the_access_review_carries_the_whole_identity_of_the_requester() -> None:
     obj = csr(uid="u1", extra={"authentication.kubernetes.io/credential-id": ["X509SHA256=1"]})
-    assert asked(planned(APPROVER, obj)).review == {
+    assert access_check(planned(APPROVER, obj)).review == {
         "kind": "SubjectAccessReview",
         "apiVersion": "authorization.k8s.io/v1",
         "spec": {
@@ -153,9 +155,9 @@ def test_the_right_is_asked_for_the_requester_with_everything_that_makes_it() ->
     }
 
 
-def test_granted_it_is_approved_on_the_version_that_was_judged() -> None:
+def test_an_allowed_request_is_approved_with_the_resource_version_of_the_plan() -> None:
     obj = csr("Reviewed")
-    (update,) = asked(planned(APPROVER, obj)).then(True)
+    (update,) = access_check(planned(APPROVER, obj)).then(True)
     assert isinstance(update, Update)
     assert (update.plural, update.subresource) == ("certificatesigningrequests", "approval")
     assert update.obj["metadata"] == obj["metadata"]
@@ -163,20 +165,20 @@ def test_granted_it_is_approved_on_the_version_that_was_judged() -> None:
     assert first == obj["status"]["conditions"][0]
     assert (approved["type"], approved["status"], approved["reason"]) == ("Approved", "True", "AutoApproved")
     assert "nodeclient" in approved["message"]
-    assert obj == csr("Reviewed"), "the plan changes nothing it was shown"
+    assert obj == csr("Reviewed"), "the plan does not change objects of the views"
 
 
-def test_a_node_is_asked_for_itself_first_and_then_for_any_node() -> None:
+def test_selfnodeclient_is_checked_before_nodeclient() -> None:
     first = planned(APPROVER, csr(username="system:node:n1"))
     assert subresource(first) == "selfnodeclient"
-    second = list(asked(first).then(False))
+    second = list(access_check(first).then(False))
     assert subresource(second) == "nodeclient"
-    (retry,) = asked(second).then(False)
+    (retry,) = access_check(second).then(False)
     assert isinstance(retry, Retry)
 
 
-def test_recognised_but_not_allowed_is_tried_again_and_nothing_written() -> None:
-    (retry,) = asked(planned(APPROVER, csr())).then(False)
+def test_a_recognised_request_that_is_not_allowed_is_retried_without_a_write() -> None:
+    (retry,) = access_check(planned(APPROVER, csr())).then(False)
     assert isinstance(retry, Retry)
 
 
@@ -192,7 +194,7 @@ def test_recognised_but_not_allowed_is_tried_again_and_nothing_written() -> None
         pytest.param(csr(pem=b"junk"), id="a request that is not PEM"),
     ],
 )
-def test_what_is_no_kubelet_client_request_is_left_to_people(obj: Obj) -> None:
+def test_a_request_for_another_certificate_is_left_to_administrators(obj: Obj) -> None:
     assert planned(APPROVER, obj) == []
 
 
@@ -200,7 +202,7 @@ def test_what_is_no_kubelet_client_request_is_left_to_people(obj: Obj) -> None:
 
 
 def written(actions: Sequence[Action]) -> Obj:
-    """The status that is put."""
+    """Return the status of the one planned update."""
     (update,) = actions
     assert isinstance(update, Update)
     assert (update.plural, update.subresource) == ("certificatesigningrequests", "status")
@@ -217,7 +219,7 @@ def test_an_approved_request_gets_its_leaf_alone() -> None:
     assert leaf.serial_number == int.from_bytes(b"\x2a" * 16, "big"), "the entropy that was given"
     leaf.verify_directly_issued_by(CA.certificate)
     assert status["conditions"] == obj["status"]["conditions"]
-    assert obj == csr(APPROVED), "the plan changes nothing it was shown"
+    assert obj == csr(APPROVED), "the plan does not change objects of the views"
 
 
 def leaf_end(signer: CsrSigner, **spec: Any) -> timedelta:
@@ -239,7 +241,7 @@ def leaf_end(signer: CsrSigner, **spec: Any) -> timedelta:
         ),
     ],
 )
-def test_a_certificate_lives_for(signer: CsrSigner, spec: Obj, end: timedelta) -> None:
+def test_validity_of_a_certificate(signer: CsrSigner, spec: Obj, end: timedelta) -> None:
     assert leaf_end(signer, **spec) == end
 
 
@@ -273,7 +275,7 @@ def test_a_serving_certificate_keeps_its_names() -> None:
         ),
     ],
 )
-def test_what_cannot_be_signed_is_marked_failed(obj: Obj, message: str) -> None:
+def test_a_request_that_cannot_be_signed_is_marked_failed(obj: Obj, message: str) -> None:
     status = written(planned(SIGNER, obj))
     assert "certificate" not in status
     assert status["conditions"][-1] == {
@@ -334,5 +336,5 @@ def test_a_request_is_deleted_when_it_falls_due_and_planned_for_then(obj: Obj, d
         pytest.param(with_metadata(csr(DENIED), deletionTimestamp=moment(0 * HOUR)), id="one that is being deleted"),
     ],
 )
-def test_what_never_falls_due_stays(obj: Obj) -> None:
+def test_a_request_that_never_falls_due_stays(obj: Obj) -> None:
     assert planned(CLEANER, obj, NOW + 1000 * HOUR) == []

@@ -27,7 +27,7 @@ def role(name: str, *resources: str, **labels: str) -> Obj:
 
 
 def view(*resources: str, selectors: list[Obj] | None = None, **labels: str) -> Obj:
-    """The aggregating role, with what it holds now."""
+    """Return the aggregating role with its current rules."""
     wanted = [{"matchLabels": {"to": "view"}}] if selectors is None else selectors
     return {**role("view", *resources, **labels), "aggregationRule": {"clusterRoleSelectors": wanted}}
 
@@ -71,7 +71,7 @@ def test_the_rules_become_the_union(before: Obj, sources: list[Obj], after: list
         wanted["rules"] = [rule(resource) for resource in after]
     seen = views(clusterroles=[before, *sources])
     assert plan(CONTROLLER, KEY, seen) == [Update("clusterroles", wanted)]
-    assert plan(CONTROLLER, KEY, views(clusterroles=[wanted, *sources])) == [], "then it is at rest"
+    assert plan(CONTROLLER, KEY, views(clusterroles=[wanted, *sources])) == [], "the result needs no further action"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_role_is_left_alone(roles: list[Obj]) -> None:
     assert plan(CONTROLLER, KEY, views(clusterroles=roles)) == []
 
 
-def test_a_selector_nobody_validated_is_an_error_of_this_role_alone() -> None:
+def test_an_invalid_selector_fails_only_the_plan_of_its_role() -> None:
     broken = view(selectors=[{"matchExpressions": [{"key": "to", "operator": "Maybe"}]}])
     with pytest.raises(BadRequestError):
         plan(CONTROLLER, KEY, views(clusterroles=[broken]))

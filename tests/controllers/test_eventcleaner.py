@@ -1,4 +1,4 @@
-"""Events go after an hour (kube-apiserver's --event-ttl)."""
+"""event-cleaner: Events are deleted after an hour (kube-apiserver's --event-ttl)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def event(**more: Obj | str) -> Obj:
         pytest.param(event(**OLD, lastTimestamp="yesterday"), GONE, id="what cannot be read does not count"),
     ],
 )
-def test_when_an_event_goes(found: Obj, action: Action) -> None:
+def test_when_an_event_is_deleted(found: Obj, action: Action) -> None:
     assert plan(EventCleaner(), KEY, views(events=[found])) == [action]
 
 
@@ -58,11 +58,11 @@ def test_when_an_event_goes(found: Obj, action: Action) -> None:
         pytest.param([event()], id="without any time"),
     ],
 )
-def test_nothing_to_do(events: list[Obj]) -> None:
+def test_no_action_is_planned_for(events: list[Obj]) -> None:
     assert plan(EventCleaner(), KEY, views(events=events)) == []
 
 
-def test_every_event_is_looked_at_until_it_is_deleted() -> None:
+def test_every_event_is_planned_until_it_is_deleted() -> None:
     seen = views(events=[event()])
     assert fed(EventCleaner(), seen) == [KEY]
     assert EventCleaner().keys("events", event(), True, seen) == ()

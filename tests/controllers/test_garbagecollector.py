@@ -30,12 +30,12 @@ def item(name: str, *owners: Obj, namespace: str = "a", deleted: bool = False, f
 
 
 def waiting(name: str, *owners: Obj) -> Obj:
-    """An object that is being deleted in the foreground."""
+    """Return an object that is being deleted in the foreground."""
     return item(name, *owners, deleted=True, finalizers=(FOREGROUND,))
 
 
 def planned(plural: str, name: str, seen: Views, namespace: str = "a") -> list[Action]:
-    """The plan for one object, after the collector was told about everything there is."""
+    """Return the plan for one object, after the index received every object."""
     collector = GarbageCollector()
     fed(collector, seen)
     return plan(collector, (namespace, f"{plural}/{name}"), seen)
@@ -45,7 +45,7 @@ def delete(name: str, propagation: str = "Background", plural: str = "secrets", 
     return [Delete(plural, namespace, name, f"uid-of-{name}", "7", propagation)]
 
 
-def test_every_kind_but_events_and_what_can_only_be_read_is_collected() -> None:
+def test_every_kind_except_events_and_read_only_kinds_is_collected() -> None:
     only_read = {plural for plural, kind in BY_PLURAL.items() if "create" not in kind.resource.verbs}
     assert set(COLLECTED) == set(BY_PLURAL) - {"events"} - only_read
 
@@ -67,7 +67,7 @@ LEASE = "coordination.k8s.io/v1"
         pytest.param([owned_by("n", "Node")], {}, id="a cluster-wide owner is gone"),
     ],
 )
-def test_a_dependent_goes_when_its_owner_is_absent(owners: list[Obj], seen: dict[str, list[Obj]]) -> None:
+def test_a_dependent_is_deleted_when_its_owner_is_absent(owners: list[Obj], seen: dict[str, list[Obj]]) -> None:
     dependent = item("d", *owners)
     assert planned("secrets", "d", views(**{**seen, "secrets": [*seen.get("secrets", []), dependent]})) == delete("d")
 
@@ -102,23 +102,23 @@ def test_a_dependent_stays_as_it_is_when(dependent: Obj, seen: dict[str, list[Ob
     assert planned("secrets", "d", views(secrets=[dependent], **seen)) == []
 
 
-def test_a_namespaced_owner_of_something_cluster_wide_cannot_be_looked_up() -> None:
+def test_a_namespaced_owner_of_a_cluster_scoped_object_counts_as_present() -> None:
     assert planned("nodes", "n", views(nodes=[item("n", owned_by("o"), namespace="")]), "") == []
 
 
-def test_something_cluster_wide_goes_with_its_cluster_wide_owner() -> None:
+def test_a_cluster_scoped_dependent_is_deleted_with_its_cluster_scoped_owner() -> None:
     seen = views(clusterroles=[item("d", owned_by("n", "Node"), namespace="")])
     assert planned("clusterroles", "d", seen, "") == delete("d", plural="clusterroles", namespace="")
 
 
 @pytest.mark.parametrize("other", [[], [waiting("p")]], ids=["absent", "waiting for its dependents"])
-def test_while_one_owner_stands_references_to_the_others_are_taken_out(other: list[Obj]) -> None:
+def test_while_one_owner_is_present_references_to_the_others_are_removed(other: list[Obj]) -> None:
     seen = views(configmaps=[OWNER, *other], secrets=[item("d", owned_by("p"), owned_by("o"))])
     assert planned("secrets", "d", seen) == [Update("secrets", item("d", owned_by("o")))]
 
 
 @pytest.mark.parametrize(("finalizer", "propagation"), [(FOREGROUND, "Foreground"), (ORPHAN, "Orphan")])
-def test_a_finalizer_set_beforehand_says_how_it_goes(finalizer: str, propagation: str) -> None:
+def test_a_finalizer_of_a_dependent_determines_the_propagation(finalizer: str, propagation: str) -> None:
     seen = views(secrets=[item("d", owned_by("o"), finalizers=(finalizer, "example.com/f"))])
     assert planned("secrets", "d", seen) == delete("d", propagation)
 
@@ -126,13 +126,13 @@ def test_a_finalizer_set_beforehand_says_how_it_goes(finalizer: str, propagation
 # -- foreground ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_waiting_owner_has_its_dependents_deleted() -> None:
+def test_a_foreground_deletion_deletes_dependents() -> None:
     seen = views(configmaps=[waiting("o")], secrets=[item("d", owned_by("o", block=True))])
     assert planned("secrets", "d", seen) == delete("d")
     assert planned("configmaps", "o", seen) == []
 
 
-def test_dependents_with_dependents_go_in_the_foreground_too() -> None:
+def test_dependents_with_dependents_are_deleted_in_the_foreground() -> None:
     seen = views(
         configmaps=[waiting("o")],
         secrets=[item("d", owned_by("o", block=True)), item("e", owned_by("d", "Secret"))],
@@ -148,7 +148,7 @@ def test_dependents_with_dependents_go_in_the_foreground_too() -> None:
         pytest.param([item("d", owned_by("o", block=True, uid="another"))], id="a dependent blocks its namesake"),
     ],
 )
-def test_a_waiting_owner_is_let_go_when(dependents: list[Obj]) -> None:
+def test_the_foreground_finalizer_is_removed_when(dependents: list[Obj]) -> None:
     owner = item("o", deleted=True, finalizers=("example.com/f", FOREGROUND))
     seen = views(configmaps=[owner], secrets=dependents)
     left = item("o", deleted=True, finalizers=("example.com/f",))
@@ -161,13 +161,13 @@ def test_the_last_finalizer_leaves_no_empty_list() -> None:
     ]
 
 
-def test_nothing_waits_for_itself() -> None:
+def test_an_object_that_owns_itself_does_not_wait() -> None:
     own = owned_by("o", block=True)
     seen = views(configmaps=[waiting("o", own)])
     assert planned("configmaps", "o", seen) == [Update("configmaps", item("o", own, deleted=True))]
 
 
-def test_a_circle_stops_blocking_itself_and_then_goes() -> None:
+def test_a_circle_of_owners_stops_blocking_and_is_deleted() -> None:
     first, second = waiting("o", owned_by("d", "Secret", block=True)), item("d", owned_by("o", block=True))
     freed = item("d", {**owned_by("o"), "blockOwnerDeletion": False})
     assert planned("secrets", "d", views(configmaps=[first], secrets=[second])) == [Update("secrets", freed)]
@@ -181,7 +181,7 @@ def test_a_circle_stops_blocking_itself_and_then_goes() -> None:
 # -- orphan --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_orphaning_owner_is_taken_out_of_its_dependents_and_let_go_last() -> None:
+def test_orphan_removes_the_references_before_the_finalizer() -> None:
     owner = item("o", deleted=True, finalizers=(ORPHAN,))
     seen = views(
         configmaps=[owner, item("p")],
@@ -194,34 +194,34 @@ def test_an_orphaning_owner_is_taken_out_of_its_dependents_and_let_go_last() -> 
     ]
 
 
-# -- whom events concern -------------------------------------------------------------------------------------------------
+# -- keys of events ------------------------------------------------------------------------------------------------------
 
 
 def keys(seen: Views, plural: str, obj: Obj, deleted: bool = False) -> set[Key]:
-    """Who is planned because of one event, after everything was fed."""
+    """Return the keys that one event enqueues, after the index received every object."""
     collector = GarbageCollector()
     fed(collector, seen)
     return set(collector.keys(plural, obj, deleted, seen))
 
 
-def test_what_nobody_owns_and_nobody_deleted_wakes_nobody() -> None:
+def test_an_unowned_object_enqueues_nothing() -> None:
     assert keys(views(), "secrets", item("x")) == set()
 
 
-def test_an_owned_object_is_planned_itself_when_it_changes_but_not_when_it_is_gone() -> None:
+def test_a_change_of_an_owned_object_enqueues_it_and_its_deletion_does_not() -> None:
     seen = views(configmaps=[OWNER], secrets=[item("d", owned_by("o"))])
     assert keys(seen, "secrets", item("d", owned_by("o"))) == {("a", "secrets/d")}
     assert keys(seen, "secrets", item("d", owned_by("o")), deleted=True) == set()
 
 
-def test_dependents_are_planned_when_their_owner_goes_or_begins_to_wait() -> None:
+def test_a_deletion_of_an_owner_enqueues_its_dependents() -> None:
     seen = views(secrets=[item("d", owned_by("o")), item("x", owned_by("p"))])
     assert keys(seen, "configmaps", OWNER, deleted=True) == {("a", "secrets/d")}
     assert keys(seen, "configmaps", waiting("o")) == {("a", "secrets/d"), ("a", "configmaps/o")}
     assert keys(seen, "configmaps", OWNER) == set()
 
 
-def test_an_orphaning_owner_is_planned_alone() -> None:
+def test_an_orphan_deletion_enqueues_only_the_owner() -> None:
     seen = views(secrets=[item("d", owned_by("o"))])
     owner = item("o", deleted=True, finalizers=(ORPHAN,))
     assert keys(seen, "configmaps", owner) == {("a", "configmaps/o")}
@@ -235,31 +235,31 @@ def test_an_orphaning_owner_is_planned_alone() -> None:
         pytest.param(item("d", owned_by("o")), False, id="stops blocking"),
     ],
 )
-def test_a_waiting_owner_is_planned_when_its_dependent(after: Obj, deleted: bool) -> None:
+def test_an_owner_in_foreground_deletion_is_planned_when_its_dependent(after: Obj, deleted: bool) -> None:
     seen = views(configmaps=[waiting("o")], secrets=[item("d", owned_by("o", block=True))])
     assert ("a", "configmaps/o") in keys(seen, "secrets", after, deleted)
 
 
-def test_an_owner_of_unknown_kind_wakes_nobody() -> None:
+def test_an_owner_of_unknown_kind_enqueues_nothing() -> None:
     dependent = item("d", owned_by("w", "Widget", "example.com/v1"))
     assert keys(views(secrets=[dependent]), "secrets", dependent, deleted=True) == set()
 
 
-def test_what_is_gone_needs_nothing() -> None:
+def test_a_deleted_object_needs_no_action() -> None:
     assert planned("secrets", "d", views()) == []
 
 
 # -- the index -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_index_forgets_what_it_finds_missing() -> None:
+def test_the_index_drops_places_of_missing_objects() -> None:
     index = OwnerIndex()
     index.put(("secrets", "a", "d"), [owned_by("o")])
     assert list(index.dependents("uid-of-o", views())) == []
     assert index.places("uid-of-o") == ()
 
 
-def test_the_index_believes_the_view_and_not_itself() -> None:
+def test_the_index_returns_only_dependents_that_the_view_confirms() -> None:
     index = OwnerIndex()
     index.put(("secrets", "a", "d"), [owned_by("o")])
     changed = item("d", owned_by("p"))

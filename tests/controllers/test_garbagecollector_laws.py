@@ -24,14 +24,14 @@ from tests.support.plans import NOW, entropy, thing, with_metadata
 PLURAL = "configmaps"
 KIND = BY_PLURAL[PLURAL]
 MOST_STEPS = 5000
-"""A plan that never comes to rest is a failure."""
+"""Plans after which the test fails, because the collector does not terminate."""
 
 Owners = list[tuple[int, bool]]
-"""For one object: the number of each owner, and whether it blocks it."""
+"""Owners of one object: (number, blockOwnerDeletion)."""
 
 
 class LiveView:
-    """What is there right now."""
+    """View of the current objects."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Obj] = {}
@@ -48,7 +48,7 @@ class LiveView:
 
 
 class Cluster:
-    """ConfigMaps, one collector, and the keys that wait."""
+    """ConfigMaps, one collector, and the queued keys."""
 
     def __init__(self, graph: list[Owners], order: Random) -> None:
         self.view = LiveView()
@@ -90,7 +90,7 @@ class Cluster:
             self.store(marked)
 
     def apply(self, action: Action) -> bool:
-        """Whether the precondition held."""
+        """Apply one action; return false when its precondition failed."""
         if isinstance(action, Delete):
             obj = self.view.objects.get(action.name)
             if obj is not None and obj["metadata"]["resourceVersion"] == action.resource_version:
@@ -143,7 +143,7 @@ RANDOM = st.integers(0, 2**32).map(Random)
 
 
 @given(graphs(circles=False), st.sampled_from(["", "Background", "Foreground"]), st.data(), RANDOM)
-def test_exactly_what_has_an_owner_left_or_never_had_one_stays(
+def test_exactly_the_objects_without_owners_or_with_a_present_owner_stay(
     graph: list[Owners], propagation: str, data: st.DataObject, order: Random
 ) -> None:
     cluster = Cluster(graph, order)
@@ -167,9 +167,7 @@ def test_exactly_what_has_an_owner_left_or_never_had_one_stays(
 @example([[(2, True)], [(0, True)], [(1, True)]], "Foreground", 0, Random(0))
 @example([[(2, True)], [(0, True)], [(1, True)]], "Foreground", 0, Random(1))
 @example([[(0, True)]], "Foreground", 0, Random(0))
-def test_even_in_circles_nothing_waits_for_ever(
-    graph: list[Owners], propagation: str, number: int, order: Random
-) -> None:
+def test_circles_of_owners_terminate(graph: list[Owners], propagation: str, number: int, order: Random) -> None:
     cluster = Cluster(graph, order)
     cluster.rest()
     victim = number % len(graph)
@@ -180,7 +178,7 @@ def test_even_in_circles_nothing_waits_for_ever(
 
 
 @given(graphs(circles=True), st.data(), RANDOM)
-def test_orphaning_takes_one_object_and_every_reference_to_it(
+def test_orphan_deletes_one_object_and_every_reference_to_it(
     graph: list[Owners], data: st.DataObject, order: Random
 ) -> None:
     cluster = Cluster(graph, order)
@@ -192,7 +190,7 @@ def test_orphaning_takes_one_object_and_every_reference_to_it(
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.lists(st.integers(0, 4), max_size=3))))
-def test_the_index_knows_what_a_search_of_everything_would_find(changes: list[tuple[int, list[int]]]) -> None:
+def test_the_index_equals_a_full_search(changes: list[tuple[int, list[int]]]) -> None:
     index, truth = OwnerIndex(), dict[int, list[int]]()
     for number, owners in changes:
         index.put((PLURAL, "a", f"n{number}"), [{"uid": str(owner)} for owner in owners])

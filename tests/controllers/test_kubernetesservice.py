@@ -1,4 +1,4 @@
-"""default/kubernetes is there and leads to the API servers.
+"""kubernetes-service-controller: default/kubernetes, its Endpoints and its EndpointSlice.
 
 Source: docs/protocol/namespaces.md#the-service-defaultkubernetes.
 """
@@ -26,14 +26,14 @@ KINDS = ("services", "endpoints", "endpointslices")
 
 
 def created(addresses: tuple[str, ...] = CONTROLLER.addresses) -> dict[str, Obj]:
-    """What is created in an empty cluster, by plural."""
+    """Return the objects created in an empty cluster, by plural."""
     actions = plan(KubernetesService(addresses, 6443, FIRST), KEY, views(namespaces=[DEFAULT]))
     assert all(isinstance(action, Create) for action in actions)
     return {action.plural: action.obj for action in actions if isinstance(action, Create)}
 
 
 def stored() -> dict[str, Obj]:
-    """The same as the store has it, with what the server adds."""
+    """Return the created objects as stored, with the fields that the server adds."""
     found = copy.deepcopy(created())
     found["services"]["spec"] |= {"ipFamilies": ["IPv4"], "internalTrafficPolicy": "Cluster"}
     return {name: with_metadata(obj, uid=f"uid-of-{name}", resourceVersion="7") for name, obj in found.items()}
@@ -44,7 +44,7 @@ def planned(objects: dict[str, Obj], controller: KubernetesService = CONTROLLER)
     return plan(controller, KEY, views(namespaces=[DEFAULT], **lists))
 
 
-def test_what_a_new_cluster_gets() -> None:
+def test_objects_created_in_a_new_cluster() -> None:
     labels = {"component": "apiserver", "provider": "kubernetes"}
     assert created() == {
         "services": {
@@ -76,14 +76,14 @@ def test_what_a_new_cluster_gets() -> None:
     }
 
 
-def test_without_an_address_to_publish_the_service_leads_nowhere() -> None:
+def test_without_an_address_the_service_has_no_endpoints() -> None:
     found = created(())
     assert "subsets" not in found["endpoints"]
     assert found["endpointslices"]["endpoints"] == []
     assert found["services"]["spec"]["clusterIP"] == "10.96.0.1"
 
 
-def test_what_is_right_stays() -> None:
+def test_correct_objects_are_not_updated() -> None:
     assert planned(stored()) == []
     empty = KubernetesService((), 6443, FIRST)
     found = {name: with_metadata(obj, uid="u", resourceVersion="7") for name, obj in created(()).items()}
@@ -93,12 +93,12 @@ def test_what_is_right_stays() -> None:
 
 
 @pytest.mark.parametrize("namespace", [[], [thing("default", status={"phase": "Terminating"})]])
-def test_nothing_is_done_where_there_is_no_place_for_it(namespace: list[Obj]) -> None:
+def test_no_action_without_an_active_namespace(namespace: list[Obj]) -> None:
     assert plan(CONTROLLER, KEY, views(namespaces=namespace)) == []
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_what_was_deleted_comes_back(plural: str) -> None:
+def test_a_deleted_object_is_created_again(plural: str) -> None:
     found = stored()
     del found[plural]
     assert planned(found) == [Create(plural, created()[plural])]
@@ -112,7 +112,7 @@ def test_what_was_deleted_comes_back(plural: str) -> None:
         pytest.param("services", {"type": "NodePort"}, id="the type"),
     ],
 )
-def test_a_changed_service_is_put_right(plural: str, wrong: dict[str, Any]) -> None:
+def test_a_changed_service_is_corrected(plural: str, wrong: dict[str, Any]) -> None:
     right = stored()[plural]
     found = {**right, "spec": {**right["spec"], **wrong}}
     assert planned({**stored(), plural: found}) == [Update(plural, right)]
@@ -125,13 +125,13 @@ def test_a_changed_service_is_put_right(plural: str, wrong: dict[str, Any]) -> N
         pytest.param("endpointslices", {"ports": []}, id="a slice without ports"),
     ],
 )
-def test_changed_endpoints_are_put_right(plural: str, wrong: dict[str, Any]) -> None:
+def test_changed_endpoints_are_corrected(plural: str, wrong: dict[str, Any]) -> None:
     right = stored()[plural]
     assert planned({**stored(), plural: {**right, **wrong}}) == [Update(plural, right)]
 
 
 @pytest.mark.parametrize("plural", ["endpoints", "endpointslices"])
-def test_labels_of_others_stay_beside_those_that_are_needed(plural: str) -> None:
+def test_additional_labels_stay(plural: str) -> None:
     right = stored()[plural]
     found = with_metadata(right, labels={"mine": "too"})
     both = with_metadata(right, labels={"mine": "too", **right["metadata"]["labels"]})
@@ -151,7 +151,7 @@ def test_a_slice_of_another_type_is_replaced() -> None:
     assert planned(found) == [Delete("endpointslices", *KEY, "uid-of-endpointslices", "7")]
 
 
-def test_what_wakes_it() -> None:
+def test_keys_of_an_event() -> None:
     other = {name: [thing("other", "default"), thing("kubernetes", "other")] for name in KINDS}
     assert fed(CONTROLLER, views(namespaces=[thing("other")], **other)) == []
     own = {name: [obj] for name, obj in stored().items()}

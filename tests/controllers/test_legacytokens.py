@@ -1,4 +1,4 @@
-"""Generated tokens that nobody uses, and since when that is known.
+"""Legacy token tracking, and the cleaner of unused auto-generated tokens.
 
 Source: docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens; KEP-2799.
 """
@@ -68,7 +68,7 @@ def planned(
         pytest.param(secret(invalid="soon"), id="marked with what is no day"),
     ],
 )
-def test_one_that_nobody_uses_is_marked(found: Obj) -> None:
+def test_an_unused_secret_is_marked(found: Obj) -> None:
     update, again = planned(found)
     assert isinstance(update, Update)
     labels = found["metadata"].get("labels") or {}
@@ -94,11 +94,11 @@ def test_one_that_nobody_uses_is_marked(found: Obj) -> None:
         pytest.param(secret(invalid=date(-YEAR), used=date(-DAY)), {}, id="marked, and used since"),
     ],
 )  # fmt: skip
-def test_one_is_looked_at_again_tomorrow(found: Obj, more: dict[str, Any]) -> None:
+def test_a_secret_is_planned_again_in_a_day(found: Obj, more: dict[str, Any]) -> None:
     assert planned(found, **more) == [AGAIN]
 
 
-def test_one_that_was_marked_for_a_year_is_deleted() -> None:
+def test_a_secret_marked_for_a_year_is_deleted() -> None:
     assert planned(secret(invalid=date(-YEAR))) == [GONE]
     assert planned(secret(invalid=date(-YEAR), used=date(-YEAR))) == [GONE]
 
@@ -115,7 +115,7 @@ def test_one_that_was_marked_for_a_year_is_deleted() -> None:
         ),
     ],
 )
-def test_nothing_is_done_about_one(found: Obj | None, account: Obj) -> None:
+def test_no_action_for_a_secret(found: Obj | None, account: Obj) -> None:
     assert planned(found, account=account) == []
 
 
@@ -131,7 +131,7 @@ def test_nothing_is_done_about_one(found: Obj | None, account: Obj) -> None:
         pytest.param("configmaps", tracking(), False, [], id="not a ConfigMap"),
     ],
 )
-def test_the_cleaner_is_woken_by(plural: str, obj: Obj, deleted: bool, keys: list[Key]) -> None:
+def test_keys_of_an_event_for_the_cleaner(plural: str, obj: Obj, deleted: bool, keys: list[Key]) -> None:
     assert list(CLEANER.keys(plural, obj, deleted, views())) == keys
 
 
@@ -142,7 +142,7 @@ def tracked(*found: Obj) -> list[Action]:
     return plan(TRACKER, TRACK_KEY, views(configmaps=found))
 
 
-def test_the_day_is_written_down_when_it_is_not_known() -> None:
+def test_a_missing_config_map_is_created() -> None:
     metadata = {"name": TRACKING, "namespace": "kube-system"}
     data = {"since": date(0 * DAY)}
     wanted = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}
@@ -150,7 +150,7 @@ def test_the_day_is_written_down_when_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("since", [date(-2 * YEAR), date(0 * DAY), date(DAY)], ids=["past", "today", "tomorrow"])
-def test_a_day_that_can_be_stays(since: str) -> None:
+def test_a_valid_day_stays(since: str) -> None:
     assert tracked(tracking(since)) == []
 
 
@@ -159,7 +159,7 @@ def test_a_day_that_can_be_stays(since: str) -> None:
     [None, "", "soon", "2025-13-01", "20250101", "2025-W01-1", date(2 * DAY)],
     ids=["none", "empty", "no day", "no month", "another form", "a week", "in the future"],
 )
-def test_a_day_that_cannot_be_is_today(since: str | None) -> None:
+def test_an_invalid_day_becomes_today(since: str | None) -> None:
     found = tracking(since)
     assert tracked(found) == [Update("configmaps", {**found, "data": {"since": date(0 * DAY)}})]
     frozen = tracking(since, immutable=True)
@@ -177,5 +177,5 @@ def test_a_day_that_cannot_be_is_today(since: str | None) -> None:
         pytest.param("namespaces", thing("a"), False, [], id="not another namespace"),
     ],
 )
-def test_the_tracker_is_woken_by(plural: str, obj: Obj, deleted: bool, keys: list[Key]) -> None:
+def test_keys_of_an_event_for_the_tracker(plural: str, obj: Obj, deleted: bool, keys: list[Key]) -> None:
     assert list(TRACKER.keys(plural, obj, deleted, views())) == keys

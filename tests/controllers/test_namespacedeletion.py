@@ -1,4 +1,7 @@
-"""namespace-controller (docs/protocol/namespaces.md#life-of-a-namespace): emptying a namespace, in stages, and letting it go."""
+"""namespace-controller: deletion of content in stages, conditions, finalization.
+
+Source: docs/protocol/namespaces.md#life-of-a-namespace.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ GOING, STAYING = namespace("kubernetes"), namespace("kubernetes", deleted=False)
 
 
 def held(name: str, *finalizers: str, place: str = "a") -> Obj:
-    """Content that was deleted and waits for finalizers."""
+    """Return a deleted object with finalizers."""
     return thing(name, place, metadata={"deletionTimestamp": moment(-HOUR), "finalizers": list(finalizers)})
 
 
@@ -50,7 +53,7 @@ def test_every_namespaced_kind_is_content_and_belongs_to_one_stage() -> None:
         pytest.param("secrets", thing("s", "a"), True, None, False, id="not content of one that is gone"),
     ],
 )
-def test_it_is_woken_by(plural: str, obj: Obj, deleted: bool, known: Obj | None, wakes: bool) -> None:
+def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, known: Obj | None, wakes: bool) -> None:
     seen = views(namespaces=[known] if known else [])
     assert list(CONTROLLER.keys(plural, obj, deleted, seen)) == ([KEY] if wakes else [])
 
@@ -69,7 +72,7 @@ def test_it_is_woken_by(plural: str, obj: Obj, deleted: bool, known: Obj | None,
         ),
     ],
 )
-def test_nothing_is_done_to(seen: Views) -> None:
+def test_no_action_for_a_namespace(seen: Views) -> None:
     assert plan(CONTROLLER, KEY, seen) == []
 
 
@@ -78,12 +81,12 @@ def test_pods_are_deleted_before_what_they_use() -> None:
     assert plan(CONTROLLER, KEY, seen) == [Delete("pods", "a", "p", "uid-of-p")]
 
 
-def test_nothing_else_goes_while_a_pod_is_ending() -> None:
+def test_other_content_waits_for_terminating_pods() -> None:
     seen = views(namespaces=[GOING], pods=[held("p", "example.com/f")], secrets=[thing("s", "a")])
     assert not any(isinstance(action, Delete) for action in plan(CONTROLLER, KEY, seen))
 
 
-def test_everything_but_rights_is_deleted_after_the_pods() -> None:
+def test_everything_except_permissions_is_deleted_after_the_pods() -> None:
     seen = views(
         namespaces=[GOING],
         secrets=[thing("s1", "a"), thing("s2", "a"), thing("other", "b")],
@@ -98,7 +101,7 @@ def test_everything_but_rights_is_deleted_after_the_pods() -> None:
     ]
 
 
-def test_rights_go_when_nothing_else_is_left() -> None:
+def test_permissions_are_deleted_last() -> None:
     seen = views(namespaces=[GOING], roles=[thing("r", "a")], serviceaccounts=[thing("default", "a")])
     assert plan(CONTROLLER, KEY, seen) == [
         Delete("roles", "a", "r", "uid-of-r"),
@@ -106,13 +109,13 @@ def test_rights_go_when_nothing_else_is_left() -> None:
     ]
 
 
-def test_what_was_deleted_already_is_not_deleted_again() -> None:
+def test_terminating_objects_are_not_deleted_again() -> None:
     seen = views(namespaces=[GOING], secrets=[held("s1", "example.com/f"), thing("s2", "a")])
     assert plan(CONTROLLER, KEY, seen) == [Delete("secrets", "a", "s2", "uid-of-s2")]
 
 
-def test_an_empty_namespace_is_let_go_at_once() -> None:
-    """Whatever it said: nobody can read it any more."""
+def test_an_empty_namespace_is_finalized_at_once() -> None:
+    """The conditions are not updated, because the namespace is removed at once."""
     wanted = {**GOING, "spec": {"finalizers": []}}
     assert plan(CONTROLLER, KEY, views(namespaces=[GOING])) == [Update("namespaces", wanted, "finalize")]
 
@@ -128,7 +131,7 @@ def condition(about: str, status: str, reason: str, message: str, since: str) ->
 
 
 def well(since: str) -> list[Obj]:
-    """What cannot fail here."""
+    """Return the three conditions about failures, which never occur in this server."""
     return [
         condition("DeletionDiscoveryFailure", "False", "ResourcesDiscovered", "Every kind was looked through", since),
         condition("DeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "Every kind is known", since),
@@ -163,31 +166,31 @@ def told(conditions: list[Obj], **more: list[Obj]) -> list[Action]:
     return plan(CONTROLLER, KEY, views(**{"namespaces": [found], **HELD, **more}))
 
 
-def test_a_namespace_tells_what_it_waits_for_in_five_conditions() -> None:
+def test_five_conditions_explain_the_wait() -> None:
     other = {"type": "Other", "status": "False"}
     wanted = namespace("kubernetes", conditions=[other, *waiting(NOW)])
     assert told([other]) == [Update("namespaces", wanted, "status")]
     assert len(waiting(NOW)) == 5
 
 
-def test_it_tells_so_once() -> None:
+def test_current_conditions_are_not_written_again() -> None:
     assert told(waiting(BEFORE)) == []
 
 
-def test_it_tells_what_changed_and_keeps_since_when_it_waits() -> None:
+def test_an_update_keeps_the_transition_time_of_unchanged_statuses() -> None:
     more = [*HELD["secrets"], held("s2", "example.com/g")]
     wanted = namespace("kubernetes", conditions=waiting(BEFORE, secrets=2))
     assert told(waiting(BEFORE), secrets=more) == [Update("namespaces", wanted, "status")]
 
 
-def test_only_a_condition_whose_status_changes_begins_now() -> None:
+def test_only_a_changed_status_gets_a_new_transition_time() -> None:
     before = [*well(BEFORE), removed(BEFORE), unheld(BEFORE)]
     wanted = namespace("kubernetes", conditions=[*well(BEFORE), *waiting(NOW)[3:]])
     assert told(before) == [Update("namespaces", wanted, "status")]
 
 
-def test_content_that_no_finalizer_holds_is_said_to_be_so() -> None:
-    """A Pod in its time of grace waits for its node."""
+def test_content_without_finalizers_is_reported() -> None:
+    """A Pod in its grace period waits for its node."""
     pod = thing("p", "a", metadata={"deletionTimestamp": moment(HOUR), "deletionGracePeriodSeconds": 30})
     remaining = condition("ContentRemaining", "True", "SomeResourcesRemain", "Waiting for content to go: 1 pods", NOW)
     wanted = namespace("kubernetes", conditions=[*well(NOW), remaining, unheld(NOW)])
@@ -202,7 +205,7 @@ def test_content_that_no_finalizer_holds_is_said_to_be_so() -> None:
         pytest.param(("kubernetes",), {"finalizers": ["example.com/own"]}, id="in metadata"),
     ],
 )
-def test_a_namespace_left_to_others_says_first_that_its_content_is_gone(
+def test_conditions_are_updated_before_a_namespace_is_left_to_other_finalizers(
     finalizers: tuple[str, ...], metadata: dict[str, Any]
 ) -> None:
     def going(**status: Any) -> Obj:

@@ -1,5 +1,7 @@
-"""What every namespace has (docs/protocol/namespaces.md#objects-of-every-namespace): kube-root-ca.crt and the ServiceAccount
-default."""
+"""Controllers that create an object in every namespace: kube-root-ca.crt and the ServiceAccount default.
+
+Source: docs/protocol/namespaces.md#objects-of-every-namespace.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def config_map(data: Any, annotations: Any = None, **more: Any) -> Obj:
         pytest.param(ACCOUNTS, "serviceaccounts", thing("x", "a"), True, [], id="accounts: not another one"),
     ],
 )
-def test_they_are_woken_by(controller: Controller, plural: str, obj: Obj, deleted: bool, keys: list[Key]) -> None:
+def test_keys_of_an_event(controller: Controller, plural: str, obj: Obj, deleted: bool, keys: list[Key]) -> None:
     assert list(controller.keys(plural, obj, deleted, views())) == keys
 
 
@@ -54,7 +56,7 @@ def test_they_are_woken_by(controller: Controller, plural: str, obj: Obj, delete
 @pytest.mark.parametrize(
     ("controller", "key"), [(PUBLISHER, CA_KEY), (ACCOUNTS, ACCOUNT_KEY)], ids=["the CA", "accounts"]
 )
-def test_nothing_is_made_in_a_namespace(controller: Controller, key: Key, namespaces: list[Obj]) -> None:
+def test_nothing_is_created_in_a_namespace(controller: Controller, key: Key, namespaces: list[Obj]) -> None:
     assert plan(controller, key, views(namespaces=namespaces)) == []
 
 
@@ -63,7 +65,7 @@ def test_a_missing_default_account_is_created() -> None:
     assert plan(ACCOUNTS, ACCOUNT_KEY, views(namespaces=[ACTIVE])) == [Create("serviceaccounts", wanted)]
 
 
-def test_an_account_that_is_there_is_its_owners() -> None:
+def test_an_existing_account_is_not_changed() -> None:
     seen = views(namespaces=[ACTIVE], serviceaccounts=[thing("default", "a", secrets=[{"name": "x"}])])
     assert plan(ACCOUNTS, ACCOUNT_KEY, seen) == []
 

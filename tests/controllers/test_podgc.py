@@ -1,4 +1,4 @@
-"""Pods whose node is not there to stop them go when their time is over (Kubernetes documentation "Pod Lifecycle")."""
+"""pod-garbage-collector-controller: terminating Pods of missing nodes (Kubernetes documentation "Pod Lifecycle")."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLEANER = PodGarbageCollector()
 
 
 def pod(over: timedelta | None = None, seconds: int = 30, node: str = "n1", name: str = "p") -> Obj:
-    """A Pod; when deleted, its time is over `over` from now."""
+    """Return a Pod; when deleted, its grace period ends `over` from now."""
     deleted = {"deletionTimestamp": moment(over), "deletionGracePeriodSeconds": seconds} if over is not None else {}
     return thing(name, "x", metadata=deleted, spec={"nodeName": node} if node else {})
 
@@ -35,11 +35,11 @@ def pod(over: timedelta | None = None, seconds: int = 30, node: str = "n1", name
         pytest.param(pod(-HOUR, name="other"), [], [], id="it is gone"),
     ],
 )
-def test_when_a_pod_goes(found: Obj, nodes: list[Obj], actions: list[Action]) -> None:
+def test_when_a_pod_is_deleted(found: Obj, nodes: list[Obj], actions: list[Action]) -> None:
     assert plan(CLEANER, KEY, views(pods=[found], nodes=nodes)) == actions
 
 
-def test_what_wakes_it() -> None:
+def test_keys_of_an_event() -> None:
     waiting, other, running = pod(HOUR), pod(HOUR, node="n2", name="q"), pod(name="r")
     seen = views(pods=[waiting, other, running], nodes=[NODE])
     assert fed(CLEANER, seen) == [KEY, ("x", "q")]

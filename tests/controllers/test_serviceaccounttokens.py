@@ -1,4 +1,4 @@
-"""Secrets that hold service account tokens.
+"""serviceaccount-token-controller: tokens in Secrets.
 
 Source: docs/protocol/service-account-tokens.md#secrets-for-legacy-tokens.
 """
@@ -49,7 +49,7 @@ def filled_in(found: Obj, *accounts: Obj) -> Obj:
     return action.obj
 
 
-def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
+def test_an_empty_secret_gets_uid_token_namespace_and_ca() -> None:
     made = filled_in(secret(), ROBOT)
     assert made["metadata"]["annotations"] == {NAME: "robot", UID: "uid-of-robot"}
     data = {name: base64.b64decode(value) for name, value in made["data"].items()}
@@ -60,7 +60,7 @@ def test_an_empty_one_gets_uid_token_namespace_and_ca() -> None:
     assert read_legacy(claims) == LegacyToken("a", "robot-token", "robot", "uid-of-robot")
 
 
-def test_a_token_that_was_taken_out_comes_back_signed_with_the_key_of_now() -> None:
+def test_a_removed_token_is_signed_again_with_the_current_key() -> None:
     keys = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
     controller = ServiceAccountTokenController(keys, RootCa(b"CA\n"))
     new = TokenSigner(generate_key(), "https://mooring.example")
@@ -82,7 +82,7 @@ def test_a_token_that_was_taken_out_comes_back_signed_with_the_key_of_now() -> N
         pytest.param(FULL, "", ("token", "namespace", "ca.crt"), id="only the uid is missing"),
     ],
 )
-def test_what_is_missing_is_filled_in_and_what_is_there_stays(data: Obj, uid: str, kept: tuple[str, ...]) -> None:
+def test_missing_data_is_filled_in_and_existing_data_stays(data: Obj, uid: str, kept: tuple[str, ...]) -> None:
     made = filled_in(secret(data, uid), ROBOT)
     assert {name: made["data"][name] for name in kept} == {name: data[name] for name in kept}
     assert made["metadata"]["annotations"][UID] == "uid-of-robot"
@@ -100,11 +100,11 @@ def test_what_is_missing_is_filled_in_and_what_is_there_stays(data: Obj, uid: st
         pytest.param(None, [ROBOT], id="that is gone, and nobody refers to it"),
     ],
 )
-def test_nothing_is_done_about_one(found: Obj | None, accounts: list[Obj]) -> None:
+def test_no_action_for_a_secret(found: Obj | None, accounts: list[Obj]) -> None:
     assert planned(found, *accounts) == []
 
 
-def test_nobody_signs_without_a_signer_and_orphans_go_all_the_same() -> None:
+def test_without_signing_keys_only_secrets_of_absent_accounts_are_deleted() -> None:
     controller = ServiceAccountTokenController(None, RootCa(b"CA\n"))
     assert plan(controller, KEY, views(secrets=[secret()], serviceaccounts=[ROBOT])) == []
     assert plan(controller, KEY, views(secrets=[secret()])) == [GONE]
@@ -125,15 +125,15 @@ GONE = Delete("secrets", "a", "robot-token", "uid-of-robot-token", "7")
         pytest.param(secret(FULL, "uid-of-before", age=timedelta(0)), [ROBOT], id="new, of an earlier account"),
     ],
 )
-def test_one_is_deleted(found: Obj, accounts: list[Obj]) -> None:
+def test_a_secret_is_deleted(found: Obj, accounts: list[Obj]) -> None:
     assert planned(found, *accounts) == [GONE]
 
 
-def test_a_new_one_waits_a_moment_for_its_account() -> None:
+def test_a_new_secret_waits_for_its_account() -> None:
     assert planned(secret(age=timedelta(seconds=1))) == [Requeue(NOW - timedelta(seconds=1) + GRACE_PERIOD)]
 
 
-def test_an_account_forgets_a_secret_that_is_gone() -> None:
+def test_an_account_loses_its_reference_to_a_deleted_secret() -> None:
     both = thing("robot", "a", secrets=[{"name": "robot-token"}, {"name": "x"}], automountServiceAccountToken=False)
     only = thing("other", "a", secrets=[{"name": "robot-token"}])
     elsewhere = thing("robot", "b", secrets=[{"name": "robot-token"}])
@@ -155,7 +155,7 @@ def test_an_account_forgets_a_secret_that_is_gone() -> None:
         pytest.param("serviceaccounts", thing("robot", "b"), [], id="an account elsewhere"),
     ],
 )
-def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -> None:
+def test_keys_of_an_event(plural: str, obj: Obj, keys: list[Key], deleted: bool) -> None:
     controller = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
     other = thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})
     seen = views(secrets=[secret(), other])
@@ -163,7 +163,7 @@ def test_it_is_woken_by(plural: str, obj: Obj, keys: list[Key], deleted: bool) -
     assert list(controller.keys(plural, obj, deleted, seen)) == keys
 
 
-def test_an_account_wakes_the_secrets_that_are_its_tokens_now() -> None:
+def test_an_account_enqueues_its_current_token_secrets() -> None:
     controller = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
     seen = views()
 
@@ -181,11 +181,11 @@ def test_an_account_wakes_the_secrets_that_are_its_tokens_now() -> None:
     assert woken() == [], "deleted"
 
 
-def test_at_start_every_token_secret_is_looked_at() -> None:
+def test_at_start_every_token_secret_is_enqueued() -> None:
     assert fed(CONTROLLER, views(secrets=[secret()], serviceaccounts=[ROBOT])) == [KEY, KEY]
 
 
-def test_the_secret_that_was_planned_on_is_not_changed() -> None:
+def test_the_plan_does_not_change_the_secret_of_the_view() -> None:
     found = secret()
     before = with_metadata(found)
     planned(found, ROBOT)

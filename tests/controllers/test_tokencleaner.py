@@ -26,7 +26,7 @@ GONE = Delete("secrets", *KEY, "uid-of-bootstrap-token-abcdef", "7")
         pytest.param(thing("x", "kube-system", type="Opaque"), False, [], id="not another Secret"),
     ],
 )
-def test_it_is_woken_by(obj: Obj, deleted: bool, keys: list[tuple[str, str]]) -> None:
+def test_keys_of_an_event(obj: Obj, deleted: bool, keys: list[tuple[str, str]]) -> None:
     assert list(CLEANER.keys("secrets", obj, deleted, views())) == keys
 
 
@@ -57,5 +57,5 @@ def test_what_is_planned_for_a_token(secret: Obj, actions: list[Action]) -> None
     assert plan(CLEANER, KEY, views(secrets=[secret])) == actions
 
 
-def test_a_token_that_is_gone_needs_nothing() -> None:
+def test_a_deleted_token_needs_no_action() -> None:
     assert plan(CLEANER, KEY, views()) == []

@@ -1,4 +1,4 @@
-"""All controllers at work on a real registry: what a cluster shows after a while (issue part 5)."""
+"""All controllers on a real registry: the state of a cluster after some time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JOINER = UserInfo("system:bootstrap:abcdef", groups=(BOOTSTRAPPERS,))
 
 
 async def start_token(room: Room, ttl: float) -> str:
-    """Create cluster-info and a token that lives `ttl` seconds; the key of its signature."""
+    """Create cluster-info and a token that lives `ttl` seconds; return the key of its signature."""
 
     await room.create("configmaps", clusterinfo.config_map("https://192.0.2.1:6443", CA.certificate_pem), "kube-public")
     record = new_record(parse_token("abcdef.0123456789abcdef"), room.clock.now(), ttl=timedelta(seconds=ttl))
@@ -42,7 +42,7 @@ def signed(room: Room, key: str) -> bool:
 
 
 @in_room
-async def test_a_token_is_signed_and_when_its_time_jumps_by_it_is_deleted_and_its_signature_gone(room: Room) -> None:
+async def test_a_token_is_signed_and_deleted_with_its_signature_after_the_clock_jumps(room: Room) -> None:
     key = await start_token(room, 3600)
     async with running(room, controllers()):
         await until(lambda: signed(room, key))
@@ -54,7 +54,7 @@ async def test_a_token_is_signed_and_when_its_time_jumps_by_it_is_deleted_and_it
 
 
 @in_room
-async def test_a_signature_goes_with_its_tokens_time_even_when_nobody_cleans(room: Room) -> None:
+async def test_a_signature_is_removed_at_expiry_without_the_cleaner(room: Room) -> None:
     key = await start_token(room, 3600)
     async with running(room, controllers("bootstrap-signer-controller")):
         await until(lambda: signed(room, key))
@@ -64,7 +64,7 @@ async def test_a_signature_goes_with_its_tokens_time_even_when_nobody_cleans(roo
 
 
 @in_room
-async def test_a_prolonged_token_lives_on(room: Room) -> None:
+async def test_a_prolonged_token_stays(room: Room) -> None:
     key = await start_token(room, 3600)
     async with running(room, controllers()):
         await until(lambda: signed(room, key))
@@ -102,7 +102,7 @@ def status(room: Room, name: str) -> Obj:
 
 
 @in_room
-async def test_a_request_that_may_is_approved_signed_and_cleaned_away_after_an_hour(room: Room) -> None:
+async def test_an_allowed_request_is_approved_signed_and_deleted_after_an_hour(room: Room) -> None:
     async with running(room, controllers()):
         await room.create("certificatesigningrequests", request("join"))
         await until(lambda: "certificate" in status(room, "join"))
@@ -118,7 +118,7 @@ async def test_a_request_that_may_is_approved_signed_and_cleaned_away_after_an_h
 
 
 @in_room
-async def test_a_request_that_may_not_waits_until_it_may(room: Room) -> None:
+async def test_a_refused_request_waits_until_it_is_allowed(room: Room) -> None:
     may: list[str] = []
 
     class Granting(RegistryApi):
@@ -154,7 +154,7 @@ async def test_many_joins_at_once_all_get_their_own_certificate(room: Room) -> N
 
 
 @in_room
-async def test_every_namespace_gets_its_account_and_ca_and_gets_them_back(room: Room) -> None:
+async def test_every_namespace_gets_its_account_and_ca_and_keeps_them(room: Room) -> None:
     def complete(namespace: str) -> bool:
         return exists(room, "serviceaccounts", "default", namespace) and exists(
             room, "configmaps", "kube-root-ca.crt", namespace
@@ -174,7 +174,7 @@ async def test_every_namespace_gets_its_account_and_ca_and_gets_them_back(room: 
 
 
 @in_room
-async def test_a_deleted_namespace_goes_with_everything_in_it(room: Room) -> None:
+async def test_a_deleted_namespace_is_removed_with_its_content(room: Room) -> None:
     async with running(room, controllers()):
         await room.create("namespaces", {"metadata": {"name": "going"}})
         for number in range(40):
@@ -255,7 +255,9 @@ def left(room: Room) -> list[str]:
 @pytest.mark.parametrize("propagation", ["", "Background", "Foreground"])
 @pytest.mark.parametrize("block", [False, True], ids=["not blocking", "blocking"])
 @in_room
-async def test_dependents_go_with_their_owner_to_the_last_generation(room: Room, propagation: str, block: bool) -> None:
+async def test_dependents_of_all_generations_are_deleted_with_their_owner(
+    room: Room, propagation: str, block: bool
+) -> None:
     await owned(room, block)
     async with running(room, controllers()):
         await settle()
@@ -264,7 +266,7 @@ async def test_dependents_go_with_their_owner_to_the_last_generation(room: Room,
 
 
 @in_room
-async def test_in_the_foreground_a_blocking_dependent_goes_before_its_owner(room: Room) -> None:
+async def test_in_the_foreground_a_blocking_dependent_is_deleted_before_its_owner(room: Room) -> None:
     await owned(room, block=True)
     gone: list[str] = []
     async with running(room, controllers()):
@@ -277,7 +279,7 @@ async def test_in_the_foreground_a_blocking_dependent_goes_before_its_owner(room
 
 
 @in_room
-async def test_orphans_stay_and_forget_their_owner(room: Room) -> None:
+async def test_orphans_stay_and_lose_their_owner_reference(room: Room) -> None:
     await owned(room)
     async with running(room, controllers()):
         await room.delete("secrets", "owner", asked=DeleteOptions(propagation="Orphan"))
@@ -289,7 +291,7 @@ async def test_orphans_stay_and_forget_their_owner(room: Room) -> None:
 
 
 @in_room
-async def test_what_lost_its_owner_while_no_controller_ran_is_found_at_the_start(room: Room) -> None:
+async def test_dependents_of_owners_deleted_before_the_start_are_collected(room: Room) -> None:
     await owned(room)
     await room.delete("secrets", "owner")
     assert len(left(room)) == 4

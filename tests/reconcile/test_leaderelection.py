@@ -1,4 +1,4 @@
-"""Leader election by Lease: one leads, the next one takes over as soon as it may and never sooner."""
+"""Leader election by Lease: one holder at a time, and succession after expiry, release or death."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.registryroom import Room, in_room, masters_only
 
 
 class Candidate:
-    """One competitor, and whether its work is going on."""
+    """One candidate with a flag for its running work."""
 
     def __init__(
         self, room: Room, identity: str, api: RegistryApi | None = None, gone: Callable[[str], bool] | None = None
@@ -64,7 +64,7 @@ async def competing(*candidates: Candidate) -> AsyncIterator[None]:
 
 
 class Unreliable(RegistryApi):
-    """A way to the store that can break or hang."""
+    """Registry access that can fail or hang."""
 
     def __init__(self, room: Room) -> None:
         super().__init__(room.registry, masters_only, room.clock)
@@ -85,7 +85,7 @@ async def lease(room: Room) -> Obj:
 
 
 @in_room
-async def test_the_first_one_leads_and_says_so_in_the_lease(room: Room) -> None:
+async def test_the_first_candidate_leads_and_writes_the_lease(room: Room) -> None:
     one, two = Candidate(room, "one"), Candidate(room, "two")
     async with competing(one, two):
         assert (one.working, two.working) == (True, False)
@@ -101,7 +101,7 @@ async def test_the_first_one_leads_and_says_so_in_the_lease(room: Room) -> None:
 
 
 @in_room
-async def test_it_renews_as_long_as_it_lives_and_others_wait(room: Room) -> None:
+async def test_a_running_holder_renews_and_others_wait(room: Room) -> None:
     one, two = Candidate(room, "one"), Candidate(room, "two")
     async with competing(one, two):
         await room.clock.advance(10 * LEASE_SECONDS)
@@ -112,7 +112,7 @@ async def test_it_renews_as_long_as_it_lives_and_others_wait(room: Room) -> None
 
 
 @in_room
-async def test_a_clean_stop_lets_the_next_one_in_at_its_next_look(room: Room) -> None:
+async def test_after_a_clean_stop_another_candidate_leads_at_its_next_attempt(room: Room) -> None:
     one, two = Candidate(room, "one"), Candidate(room, "two")
     async with competing(one, two):
         await one.stop()
@@ -125,13 +125,13 @@ async def test_a_clean_stop_lets_the_next_one_in_at_its_next_look(room: Room) ->
 
 
 async def silence(candidate: Candidate, api: Unreliable) -> None:
-    """The candidate's machine dies: no work, no renewal, no release."""
+    """Stop a candidate as a dead machine would: no work, no renewal, no release."""
     api.error = StorageError("dead")
     await candidate.stop()
 
 
 @in_room
-async def test_a_dead_holder_is_succeeded_after_the_lease_ran_out_by_the_next_ones_clock(room: Room) -> None:
+async def test_a_dead_holder_is_succeeded_when_the_lease_expires_on_the_candidates_clock(room: Room) -> None:
     api = Unreliable(room)
     one, two = Candidate(room, "one", api), Candidate(room, "two")
     async with competing(one, two):
@@ -143,7 +143,7 @@ async def test_a_dead_holder_is_succeeded_after_the_lease_ran_out_by_the_next_on
 
 
 @in_room
-async def test_a_newcomer_waits_the_whole_lease_whatever_the_holders_clock_said(room: Room) -> None:
+async def test_a_new_candidate_waits_the_whole_lease_whatever_the_holders_clock(room: Room) -> None:
     api = Unreliable(room)
     one = Candidate(room, "one", api)
     async with competing(one):
@@ -170,7 +170,7 @@ async def test_a_holder_known_to_be_dead_is_succeeded_at_once(room: Room) -> Non
 
 
 @in_room
-async def test_after_a_restart_under_the_same_name_it_leads_at_once(room: Room) -> None:
+async def test_a_restarted_holder_of_the_same_name_leads_at_once(room: Room) -> None:
     api = Unreliable(room)
     one = Candidate(room, "one", api)
     async with competing(one):
@@ -210,7 +210,7 @@ async def test_a_holder_that_cannot_renew_stops_in_time_and_leads_again_when_it_
 
 
 @in_room
-async def test_a_short_trouble_is_survived(room: Room) -> None:
+async def test_a_short_failure_does_not_end_the_lead(room: Room) -> None:
     api = Unreliable(room)
     one = Candidate(room, "one", api)
     async with competing(one):
@@ -222,7 +222,7 @@ async def test_a_short_trouble_is_survived(room: Room) -> None:
 
 
 @in_room
-async def test_a_holder_that_sees_another_one_hold_it_stops_at_its_next_look(room: Room) -> None:
+async def test_a_holder_stops_when_it_observes_another_holder(room: Room) -> None:
     one = Candidate(room, "one")
     async with competing(one):
         await room.patch("leases", NAME, {"spec": {"holderIdentity": "usurper"}}, NAMESPACE)
@@ -232,7 +232,7 @@ async def test_a_holder_that_sees_another_one_hold_it_stops_at_its_next_look(roo
 
 
 @in_room
-async def test_a_stop_releases_only_what_is_still_its_own(room: Room) -> None:
+async def test_a_stop_releases_only_its_own_lease(room: Room) -> None:
     one = Candidate(room, "one")
     async with competing(one):
         await room.patch("leases", NAME, {"spec": {"holderIdentity": "usurper"}}, NAMESPACE)
@@ -240,7 +240,7 @@ async def test_a_stop_releases_only_what_is_still_its_own(room: Room) -> None:
 
 
 @in_room
-async def test_whoever_loses_the_race_for_a_free_lease_waits(room: Room) -> None:
+async def test_a_candidate_that_loses_the_race_for_a_free_lease_waits(room: Room) -> None:
     class Late(RegistryApi):
         async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
             if obj["spec"]["holderIdentity"] == "late":
@@ -257,7 +257,7 @@ async def test_whoever_loses_the_race_for_a_free_lease_waits(room: Room) -> None
 
 
 @in_room
-async def test_two_that_try_at_the_same_time_do_not_both_lead(room: Room) -> None:
+async def test_two_concurrent_candidates_do_not_both_lead(room: Room) -> None:
     candidates = [Candidate(room, str(number)) for number in range(5)]
     for candidate in candidates:
         candidate.start()
@@ -270,7 +270,7 @@ async def test_two_that_try_at_the_same_time_do_not_both_lead(room: Room) -> Non
 
 
 @in_room
-async def test_work_that_breaks_is_begun_anew_without_losing_the_lease(
+async def test_failed_work_is_started_again_without_losing_the_lease(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = Candidate(room, "one")
@@ -285,7 +285,7 @@ async def test_work_that_breaks_is_begun_anew_without_losing_the_lease(
 
 
 @in_room
-async def test_work_that_breaks_while_a_renewal_hangs_is_noticed_at_once(room: Room) -> None:
+async def test_work_that_fails_while_a_renewal_hangs_is_noticed_at_once(room: Room) -> None:
     api = Unreliable(room)
     one = Candidate(room, "one", api)
     async with competing(one):
@@ -298,7 +298,7 @@ async def test_work_that_breaks_while_a_renewal_hangs_is_noticed_at_once(room: R
 
 
 @in_room
-async def test_a_stop_that_cannot_release_says_so_and_ends(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stop_that_cannot_release_logs_it_and_ends(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     api = Unreliable(room)
     one = Candidate(room, "one", api)
     async with competing(one):

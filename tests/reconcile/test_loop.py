@@ -1,4 +1,4 @@
-"""The one loop that runs every controller (law 7): what it does with plans, with refusals, and with plans that fail."""
+"""The controller loop (law 7): events, requeues, preconditions, failures, access checks, consecutive deletes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Plan = Callable[[Key, Views, datetime], Sequence[Action]]
 
 @dataclass
 class Scripted:
-    """A controller of ConfigMaps in `default` whose plan the test writes."""
+    """Controller of ConfigMaps in `default` with a plan that the test provides."""
 
     script: Plan
     name: str = "scripted-controller"
@@ -64,7 +64,7 @@ def config_map(name: str) -> Obj:
 
 
 def marker(name: str) -> Create:
-    """The Secret by which a plan shows that it got there."""
+    """Return the creation of a Secret that marks a step of a plan."""
     return Create("secrets", {**secret(name), "metadata": {"name": name, "namespace": "default"}})
 
 
@@ -77,7 +77,7 @@ def marking(key: Key, views: Views, now: datetime) -> Sequence[Action]:
 
 
 @in_room
-async def test_what_is_there_and_what_changes_is_planned(room: Room) -> None:
+async def test_existing_and_changed_objects_are_planned(room: Room) -> None:
     await room.create("configmaps", config_map("old"))
     controller = Scripted(nothing)
     async with running(room, [controller]):
@@ -90,7 +90,7 @@ async def test_what_is_there_and_what_changes_is_planned(room: Room) -> None:
 
 
 @in_room
-async def test_after_the_end_nothing_is_followed_any_more(room: Room) -> None:
+async def test_after_the_end_no_kind_is_followed(room: Room) -> None:
     controller = Scripted(nothing)
     async with running(room, [controller]):
         assert room.registry.watches["configmaps"] == 1
@@ -98,7 +98,7 @@ async def test_after_the_end_nothing_is_followed_any_more(room: Room) -> None:
 
 
 @in_room
-async def test_a_key_is_planned_again_at_the_moment_it_asks_for(room: Room) -> None:
+async def test_a_key_is_planned_again_at_its_requeue_time(room: Room) -> None:
     due = EPOCH + timedelta(hours=5)
     controller = Scripted(lambda key, views, now: (Requeue(due),) if now < due else ())
     await room.create("configmaps", config_map("a"))
@@ -112,9 +112,7 @@ async def test_a_key_is_planned_again_at_the_moment_it_asks_for(room: Room) -> N
 
 
 @in_room
-async def test_a_failing_plan_stops_nobody_else_and_is_tried_again(
-    room: Room, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_plan_is_retried_and_other_keys_go_on(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     def bad(key: Key, views: Views, now: datetime) -> Sequence[Action]:
         if key[1] == "bad" and now == EPOCH:
             raise RuntimeError("broken plan")
@@ -134,7 +132,7 @@ async def test_a_failing_plan_stops_nobody_else_and_is_tried_again(
 
 
 @in_room
-async def test_an_object_a_controller_cannot_read_makes_nobody_blind(
+async def test_an_object_that_a_controller_cannot_parse_does_not_stop_events(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = Scripted(nothing), Scripted(nothing, "second-controller")
@@ -147,7 +145,7 @@ async def test_an_object_a_controller_cannot_read_makes_nobody_blind(
 
 
 @in_room
-async def test_a_plan_that_asks_to_be_tried_again_is_with_growing_waits(room: Room) -> None:
+async def test_a_plan_that_returns_retry_is_planned_with_back_off(room: Room) -> None:
     controller = Scripted(lambda key, views, now: (Retry("not yet"), marker("never")))
     await room.create("configmaps", config_map("a"))
     async with running(room, [controller]):
@@ -162,7 +160,7 @@ async def test_a_plan_that_asks_to_be_tried_again_is_with_growing_waits(room: Ro
 
 
 @in_room
-async def test_success_forgets_earlier_failures(room: Room) -> None:
+async def test_success_resets_the_back_off(room: Room) -> None:
     left = [3]
 
     def sometimes(key: Key, views: Views, now: datetime) -> Sequence[Action]:
@@ -205,8 +203,8 @@ async def test_a_key_whose_plan_was_long_rests_twice_as_long(room: Room) -> None
 
 
 @in_room
-async def test_a_conflict_is_planned_again_on_the_new_state(room: Room) -> None:
-    """Somebody edits the object between the plan and its write."""
+async def test_a_conflict_is_planned_again_with_the_new_state(room: Room) -> None:
+    """Another client edits the object between the plan and its write."""
     await room.create("configmaps", config_map("a"))
 
     class Meddled(RegistryApi):
@@ -234,7 +232,7 @@ async def test_a_conflict_is_planned_again_on_the_new_state(room: Room) -> None:
 
 
 class Refusing(RegistryApi):
-    """Answers every change of Secrets with one error."""
+    """Registry access that refuses every creation of Secrets with one error."""
 
     def __init__(self, room: Room, error: Exception) -> None:
         super().__init__(room.registry, masters_only, room.clock)
@@ -247,7 +245,7 @@ class Refusing(RegistryApi):
 
 
 async def planned_after(room: Room, first: Action, api: RegistryApi | None = None) -> bool:
-    """Whether the plan went on behind its first action."""
+    """Return true when the plan continued after its first action."""
     await room.create("configmaps", config_map("a"))
     async with running(room, [Scripted(lambda key, views, now: (first, marker("after")))], api):
         await room.clock.advance(0.1)
@@ -278,7 +276,7 @@ def edit(namespace: str = "default", name: str = "a", version: str = "1") -> Upd
     ],
 )
 @in_room
-async def test_whether_a_plan_goes_on_when(room: Room, action: Action, goes_on: bool) -> None:
+async def test_a_plan_continues_or_stops_when(room: Room, action: Action, goes_on: bool) -> None:
     assert await planned_after(room, action) == goes_on
 
 
@@ -290,7 +288,7 @@ async def test_a_terminating_namespace_is_no_failure(room: Room) -> None:
 
 
 @in_room
-async def test_another_refusal_is_a_failure(room: Room) -> None:
+async def test_another_forbidden_error_is_a_failure(room: Room) -> None:
     refused = Create("secrets", {"metadata": {"name": "refused", "namespace": "default"}})
     assert not await planned_after(room, refused, Refusing(room, ForbiddenError("no")))
 
@@ -304,7 +302,7 @@ def review(user: str, *groups: str) -> Obj:
 
 
 @in_room
-async def test_the_answer_decides_what_is_planned_and_comes_before_the_rest(room: Room) -> None:
+async def test_actions_of_an_access_check_are_applied_before_the_following_ones(room: Room) -> None:
     def ask(key: Key, views: Views, now: datetime) -> Sequence[Action]:
         return (
             CheckAccess(review("root", "system:masters"), lambda allowed: (marker(f"root-{allowed}".lower()),)),
@@ -324,7 +322,7 @@ async def test_the_answer_decides_what_is_planned_and_comes_before_the_rest(room
 
 
 @in_room
-async def test_a_plan_cannot_ask_for_ever(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+async def test_access_checks_of_a_plan_are_bounded(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     asked = []
 
     def again(allowed: bool) -> Sequence[Action]:
@@ -341,7 +339,7 @@ async def test_a_plan_cannot_ask_for_ever(room: Room, caplog: pytest.LogCaptureF
 
 
 class Slow(RegistryApi):
-    """Deletes wait until the test lets them."""
+    """Registry access whose deletes wait for the test."""
 
     def __init__(self, room: Room, broken: str = "") -> None:
         super().__init__(room.registry, masters_only, room.clock)
@@ -358,13 +356,13 @@ class Slow(RegistryApi):
 
 
 def emptying(key: Key, views: Views, now: datetime) -> Sequence[Action]:
-    """First a marker, then every Secret called s…, then a marker."""
+    """Plan a marker, the deletion of every Secret called s…, and a second marker."""
     found = [obj["metadata"] for obj in views["secrets"].list("default") if obj["metadata"]["name"].startswith("s")]
     return (marker("first"), *(Delete("secrets", "default", one["name"], one["uid"]) for one in found), marker("last"))
 
 
 @in_room
-async def test_deletes_are_side_by_side_within_bounds_and_in_their_place(room: Room) -> None:
+async def test_consecutive_deletes_run_concurrently_and_in_order_with_other_actions(room: Room) -> None:
     for number in range(9):
         await room.create("secrets", secret(f"s{number}"))
     await room.create("configmaps", config_map("a"))
@@ -379,7 +377,7 @@ async def test_deletes_are_side_by_side_within_bounds_and_in_their_place(room: R
 
 
 @in_room
-async def test_when_a_delete_fails_no_further_one_begins_and_the_plan_is_tried_again(room: Room) -> None:
+async def test_after_a_failed_delete_no_other_starts_and_the_plan_is_retried(room: Room) -> None:
     for number in range(9):
         await room.create("secrets", secret(f"s{number}"))
     await room.create("configmaps", config_map("a"))
@@ -447,7 +445,7 @@ async def test_get_reads_one_object(room: Room) -> None:
 
 
 @in_room
-async def test_what_changed_without_an_object_is_planned_again(room: Room) -> None:
+async def test_plan_again_enqueues_all_keys_of_a_controller(room: Room) -> None:
     asked, other = Scripted(nothing), Scripted(nothing, name="another-controller")
     async with running(room, [asked, other]) as reconciler:
         for name in ("a", "b", "unreadable"):

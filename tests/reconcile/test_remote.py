@@ -1,4 +1,4 @@
-"""The same plans against any API server (law 7): the token cleaner over HTTPS, and views that follow a real server."""
+"""Plans against another API server over HTTPS (law 7), and live views of its objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.liveserver import LiveServer
 
 
 class Ahead(SystemClock):
-    """The machine's clock, hours ahead: tokens of the next hours have expired."""
+    """System clock that is hours ahead, so that tokens of the next hours have expired."""
 
     def now(self) -> datetime:
         return super().now() + timedelta(hours=2)
@@ -45,7 +45,7 @@ def test_the_token_cleaner_deletes_an_expired_token_of_another_server(live_serve
     asyncio.run(run())
 
 
-def test_a_view_has_what_there_is_and_then_every_change(live_server: LiveServer) -> None:
+def test_a_view_holds_the_first_list_and_every_change(live_server: LiveServer) -> None:
     async def run() -> None:
         async with live_server.client() as client:
             api = RemoteApi(client)
@@ -80,7 +80,7 @@ def config_map(name: str) -> Obj:
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}}
 
 
-def test_access_reviews_are_asked_of_the_server(live_server: LiveServer) -> None:
+def test_access_reviews_are_created_on_the_server(live_server: LiveServer) -> None:
     def review(user: str) -> Obj:
         attributes = {"verb": "get", "resource": "secrets", "namespace": "kube-system"}
         spec = {"user": user, "resourceAttributes": attributes, "groups": ["system:masters"] if user == "root" else []}
@@ -98,7 +98,7 @@ def obj(name: str, version: str, uid: str = "u") -> Obj:
     return {"metadata": {"name": name, "namespace": "n", "resourceVersion": version, "uid": uid}}
 
 
-def test_a_second_list_is_told_as_the_differences_it_makes() -> None:
+def test_a_second_list_is_reported_as_differences() -> None:
     view = LiveView()
     view.replace([obj("same", "1"), obj("changed", "2"), obj("gone", "3"), obj("remade", "4", "old")])
     before = view.revision
@@ -111,7 +111,7 @@ def test_a_second_list_is_told_as_the_differences_it_makes() -> None:
     assert list(view.list("other")) == []
 
 
-def test_dropping_what_is_not_there_changes_nothing() -> None:
+def test_dropping_a_missing_object_changes_nothing() -> None:
     view = LiveView()
     view.put(obj("a", "1"))
     before = view.revision
@@ -121,7 +121,7 @@ def test_dropping_what_is_not_there_changes_nothing() -> None:
     assert list(view.list()) == []
 
 
-def test_a_remote_view_does_not_remember_what_changed() -> None:
+def test_a_remote_view_keeps_no_history_of_changes() -> None:
     view = LiveView()
     view.put(obj("a", "1"))
     assert view.changed(view.revision) == ()

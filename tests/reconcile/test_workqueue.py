@@ -1,4 +1,4 @@
-"""The rules of mooring.reconcile.workqueue, one by one, with a clock turned by hand."""
+"""The rules of mooring.reconcile.workqueue, with a manual clock."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_key_added_while_it_is_planned_is_planned_once_more_afterwards() -> No
         await queue.take()
         queue.add(A)
         queue.add(A)
-        assert len(queue) == 0, "never in two pairs of hands"
+        assert len(queue) == 0, "a key is never planned twice at once"
         queue.done(A)
         assert len(queue) == 1
         await queue.take()
@@ -62,7 +62,7 @@ def test_a_key_added_while_it_is_planned_is_planned_once_more_afterwards() -> No
     with_queue(body)
 
 
-def test_who_waits_for_a_key_gets_the_next_one() -> None:
+def test_a_waiting_worker_gets_the_next_key() -> None:
     async def body(queue: WorkQueue, clock: ManualClock) -> None:
         takers = [asyncio.ensure_future(queue.take()) for _ in range(2)]
         await settle()
@@ -99,7 +99,7 @@ def test_a_key_is_planned_at_its_moment(moments: list[float], due: float) -> Non
         await queue.take()
         queue.done(A)
         await clock.advance(100.0)
-        assert len(queue) == 0, "a replaced moment does not come"
+        assert len(queue) == 0, "a replaced moment queues nothing"
 
     with_queue(body)
 
@@ -128,7 +128,7 @@ def test_a_retry_comes_after_its_wait() -> None:
     with_queue(body)
 
 
-def test_replaced_moments_do_not_pile_up() -> None:
+def test_stale_schedule_entries_do_not_accumulate() -> None:
     async def body(queue: WorkQueue, clock: ManualClock) -> None:
         for step in range(1000):
             queue.add_at(A, EPOCH + seconds(2000 - step))
@@ -143,7 +143,7 @@ def test_replaced_moments_do_not_pile_up() -> None:
     with_queue(body)
 
 
-def test_keys_of_the_same_moment_all_come() -> None:
+def test_all_keys_of_one_moment_are_queued() -> None:
     async def body(queue: WorkQueue, clock: ManualClock) -> None:
         wanted: list[Key] = [("ns", str(number)) for number in range(20)]
         for key in wanted:
