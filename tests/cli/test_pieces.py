@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from mooring.agent.steps import Progress
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr import decide as csrdecide
-from mooring.cli.csr import details
-from mooring.cli.csr.decide import Decision, decide, decided_request
-from mooring.cli.csr.list import lines
+from mooring.cli.csr import decision, details
+from mooring.cli.csr.decision import Decision, decide, decided_request
+from mooring.cli.csr.show import lines
 from mooring.cli.join import progress
 from mooring.cli.options import machine
 from mooring.cli.options import server as options
@@ -192,7 +191,7 @@ def request(*conditions: str, text: bytes = b"junk", **status: Any) -> Obj:
 
 
 def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
-    facts = details.facts(request(certificate="!"), NOW)
+    facts = details.csr_details(request(certificate="!"), NOW)
     assert facts["request"] == {"problem": "PEM block type must be CERTIFICATE REQUEST"}
     assert facts["certificate"] == {"problem": "the text holds no CERTIFICATE PEM block"}
     shown = dict(lines(facts, NOW))
@@ -202,7 +201,7 @@ def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
 
 @given(st.binary(max_size=100))
 def test_facts_of_junk_never_fail(text: bytes) -> None:
-    facts = details.facts(request("Approved", "Failed", text=text), NOW)
+    facts = details.csr_details(request("Approved", "Failed", text=text), NOW)
     assert facts["condition"] == "Approved,Failed"
     assert lines(facts, NOW)
 
@@ -267,7 +266,7 @@ def test_ten_conflicts_are_enough() -> None:
     server = Contended(100)
     with pytest.raises(ConflictError):
         asyncio.run(decide(server, "r", APPROVE, SystemClock()))  # type: ignore[arg-type] # the two verbs it uses
-    assert server.reads == csrdecide.MAX_CONFLICTS
+    assert server.reads == decision.MAX_CONFLICTS
 
 
 # ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,7 +287,7 @@ def test_ten_conflicts_are_enough() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_only_what_may_pass_is_asked_again(error: MooringError, passes: bool) -> None:
-    assert cluster.passing(error) is passes
+    assert cluster.is_transient(error) is passes
 
 
 class QuickClock:
@@ -315,7 +314,7 @@ def test_patience_ends_after_its_time(capsys: pytest.CaptureFixture[str]) -> Non
         raise EndpointDownError("s", "w")
 
     with pytest.raises(EndpointDownError):
-        asyncio.run(cluster.patiently(down, clock, timedelta(minutes=1)))
+        asyncio.run(cluster.retry(down, clock, timedelta(minutes=1)))
     assert len(asked) == 121
     assert asked[:3] == [0, 0.5, 1.0]
     assert capsys.readouterr().err.count("Trying again for 1m0s") == 1
@@ -330,7 +329,7 @@ def test_patience_is_rewarded() -> None:
             raise error
         return "there"
 
-    assert asyncio.run(cluster.patiently(ask, QuickClock(), timedelta(seconds=5))) == "there"
+    assert asyncio.run(cluster.retry(ask, QuickClock(), timedelta(seconds=5))) == "there"
 
 
 # ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -94,14 +94,14 @@ def _where_the_reason_is(audit_id: str) -> str:
     return f"; whoever runs a Mooring server learns the reason with: mooring auth explain {audit_id}"
 
 
-def passing(error: MooringError) -> bool:
+def is_transient(error: MooringError) -> bool:
     """Whether asking again might help."""
     if isinstance(error, PeerError):
         return not isinstance(error, _LASTING)
     return isinstance(error, InternalServerError | RequestTimeoutError | ServiceUnavailableError)
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta) -> T:
+async def retry(ask: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta) -> T:
     """What `ask` returns, asked again while it fails in a way that may pass. Raises the last error when time is up."""
     deadline = clock.monotonic() + limit.total_seconds()
     told = False
@@ -109,7 +109,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], clock: Clock, limit: timede
         try:
             return await ask()
         except MooringError as error:
-            if not passing(error) or clock.monotonic() + RETRY_EVERY > deadline:
+            if not is_transient(error) or clock.monotonic() + RETRY_EVERY > deadline:
                 raise
             if not told:
                 told = True

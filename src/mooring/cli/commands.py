@@ -45,9 +45,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "token delete": Entry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
         "token generate": Entry("mooring.cli.token.generate:generate", "Print a fresh token; no server is asked."),
         "csr list": Entry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
-        "csr show": Entry("mooring.cli.csr.list:show", "Show what a request asks for, and what came of it."),
-        "csr approve": Entry("mooring.cli.csr.decide:approve", "Approve certificate signing requests."),
-        "csr deny": Entry("mooring.cli.csr.decide:deny", "Deny certificate signing requests."),
+        "csr show": Entry("mooring.cli.csr.show:show", "Show what a request asks for, and what came of it."),
+        "csr approve": Entry("mooring.cli.csr.approve:approve", "Approve certificate signing requests."),
+        "csr deny": Entry("mooring.cli.csr.deny:deny", "Deny certificate signing requests."),
         "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
         "serviceaccount token": Entry(
             "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token."
@@ -67,9 +67,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
             "mooring.cli.auth.hashpassword:hash_password_command",
             "Print a password as it may stand in --basic-auth-file.",
         ),
-        "certs ca": Entry("mooring.cli.certs:ca", "Make a CA, or a CA below another one; no server is asked."),
-        "certs server": Entry("mooring.cli.certs:server", "Make a serving certificate."),
-        "certs client": Entry("mooring.cli.certs:client", "Make a client certificate."),
+        "certs ca": Entry("mooring.cli.certs.ca:ca", "Make a CA, or a CA below another one; no server is asked."),
+        "certs server": Entry("mooring.cli.certs.server:server", "Make a serving certificate."),
+        "certs client": Entry("mooring.cli.certs.client:client", "Make a client certificate."),
         "config check": Entry(
             "mooring.cli.server.configcheck:check", "Tell whether a server would start with a configuration file."
         ),

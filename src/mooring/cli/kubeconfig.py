@@ -21,9 +21,8 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr.decide import Decision, decide
-from mooring.cli.csr.details import decoded
-from mooring.cli.csr.list import PLURAL
+from mooring.cli.csr.decision import Decision, decide
+from mooring.cli.csr.details import PLURAL, decoded
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
@@ -131,13 +130,13 @@ def _request_object(name: str, request_pem: bytes, expiration: timedelta | None)
 
 async def _issued(client: ClusterClient, wanted: Obj, clock: Clock, limit: timedelta) -> bytes:
     """The certificate, asked for, approved and awaited. Raises ApiError, PeerError, ConfigError."""
-    created = await cluster.patiently(lambda: client.create(PLURAL, wanted), clock, limit)
+    created = await cluster.retry(lambda: client.create(PLURAL, wanted), clock, limit)
     name = created["metadata"]["name"]
     decision = Decision(condition="Approved", message="Approved by mooring kubeconfig user.")
-    await cluster.patiently(lambda: decide(client, name, decision, clock), clock, limit)
+    await cluster.retry(lambda: decide(client, name, decision, clock), clock, limit)
     deadline = clock.monotonic() + limit.total_seconds()
     while True:
-        request = await cluster.patiently(lambda: client.get(PLURAL, name), clock, limit)
+        request = await cluster.retry(lambda: client.get(PLURAL, name), clock, limit)
         status = request.get("status") or {}
         for condition in status.get("conditions") or ():
             if condition.get("type") in ("Denied", "Failed"):

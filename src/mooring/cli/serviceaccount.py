@@ -91,7 +91,7 @@ def token(
 
     async def ask(client: ClusterClient) -> Obj:
         where = namespace or client.namespace
-        return await cluster.patiently(
+        return await cluster.retry(
             lambda: client.create("serviceaccounts", request, where, name=name, subresource="token"), clock, timeout
         )
 

@@ -1,0 +1,1 @@
+"""`mooring auth`: the identity of a caller, refused requests, and password hashes."""

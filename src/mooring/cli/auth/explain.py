@@ -99,7 +99,7 @@ def explain(
     offered = {} if audit_id else _credential(token_file, certificate_file, username)
 
     async def patiently(client: ClusterClient) -> Obj:
-        return await cluster.patiently(lambda: ask(client, audit_id, offered), clock, timeout)
+        return await cluster.retry(lambda: ask(client, audit_id, offered), clock, timeout)
 
     told = checked(cluster.run(chosen, clock, patiently))
     _print(told, output)

@@ -37,7 +37,7 @@ def whoami(output: str, kubeconfig: str, context_name: str, timeout: timedelta) 
     clock = SystemClock()
 
     async def patiently(client: ClusterClient) -> Obj:
-        return await cluster.patiently(partial(review, client), clock, timeout)
+        return await cluster.retry(partial(review, client), clock, timeout)
 
     _print(cluster.run(cluster.selected(kubeconfig, context_name), clock, patiently), output)
 

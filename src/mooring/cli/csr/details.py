@@ -1,8 +1,8 @@
-"""What an approver needs to know about a certificate signing request: the derived facts that were once planned for its status
-(docs/differences.md#kubelet-tls-bootstrap), worked out here from the request itself.
+"""Details of a certificate signing request for an approver: requester, subject, key, problems, certificate.
 
-Rules kept here: nothing in a request is believed that its signature does not cover; a request that cannot be read says so in
-place of facts. The requester's name and groups are the server's word, the subject is the requester's: they stand apart.
+Upstream planned them for the status of a request (docs/differences.md#kubelet-tls-bootstrap). Rules kept here: only what the
+signature of the request covers is read from it. A request that cannot be read has a `problem` in place of details. The name and
+groups of the requester come from the server, the subject comes from the requester: they are kept apart.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import SIGNERS
 
+PLURAL = KIND.resource.plural
+QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 _CONDITION = next(column for column in KIND.resource.columns if column.name == "Condition")
 
 
-def facts(obj: Obj, now: datetime) -> dict[str, Any]:
-    """Everything about one request, as one document; what does not apply is absent."""
+def csr_details(obj: Obj, now: datetime) -> dict[str, Any]:
+    """Return the details of one request as one document. Empty fields are left out."""
     spec, status, metadata = obj.get("spec") or {}, obj.get("status") or {}, obj["metadata"]
     found = {
         "name": metadata["name"],
@@ -57,7 +59,7 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def decoded(text: object) -> bytes:
-    """The bytes of a base64 field; empty when it is none."""
+    """Return the bytes of a base64 field; empty when it is not base64."""
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):
@@ -65,7 +67,7 @@ def decoded(text: object) -> bytes:
 
 
 def fingerprint(request: CertificateRequest) -> str:
-    """`sha256:<hex>` of the public key, as pins are written."""
+    """Return `sha256:<hex>` of the public key, the form of a pin."""
     return f"sha256:{request.key_fingerprint}"
 
 

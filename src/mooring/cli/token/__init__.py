@@ -1,0 +1,1 @@
+"""`mooring token`: bootstrap tokens; one file for each verb."""

@@ -182,7 +182,7 @@ def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
 async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -> bytes:
     """The CAs of cluster-info; empty without one."""
     try:
-        info = await cluster.patiently(
+        info = await cluster.retry(
             lambda: client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), clock, limit
         )
         text: str = (info.get("data") or {}).get(KUBECONFIG_KEY, "")
@@ -216,9 +216,9 @@ async def create_all(
 ) -> None:
     """Store every token, and print its line as soon as it is there. Raises ConfigError, ApiError, PeerError."""
     for record, line in zip(records, lines, strict=True):
-        await cluster.patiently(partial(_refuse_existing, client, record), clock, limit)
+        await cluster.retry(partial(_refuse_existing, client, record), clock, limit)
         # not asked again from the start: an answer that was lost must not make the token look like somebody else's
-        await cluster.patiently(partial(_store, client, record), clock, limit)
+        await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line)
 
 

@@ -54,9 +54,9 @@ async def _delete_all(client: ClusterClient, ids: Sequence[str], clock: Clock, l
             except NotFoundError:
                 raise ConfigError(f'there is no bootstrap token "{token_id}"; see mooring token list') from None
             except ApiError as error:
-                if cluster.passing(error):
+                if cluster.is_transient(error):
                     raise
                 raise ConfigError(f'the bootstrap token "{token_id}" was not deleted: {error}') from error
 
-        await cluster.patiently(delete_one, clock, limit)
+        await cluster.retry(delete_one, clock, limit)
         echo(f'bootstrap token "{token_id}" deleted')

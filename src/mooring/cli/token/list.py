@@ -57,7 +57,7 @@ def list_tokens(
             listed = await client.list("secrets", NAMESPACE, field_selector=f"type={SECRET_TYPE}")
             return listed.items
 
-        return await cluster.patiently(ask, clock, timeout)
+        return await cluster.retry(ask, clock, timeout)
 
     found = []
     for secret in cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch):

@@ -1,10 +1,8 @@
-"""`mooring csr approve` and `mooring csr deny`.
+"""Decision on certificate signing requests: the `approval` subresource, for approve and deny.
 
-Source: docs/protocol/certificate-signing-requests.md#kubectl-certificate.
-
-Rules kept here: a request that was decided the other way is an error; one decided the same way is success without a write, unless
-`--force`. A conflict is tried again up to 10 times on the newest state. With `--fingerprint` only the key that was looked at is
-approved: the check and the write are about the same revision of an immutable request.
+Rules kept here (docs/protocol/certificate-signing-requests.md#kubectl-certificate): a request with the opposite decision is an
+error. One with the same decision is success without a write, unless `--force`. A conflict is retried up to 10 times on the newest
+state. With `--fingerprint` only a request for that key is approved; requests are immutable, so the key cannot change meanwhile.
 """
 
 from __future__ import annotations
@@ -14,14 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-import click
-
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr.details import decoded, fingerprint
-from mooring.cli.csr.list import PLURAL, QUALIFIED
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.csr.details import PLURAL, QUALIFIED, decoded, fingerprint
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -29,16 +23,15 @@ from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request
-from mooring.trust.discovery.pins import PinError, parse_pin
 
 MAX_CONFLICTS = 10
-"""kubectl's."""
+"""Attempts, as in kubectl."""
 _OPPOSITE = {"Approved": "Denied", "Denied": "Approved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be written."""
+    """A decision to write."""
 
     condition: str
     message: str
@@ -51,71 +44,7 @@ class Decision:
         return "MooringApprove" if self.condition == "Approved" else "MooringDeny"
 
 
-@click.command("approve")
-@click.argument("name", nargs=-1, required=True)
-@click.option(
-    "--fingerprint",
-    default="",
-    metavar="sha256:HEX",
-    help="Approve only if the request is for this key; needs one NAME.",
-)
-@click.option("--message", default="Approved with mooring csr approve.", show_default=True, help="Why, for people.")
-@click.option("--force", is_flag=True, help="Write even if it is approved already.")
-@click.option("--dry-run", is_flag=True, help="Have the server check everything, and change nothing.")
-@output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def approve(
-    name: Sequence[str],
-    fingerprint: str,
-    message: str,
-    force: bool,
-    dry_run: bool,
-    output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
-) -> None:
-    """Approve certificate signing requests: the signer then issues what they ask for.
-
-    Look first: mooring csr show NAME.
-    """
-    if fingerprint and len(name) != 1:
-        raise click.UsageError("--fingerprint needs exactly one NAME")
-    try:
-        wanted = str(parse_pin(fingerprint)) if fingerprint else ""
-    except PinError:
-        raise click.UsageError(
-            "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
-        ) from None
-    decision = Decision(condition="Approved", message=message, force=force, dry_run=dry_run, fingerprint=wanted)
-    _decide_all(name, decision, output, kubeconfig, context_name, timeout)
-
-
-@click.command("deny")
-@click.argument("name", nargs=-1, required=True)
-@click.option("--message", default="Denied with mooring csr deny.", show_default=True, help="Why, for people.")
-@click.option("--force", is_flag=True, help="Write even if it is denied already.")
-@click.option("--dry-run", is_flag=True, help="Have the server check everything, and change nothing.")
-@output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def deny(
-    name: Sequence[str],
-    message: str,
-    force: bool,
-    dry_run: bool,
-    output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
-) -> None:
-    """Deny certificate signing requests: nothing is issued for them, ever."""
-    decision = Decision(condition="Denied", message=message, force=force, dry_run=dry_run)
-    _decide_all(name, decision, output, kubeconfig, context_name, timeout)
-
-
-def _decide_all(
+def decide_all(
     names: Sequence[str], decision: Decision, form: str, kubeconfig: str, context_name: str, limit: timedelta
 ) -> None:
     clock = SystemClock()
@@ -123,7 +52,7 @@ def _decide_all(
 
     async def work(client: ClusterClient) -> None:
         for one in names:
-            found = await cluster.patiently(partial(decide, client, one, decision, clock), clock, limit)
+            found = await cluster.retry(partial(decide, client, one, decision, clock), clock, limit)
             decided.append(found)
             if form == "text":
                 suffix = " (server dry run)" if decision.dry_run else ""
@@ -140,7 +69,7 @@ def _decide_all(
 
 
 async def decide(client: ClusterClient, name: str, decision: Decision, clock: Clock) -> Obj:
-    """Write the decision; returns the request as it is then. Raises ConfigError, ApiError, PeerError."""
+    """Write the decision and return the resulting request. Raises ConfigError, ApiError, PeerError."""
     for left in reversed(range(MAX_CONFLICTS)):
         request = await client.get(PLURAL, name)
         changed = decided_request(request, decision, rfc3339(clock.now()))
@@ -155,7 +84,7 @@ async def decide(client: ClusterClient, name: str, decision: Decision, clock: Cl
 
 
 def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
-    """The request with the decision; None when it has it already. Raises ConfigError when it may not be decided so."""
+    """Return the request with the decision; None when it has it already. Raises ConfigError for the opposite decision."""
     name = request["metadata"]["name"]
     conditions = (request.get("status") or {}).get("conditions") or []
     types = {condition.get("type") for condition in conditions}

@@ -1,0 +1,1 @@
+"""`mooring certs`: keys and certificates without a cluster; one file for each verb, `files` for what they share."""

@@ -1,0 +1,66 @@
+"""`mooring certs ca`: create a root CA or an intermediate CA, without a cluster.
+
+A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` when it signs the pair of `--tls-cert-file`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+import click
+
+from mooring.cli.certs.files import (
+    check_name,
+    issuer_options,
+    lifetime_option,
+    output_of,
+    output_options,
+    read_issuer,
+)
+from mooring.cli.printing.output import echo
+from mooring.clock import SystemClock
+from mooring.pki.keys import generate_key
+from mooring.pki.pem import certificates_pem
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import self_signed_ca, serial_number
+from mooring.trust.discovery.pins import pins_of
+
+
+@click.command("ca")
+@click.option(
+    "--common-name", default=profiles.CLUSTER_CA_NAME, show_default=True, metavar="NAME", help="Name of the CA."
+)
+@issuer_options(required=False)
+@lifetime_option(profiles.CA_LIFETIME)
+@output_options("ca")
+def ca(
+    common_name: str,
+    ca_cert: str | None,
+    ca_key: str | None,
+    lifetime: timedelta,
+    out_dir: str,
+    name: str,
+    key_algorithm: str,
+    force: bool,
+) -> None:
+    """Make a CA: a root, or with --ca-cert and --ca-key an intermediate.
+
+    Prints the pin of the CA, which joining machines may be given.
+    """
+    if (ca_cert is None) != (ca_key is None):
+        raise click.UsageError("--ca-cert and --ca-key are given together")
+    output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
+    check_name("--common-name", common_name)
+    now = SystemClock().now()
+    key = generate_key(key_algorithm)
+    if ca_cert is not None and ca_key is not None:
+        issuer = read_issuer(ca_cert, ca_key)
+        if issuer.authority.certificate.subject == names.subject(common_name):
+            raise click.UsageError("--common-name must be another than that of the CA that signs")
+        chain = issuer.issue(profiles.certificate_authority(key.public_key(), now, common_name, lifetime), now)
+    else:
+        root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), lifetime)
+        chain = (root.certificate,)
+    output.write(key, chain)
+    echo(str(pins_of(certificates_pem(chain[:1]))[0]))

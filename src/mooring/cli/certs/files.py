@@ -1,0 +1,186 @@
+"""Files and flags of `mooring certs`: the signing CA, the output files, and their checks.
+
+Rules kept here:
+* A certificate is issued from a profile and read back by an independent check, like every certificate of the control plane
+  (`mooring.pki.x509.profiles`, `mooring.pki.x509.issued`). It never outlives the CA that signs it.
+* A key is durable before its certificate. Both files have mode 0600 and are written atomically. An existing file is overwritten
+  only with `--force`, and both names are checked before anything is written.
+* A certificate below an intermediate CA is written with the intermediates after it, leaf first, without the root, so that it can be
+  presented as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.cli.options.flags import DURATION
+from mooring.cli.printing import output
+from mooring.cli.printing.output import echo
+from mooring.client.files import exposure, make_directory, read_limited, write_atomic
+from mooring.clock import rfc3339
+from mooring.duration import format_duration
+from mooring.errors import ConfigError
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import (
+    ALGORITHMS,
+    DEFAULT_ALGORITHM,
+    PrivateKey,
+    load_private_key,
+    private_key_pem,
+)
+from mooring.pki.pem import certificate_from_der, certificates, certificates_pem
+from mooring.pki.x509 import names
+from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509.profiles import Template
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MIN_LIFETIME = timedelta(minutes=1)
+"""A shorter lifetime is over before the certificate is in use."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Output files, and the algorithm of the key."""
+
+    directory: Path
+    name: str
+    algorithm: str
+    force: bool
+
+    @property
+    def certificate(self) -> Path:
+        return self.directory / f"{self.name}.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.directory / f"{self.name}.key"
+
+    def check(self) -> None:
+        """Raise ConfigError when a file exists, and UsageError for a name that is no file name."""
+        if not _FILE_NAME.fullmatch(self.name):
+            raise click.UsageError(f'"{output.clean(self.name)}" is no name for files; give another with --name')
+        for path in (self.key, self.certificate):
+            if os.path.lexists(path) and not self.force:
+                raise ConfigError(
+                    f"{path} exists already; choose another --name or --out-dir, or replace it with --force"
+                )
+
+    def write(self, key: PrivateKey, chain: Sequence[x509.Certificate]) -> None:
+        """Write both files and print a line about them on stderr. Raises ConfigError."""
+        make_directory(self.directory)
+        write_atomic(self.key, private_key_pem(key))
+        write_atomic(self.certificate, certificates_pem(chain))
+        leaf = certificate_from_der(chain[0].public_bytes(Encoding.DER))  # read back, as users of the file do
+        until = rfc3339(leaf.not_valid_after_utc)
+        echo(f"Wrote {self.certificate} and {self.key}: {names.printable(leaf.subject)}, valid until {until}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """A signing CA, and the certificates to present after one that it signs: itself and its issuers, without the root."""
+
+    authority: Authority
+    chain: tuple[x509.Certificate, ...]
+
+    def issue(self, template: Template, now: datetime) -> tuple[x509.Certificate, ...]:
+        """Return the signed certificate and those to present after it. Raises PkiError."""
+        return self.authority.sign(template, now, serial_number(secrets.token_bytes)), *self.chain
+
+
+def output_options(default_name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Add the flags of `Output`."""
+    flags = (
+        click.option("--out-dir", default=".", show_default=True, metavar="DIR", help="Directory for the files."),
+        click.option(
+            "--name", default=default_name, show_default=True, metavar="NAME", help="Name of the files, before .crt and .key."
+        ),
+        click.option(
+            "--key-algorithm", type=click.Choice(tuple(ALGORITHMS)), default=DEFAULT_ALGORITHM, show_default=True,
+            help="Kind of key.",
+        ),
+        click.option("--force", is_flag=True, help="Replace files that are there."),
+    )  # fmt: skip
+
+    def add(function: Callable[P, R]) -> Callable[P, R]:
+        for flag in reversed(flags):
+            function = flag(function)
+        return function
+
+    return add
+
+
+def issuer_options(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Add the flags of the CA that signs."""
+    text = "Certificate of the CA that signs, with its intermediates behind it." + (
+        "" if required else " [default: the new CA signs itself]"
+    )
+    flags = (
+        click.option("--ca-cert", required=required, metavar="FILE", help=text),
+        click.option("--ca-key", required=required, metavar="FILE", help="Private key of that CA."),
+    )
+
+    def add(function: Callable[P, R]) -> Callable[P, R]:
+        for flag in reversed(flags):
+            function = flag(function)
+        return function
+
+    return add
+
+
+def lifetime_option(default: timedelta) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Add `--lifetime`."""
+    return click.option(
+        "--lifetime", type=DURATION, default=format_duration(default), show_default=True,
+        help="How long the certificate is valid; never longer than its CA.",
+    )  # fmt: skip
+
+
+def output_of(directory: str, name: str, algorithm: str, lifetime: timedelta, *, force: bool) -> Output:
+    if lifetime < MIN_LIFETIME:
+        raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
+    output = Output(Path(directory), name, algorithm, force)
+    output.check()
+    return output
+
+
+def check_name(flag: str, text: str) -> None:
+    """Raise UsageError for an empty name, from an unset variable for example, and for one that is not printable."""
+    if not text.strip():
+        raise click.UsageError(f"{flag} must not be empty")
+    if not text.isprintable():
+        raise click.UsageError(f"{flag} must be printable text on one line")
+
+
+def read_issuer(certificate_file: str, key_file: str) -> Issuer:
+    """Return the CA in these files. Raises ConfigError."""
+    chain_pem, key_pem = read_limited(Path(certificate_file)), read_limited(Path(key_file))
+    if warning := exposure(Path(key_file), stat.S_IROTH):
+        echo(f"Warning: {warning}", err=True)
+    try:
+        chain = certificates(chain_pem)
+    except PkiError as error:
+        raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
+    try:
+        key = load_private_key(key_pem)
+    except PkiError as error:
+        raise ConfigError(f"--ca-key: {key_file}: {error}") from None
+    try:
+        authority = Authority(chain[0], key)
+    except PkiError as error:
+        raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
+    return Issuer(authority, tuple(one for one in chain if one.subject != one.issuer))

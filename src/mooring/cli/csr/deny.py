@@ -1,0 +1,35 @@
+"""`mooring csr deny`: deny certificate signing requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.cli import cluster
+from mooring.cli.csr.decision import Decision, decide_all
+from mooring.cli.options.client import kubeconfig_option, output_option
+
+
+@click.command("deny")
+@click.argument("name", nargs=-1, required=True)
+@click.option("--message", default="Denied with mooring csr deny.", show_default=True, help="Why, for people.")
+@click.option("--force", is_flag=True, help="Write even if it is denied already.")
+@click.option("--dry-run", is_flag=True, help="Have the server check everything, and change nothing.")
+@output_option("text", "name", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def deny(
+    name: Sequence[str],
+    message: str,
+    force: bool,
+    dry_run: bool,
+    output: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Deny certificate signing requests: nothing is issued for them, ever."""
+    decision = Decision(condition="Denied", message=message, force=force, dry_run=dry_run)
+    decide_all(name, decision, output, kubeconfig, context_name, timeout)
