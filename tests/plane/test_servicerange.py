@@ -9,7 +9,7 @@ from ipaddress import ip_network
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.plane.servicerange import KEY, keep
+from mooring.plane.servicerange import KEY, record_or_check
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import ManualClock
 from tests.support.registryroom import counting_entropy
@@ -18,7 +18,7 @@ NOW = ManualClock().now()
 
 
 async def kept(storage: MemoryStorage, services: str) -> None:
-    await keep(storage, ip_network(services), NOW, counting_entropy())
+    await record_or_check(storage, ip_network(services), NOW, counting_entropy())
 
 
 def test_the_first_start_writes_it_and_the_next_ones_agree() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mooring.plane.trimming import LOOK_SECONDS, WORTH_OCTETS, Trimming, malloc_trim, resident_octets, trim_forever
+from mooring.plane.trimming import LOOK_SECONDS, MIN_GROWTH_BYTES, Trimming, malloc_trim, resident_bytes, trim_forever
 from tests.support.manualclock import ManualClock, settle
 
 MIB = 1 << 20
@@ -75,21 +75,21 @@ def test_the_system_is_asked_at_every_look() -> None:
 
 
 def test_where_nothing_can_be_done_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resident_octets(tmp_path / "statm") is None
+    assert resident_bytes(tmp_path / "statm") is None
     asyncio.run(trim_forever(ManualClock(), lambda: None))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
     assert malloc_trim() is None
     asyncio.run(trim_forever(ManualClock()))
 
 
-@pytest.mark.skipif(malloc_trim() is None or resident_octets() is None, reason="needs glibc and /proc")
+@pytest.mark.skipif(malloc_trim() is None or resident_bytes() is None, reason="needs glibc and /proc")
 def test_free_pages_between_blocks_that_stay_go_back() -> None:
     trim = malloc_trim()
     assert trim is not None
     blocks = [bytes(2000) for _ in range(20_000)]
     kept = blocks[::100]
-    full = resident_octets() or 0
+    full = resident_bytes() or 0
     del blocks
     trim()
-    assert (resident_octets() or 0) < full - WORTH_OCTETS
+    assert (resident_bytes() or 0) < full - MIN_GROWTH_BYTES
     assert kept

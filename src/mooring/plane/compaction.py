@@ -1,7 +1,7 @@
-"""Old states are forgotten, as kube-apiserver does with etcd: what is older than five minutes at most ten.
+"""Compaction of old revisions, as kube-apiserver does with etcd: each lives for at least five and at most ten minutes.
 
-Rules kept here: only the past goes, never a live object; several servers may do it at once, a revision that is compacted
-already is no error. Trouble is logged and tried again: hygiene never stops a server.
+Rules kept here: current objects are never removed. Several servers may compact one store. A failure is logged, and the next
+interval tries again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERVAL_SECONDS = 300.0
 
 
 async def compact_forever(storage: Storage, clock: Clock) -> None:
-    """Every interval, forget what was already old at the interval before. Runs until cancelled."""
+    """At each interval, compact up to the revision of the interval before. Runs until cancelled."""
     before = await storage.revision()
     while True:
         await clock.sleep(INTERVAL_SECONDS)

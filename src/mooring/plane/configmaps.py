@@ -1,12 +1,12 @@
 """ConfigMaps that a server keeps up to date and administrators may edit: a three-way merge by key.
 
 Rules kept here:
-* The annotation `mooring.dev/last-written` holds the SHA-256 of each value as a server last wrote it. A value that still has
-  this digest is the server's, and follows the server's settings. Any other value is an administrator's, and stays.
-* A key that an administrator removed stays away. A key that no server ever wrote is added. A key that the server no longer wants
-  is removed as long as it holds what the server wrote.
-* Without the annotation nothing is known of earlier writes: values that are there stay.
-* A deleted ConfigMap is made again. Nothing is written when nothing changes.
+* The annotation `mooring.dev/last-written` holds the SHA-256 of each value as a server last wrote it. A value that still has this
+  digest follows the settings of the server. Any other value was edited by an administrator, and stays.
+* A key that an administrator removed is not added again. A key that no server ever wrote is added. A key that the server no longer
+  writes is removed, unless its value was edited.
+* Without the annotation nothing is known about earlier writes, and existing values stay.
+* A deleted ConfigMap is created again. Nothing is written when nothing changes.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ LAST_WRITTEN = "mooring.dev/last-written"
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The ConfigMap to write, None when it is right as it is, and the keys whose edited values differ from the server's."""
+    """The ConfigMap to write, None when it is up to date, and the keys whose edited values differ from those of the server."""
 
     obj: Obj | None
     edited: tuple[str, ...] = ()
 
 
 def merged(existing: Obj | None, wanted: Obj) -> Merged:
-    """Merge what a server wants into what is stored."""
-    ours: Mapping[str, str] = wanted["data"]
+    """Merge the ConfigMap of a server into the stored one."""
+    wanted_data: Mapping[str, str] = wanted["data"]
     if existing is None:
-        return Merged(_stamped(wanted, {key: _digest(value) for key, value in ours.items()}))
+        return Merged(_with_digests(wanted, {key: _digest(value) for key, value in wanted_data.items()}))
     data = dict(existing.get("data") or {})
-    written = _written(existing)
+    written = _last_written_digests(existing)
     digests: dict[str, str] = {}
     edited: list[str] = []
-    for key, value in ours.items():
+    for key, value in wanted_data.items():
         last, current = written.get(key), data.get(key)
         untouched = current == value or (_digest(current) == last if current is not None else last is None)
         if untouched:
@@ -56,10 +56,10 @@ def merged(existing: Obj | None, wanted: Obj) -> Merged:
             edited.append(key)
             if last is not None:
                 digests[key] = last
-    for key in written.keys() - ours.keys():
+    for key in written.keys() - wanted_data.keys():
         if key in data and _digest(data[key]) == written[key]:
             del data[key]
-    changed = _stamped({**existing, "data": data}, digests)
+    changed = _with_digests({**existing, "data": data}, digests)
     same = data == (existing.get("data") or {}) and digests == written
     return Merged(None if same else changed, tuple(edited))
 
@@ -67,7 +67,7 @@ def merged(existing: Obj | None, wanted: Obj) -> Merged:
 async def publish(
     registry: Registry, wanted: Obj, change: Change, complete: Callable[[Obj], Obj] = lambda obj: obj
 ) -> None:
-    """Create the ConfigMap `wanted`, or bring it up to date. `complete` adds what depends on it to what is written.
+    """Create the ConfigMap `wanted`, or bring it up to date. `complete` adds data that depend on the merged ConfigMap.
 
     Raises ApiError, StorageError.
     """
@@ -88,15 +88,15 @@ async def publish(
         else:
             await registry.update(kind, namespace, name, complete(found.obj), change, WriteOptions())
     except (AlreadyExistsError, ConflictError):
-        return  # another server of this cluster was faster, and writes the same
+        return  # another server of this cluster wrote it, with the same content
 
 
 def _digest(value: str) -> str:
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _written(config_map: Obj) -> dict[str, str]:
-    """The digests of the annotation; none when it is missing or is not a server's."""
+def _last_written_digests(config_map: Obj) -> dict[str, str]:
+    """Return the digests of the annotation, none when it is missing or not readable."""
     try:
         value = json.loads((config_map["metadata"].get("annotations") or {}).get(LAST_WRITTEN, "{}"))
     except ValueError:
@@ -106,7 +106,7 @@ def _written(config_map: Obj) -> dict[str, str]:
     return {key: digest for key, digest in value.items() if isinstance(digest, str)}
 
 
-def _stamped(config_map: Obj, digests: Mapping[str, str]) -> Obj:
+def _with_digests(config_map: Obj, digests: Mapping[str, str]) -> Obj:
     metadata = config_map["metadata"]
     annotations = {**(metadata.get("annotations") or {}), LAST_WRITTEN: json.dumps(digests, sort_keys=True)}
     return {**config_map, "metadata": {**metadata, "annotations": annotations}}

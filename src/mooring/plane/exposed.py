@@ -1,10 +1,10 @@
-"""Files that other users of this machine may read or change, told or refused when the server starts.
+"""Permissions of files that other users of this machine may read or change: refused, or reported by a warning, at start.
 
 Rules kept here:
-* The server's own `pki/` is refused: whoever changes a file there becomes the CA, and whoever reads a key may sign as it.
-* A mode that is too wide behind a directory closed to others, as the server makes its own, gives nobody access: it is warned of.
-* Files that an operator named, and kubeconfigs that the server made, are used, and a warning says which command mends them.
-  Their group may read them: that is how keys are shared with a service.
+* The server's own `pki/` is refused: a user who changes a file there can replace the CA, and one who reads a key can sign with it.
+* A mode that is too wide below a directory that is closed to other users, as the server creates its own, is only warned of.
+* Files that an operator named, and kubeconfigs that the server wrote, are used. A warning names the command that corrects them.
+  Their group may read them, because keys are shared with services in this way.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log = logging.getLogger("mooring.plane")
 def refuse_exposed(pki: Path) -> None:
     """Raise ConfigError when other users own or may change the directory of keys or a file in it, or read a private key."""
     outer_closed = _is_closed(pki.parent)
-    _judge(pki, outer_closed, 0)
+    _refuse_or_warn(pki, outer_closed, 0)
     inner_closed = outer_closed or _is_closed(pki)
     for path in sorted(pki.iterdir()):
-        _judge(path, inner_closed, stat.S_IRGRP | stat.S_IROTH if path.suffix == ".key" else 0)
+        _refuse_or_warn(path, inner_closed, stat.S_IRGRP | stat.S_IROTH if path.suffix == ".key" else 0)
 
 
-def _judge(path: Path, closed: bool, readers: int) -> None:
+def _refuse_or_warn(path: Path, closed: bool, readers: int) -> None:
     found = exposure(path, readers)
     if not found:
         return

@@ -1,8 +1,8 @@
-"""The objects every cluster has, brought about through the registry like everybody's (law 6).
+"""First boot: the objects that every cluster has, written through the registry like those of clients (law 6).
 
 Rules kept here:
-* Every step looks first and changes only what is missing or out of date, so that any number of starts, and several servers
-  starting at once, end in the same state.
+* Every step reads first and changes only objects that are missing or out of date. Any number of starts, and several servers that
+  start at once, end in the same state.
 * The RBAC default policy is reconciled at each start, additively (docs/protocol/rbac.md#default-roles); kubeadm's objects
   (docs/protocol/kubeadm-init.md) are created when missing and left alone afterwards, because administrators edit them.
 * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
@@ -41,7 +41,7 @@ _PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
 
 
 class FirstBoot:
-    """Brings the cluster's own objects about."""
+    """Creates and updates the objects of the cluster itself."""
 
     def __init__(
         self, registry: Registry, clock: Clock, config: ServerConfig, root_ca: RootCa, client_ca_pem: bytes
@@ -54,23 +54,23 @@ class FirstBoot:
         self._client_ca_pem = client_ca_pem
 
     async def run(self) -> None:
-        """All of it; idempotent. Raises ApiError or StorageError."""
+        """Create or update every object; idempotent. Raises ApiError or StorageError."""
         namespaces = BY_PLURAL["namespaces"]
-        await _together(
+        await _concurrently(
             self._create(namespaces, {"metadata": {"name": name}})
             for name in SYSTEM_NAMESPACES
             if self._registry.views["namespaces"].get(name) is None
         )
-        await _together(self._reconcile(wanted) for wanted in default_policy())
-        await _together(
+        await _concurrently(self._reconcile(wanted) for wanted in default_policy())
+        await _concurrently(
             self._create(kind, wanted)
             for wanted in kubeadm_policy()
             if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
         )
-        await _together(self._config_maps())
+        await _concurrently(self._config_maps())
 
     async def create_token(self, record: tokensecret.TokenRecord) -> None:
-        """Store a bootstrap token; one that is already there is replaced, as kubeadm does."""
+        """Store a bootstrap token, and replace one with the same id, as kubeadm does."""
         kind = BY_PLURAL["secrets"]
         secret = tokensecret.to_secret(record)
         try:
@@ -91,7 +91,7 @@ class FirstBoot:
         try:
             await self._registry.create(kind, obj["metadata"].get("namespace", ""), obj, self._change(), WriteOptions())
         except AlreadyExistsError:
-            return  # another server starting at the same time was faster
+            return  # another server that starts at the same time was faster
 
     async def _reconcile(self, wanted: Obj) -> None:
         kind = _PLURALS[wanted["kind"]]
@@ -135,6 +135,6 @@ class FirstBoot:
             yield publish(self._registry, wanted, self._change())
 
 
-async def _together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run steps side by side: their writes then share commits."""
+async def _concurrently(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run steps concurrently, so that their writes share commits."""
     await asyncio.gather(*steps)

@@ -72,7 +72,7 @@ async def open_registry(config: ServerConfig, clock: Clock, entropy: Entropy) ->
     await storage.open()
     try:
         services = config[NetworkSettings].service_cluster_ip_range
-        await servicerange.keep(storage, services, clock.now(), entropy)
+        await servicerange.record_or_check(storage, services, clock.now(), entropy)
         parts = build_registry(config, storage, clock, entropy)
         await parts.registry.start()
         try:

@@ -1,9 +1,10 @@
-"""The range of the addresses of Services stays what it was when the cluster was made.
+"""Range of Service addresses: recorded at the first start of a cluster, and checked at every later one.
 
 Rules kept here (networking.k8s.io/v1 ServiceCIDR, KEP-1880):
-* It is kept as kube-apiserver keeps it: in a ServiceCIDR `kubernetes`. The first server to start writes it; of several, one.
-* A server that was started with another range refuses to serve and says which one to give: Services have addresses of the old
-  one, and nothing here would give them new ones.
+* The record is that of kube-apiserver: a ServiceCIDR `kubernetes`. The first server that starts writes it; of several, one
+  succeeds.
+* A server with another range does not start, and its error names the recorded one: existing Services would keep addresses outside
+  of the new range.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from mooring.storage.contract import Entry, KeyExistsError, Storage
 KEY = "/registry/servicecidrs/kubernetes"
 
 
-async def keep(storage: Storage, services: Network, now: datetime, entropy: Callable[[int], bytes]) -> None:
-    """Make sure that the cluster's range is `services`. Raises ConfigError when it is another one, StorageError."""
+async def record_or_check(storage: Storage, services: Network, now: datetime, entropy: Callable[[int], bytes]) -> None:
+    """Record `services` as the range of the cluster. Raises ConfigError when another one is recorded, StorageError."""
     found = await storage.get(KEY)
     if found is None:
         value = {
@@ -42,15 +43,15 @@ async def keep(storage: Storage, services: Network, now: datetime, entropy: Call
             return
         except KeyExistsError as failure:
             found = failure.current
-    kept = _kept(found)
-    if kept != str(services):
+    recorded = _recorded_range(found)
+    if recorded != str(services):
         raise ConfigError(
-            f"service-cluster-ip-range: this cluster's Services have addresses of {kept}, not of {services}; "
-            f"start with --service-cluster-ip-range {kept}"
+            f"service-cluster-ip-range: this cluster's Services have addresses of {recorded}, not of {services}; "
+            f"start with --service-cluster-ip-range {recorded}"
         )
 
 
-def _kept(entry: Entry) -> str:
+def _recorded_range(entry: Entry) -> str:
     try:
         return str(msgspec.json.decode(entry.value)["spec"]["cidrs"][0])
     except (msgspec.DecodeError, LookupError, TypeError):

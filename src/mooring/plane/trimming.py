@@ -1,12 +1,12 @@
-"""Gives memory that clients left free back to the system (malloc_trim(3)).
+"""Return memory that closed connections have freed to the operating system (malloc_trim(3)).
 
 Rules kept here:
-* glibc returns free memory only from the end of its heap. OpenSSL's blocks of a thousand connections lie between blocks that stay,
-  so that all of it would stay. `malloc_trim` returns every free page.
-* It takes about 0.4 ms a MiB, in a thread, and other threads may wait for the heap meanwhile. So it comes rarely: when resident
-  memory is well above what the last one left, and has stopped growing; and once more after one that was worth it, for what was
-  freed meanwhile.
-* Where there is no /proc or no malloc_trim (macOS, musl) nothing is done.
+* glibc returns free memory only from the end of its heap. The blocks that OpenSSL freed after a thousand connections lie between
+  blocks in use, and would never be returned. `malloc_trim` returns every free page.
+* It takes about 0.4 ms for each MiB, in a thread, and other threads may wait for the heap meanwhile. It runs when resident memory
+  is well above the size after the last run and has stopped growing, and once more after a run that returned much, for blocks that
+  were freed meanwhile.
+* Without /proc or malloc_trim (macOS, musl) nothing happens.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from pathlib import Path
 from mooring.clock import Clock
 
 LOOK_SECONDS = 10.0
-"""A look reads one line of /proc. Memory of clients that left goes within two looks."""
-WORTH_OCTETS = 16 << 20
-"""Growth below this is not worth it."""
-WORTH_PART = 4
-"""Nor is growth below this part of what was left before: larger heaps take longer, and must be looked through less often."""
+"""Interval between two looks, which read one line of /proc. Memory of closed connections is returned within two looks."""
+MIN_GROWTH_BYTES = 16 << 20
+"""Growth below this, in bytes, does not start a run."""
+MIN_GROWTH_PART = 4
+"""Nor does growth below this part of the size after the last run: larger heaps take longer, and are trimmed less often."""
 STATM = Path("/proc/self/statm")
 
 
 class Trimming:
-    """Decides when memory is given back. Sizes are octets of resident memory."""
+    """Decides when to trim. Sizes are bytes of resident memory."""
 
     def __init__(self, resident: int) -> None:
-        self._left = resident
+        self._floor = resident
         self._before = resident
-        self._was_worth_it = False
+        self._was_large = False
 
     def is_due(self, resident: int) -> bool:
-        """Whether so much memory is worth it now. To be asked at every look."""
+        """Return whether to trim now; called at every look."""
         has_settled = resident <= self._before
         self._before = resident
-        self._left = min(self._left, resident)
-        growth = resident - self._left
-        return has_settled and (self._was_worth_it or growth >= max(WORTH_OCTETS, self._left // WORTH_PART))
+        self._floor = min(self._floor, resident)
+        growth = resident - self._floor
+        return has_settled and (self._was_large or growth >= max(MIN_GROWTH_BYTES, self._floor // MIN_GROWTH_PART))
 
     def done(self, resident: int) -> None:
-        """Note what is left after memory was given back."""
-        self._was_worth_it = self._before - resident >= WORTH_OCTETS
-        self._left = self._before = resident
+        """Note the size after a run."""
+        self._was_large = self._before - resident >= MIN_GROWTH_BYTES
+        self._floor = self._before = resident
 
 
-def resident_octets(statm: Path = STATM) -> int | None:
-    """Resident memory of this process (proc(5)); None where the system does not tell."""
+def resident_bytes(statm: Path = STATM) -> int | None:
+    """Return the resident memory of this process (proc(5)), None on a system without /proc."""
     try:
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -59,7 +59,7 @@ def resident_octets(statm: Path = STATM) -> int | None:
 
 
 def malloc_trim() -> Callable[[], object] | None:
-    """The C library's function, if it has one."""
+    """Return the function of the C library, None when it has none."""
     try:
         function = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):
@@ -68,9 +68,9 @@ def malloc_trim() -> Callable[[], object] | None:
 
 
 async def trim_forever(
-    clock: Clock, resident: Callable[[], int | None] = resident_octets, trim: Callable[[], object] | None = None
+    clock: Clock, resident: Callable[[], int | None] = resident_bytes, trim: Callable[[], object] | None = None
 ) -> None:
-    """Look now and then; return at once where nothing can be done."""
+    """Trim when it is due, until cancelled; return at once on a system without the means."""
     trim = trim or malloc_trim()
     first = resident()
     if trim is None or first is None:

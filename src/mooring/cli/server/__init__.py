@@ -1,0 +1,1 @@
+"""Commands that start a server or check its configuration: `init`, `up`, `server`, `config check`."""

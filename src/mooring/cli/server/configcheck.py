@@ -1,10 +1,11 @@
-"""`mooring config check`: would a server start with this file?
+"""`mooring config check`: report all mistakes in a configuration file, and in the files that it names.
 
 Rules kept here:
-* Everything wrong is told at once: keys and types first, all of them; then what the keys mean, and what is in the files that they
-  name, read as the server reads them (`mooring.plane.rehearsal`). Behind each mistake the key is left out and the check goes on.
-* Environment variables count, as they would for the server: they win over the file.
-* Exit code 1 when anything is wrong, else 0 with what is on. No value of a key is printed but what the server's own errors name.
+* All mistakes are reported at once: first in keys and types; then in values, and in files that the server reads at a start
+  (`mooring.plane.dryrun`). After each mistake the key is left out and the check goes on.
+* Environment variables win over the file, as they do for the server.
+* Exit code 1 when there is a mistake, else 0 and the list of authenticators. Values of keys are printed only where the errors of the
+  server print them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from mooring.cli.printing.redaction import redacted
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.rehearsal import rehearse
+from mooring.plane.dryrun import dry_run
 from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.storage import StorageSettings
 
 _KEY = re.compile(r"([a-z][a-z0-9-]*)(?:\[|:)")
-"""How errors about a key begin."""
+"""Beginning of an error about a key."""
 
 
 @click.command("check")
@@ -47,47 +48,48 @@ def check(file: str) -> int:
         raise click.UsageError("give the file to check: there is none in the default place")
     found = read(path, declared_settings(), named=bool(file))
     problems = list(found.problems)
-    with _warnings() as warned:
-        config, names = _rehearsed(found, problems)
+    with _collected_warnings() as warnings:
+        config, names = _check_values(found, problems)
     for problem in problems:
         echo(f"{path}: {redacted(str(problem))}", err=True)
-    for line in warned:
+    for line in warnings:
         echo(f"Warning: {line}", err=True)
     if problems or config is None:
         mistakes = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         echo(f"Error: {path} has {mistakes}; no server would start with it", err=True)
         return 1
-    _print(path, found, config, names)
+    _print_authenticators(path, found, config, names)
     return 0
 
 
-def _server() -> click.Command:
-    """A command with the flags of a server, which does nothing."""
+def _server_command() -> click.Command:
+    """Return a command with the flags of a server, which parses them and does nothing."""
 
     @server_options
     def nothing(**flags: Any) -> None:
-        """Carries the flags."""
+        """Take the flags."""
 
     return click.command("server")(nothing)
 
 
-def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, tuple[str, ...]]:
-    """What is left when the key behind each mistake is left out; adds the mistakes to `problems`.
+def _check_values(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, tuple[str, ...]]:
+    """Check values and files, and add the mistakes to `problems`. The key of each mistake is left out of the next round.
 
-    That a key is missing which was left out before is no mistake of its own.
+    Returns the configuration that remains, and the names of its authenticators; None when an error is about no key. A mistake in a
+    key that was left out before is not reported again.
     """
     values = dict(found.values)
     left_out = {problem.key for problem in problems}
     while True:
         left = ConfigFile(found.path, values)
         try:
-            config = _configured(left)
-            return config, rehearse(config, SystemClock(), secrets.token_bytes)
+            config = _configuration(left)
+            return config, dry_run(config, SystemClock(), secrets.token_bytes)
         except MooringError as error:
             text = str(error)
-            keys = _behind(text, values)
+            keys = _keys_behind(text, values)
             problem = _problem(text, keys, found.lines)
-            if _begins_with(text) not in left_out:
+            if _leading_key(text) not in left_out:
                 problems.append(problem)
             left_out |= keys
             if not keys:
@@ -95,9 +97,9 @@ def _rehearsed(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig
             values = {name: value for name, value in values.items() if _key(name) not in keys}
 
 
-def _configured(found: ConfigFile) -> ServerConfig:
-    """The configuration that the file and the environment mean. Raises ConfigError."""
-    server = _server()
+def _configuration(found: ConfigFile) -> ServerConfig:
+    """Return the configuration from the file and the environment. Raises ConfigError."""
+    server = _server_command()
     with click.Context(server, default_map=dict(found.values)) as ctx:
         try:
             server.parse_args(ctx, ["--config", ""])
@@ -110,33 +112,33 @@ def _key(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _behind(text: str, values: Mapping[str, Any]) -> set[str]:
-    """The keys of the file that an error is about: the one it begins with; else those that it names, by name or by value."""
+def _keys_behind(text: str, values: Mapping[str, Any]) -> set[str]:
+    """Return the keys of the file that an error is about: the one that it begins with, else those whose value or name it has."""
     keys = {_key(name): value for name, value in values.items()}
-    if (key := _begins_with(text)) in keys:
+    if (key := _leading_key(text)) in keys:
         return {key}
     named = {key for key, value in keys.items() if isinstance(value, str) and value and value in text}
     return named or {key for key in keys if re.search(rf"(?<![a-z0-9-]){re.escape(key)}(?![a-z0-9-])", text)}
 
 
-def _begins_with(text: str) -> str:
-    """The key that an error begins with; "" when it begins otherwise."""
-    begins = _KEY.match(text)
-    return begins[1] if begins else ""
+def _leading_key(text: str) -> str:
+    """Return the key that an error begins with, "" when it begins with none."""
+    found = _KEY.match(text)
+    return found[1] if found else ""
 
 
 def _problem(text: str, keys: set[str], lines: Mapping[str, int]) -> Problem:
-    """The error at the line of the key that it is about, or that makes it one."""
-    begins = _KEY.match(text)
+    """Return the error with the first line of the keys that it is about."""
+    leading = _KEY.match(text)
     line = min((lines[key] for key in keys if key in lines), default=0)
-    if begins and begins[1] in keys and text[begins.end() - 1] == ":":
-        return Problem(begins[1], line, text[begins.end() :].lstrip())
+    if leading and leading[1] in keys and text[leading.end() - 1] == ":":
+        return Problem(leading[1], line, text[leading.end() :].lstrip())
     return Problem("", line, text)
 
 
 @contextlib.contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What the server would warn of in its log."""
+def _collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings that the server would log."""
     lines: list[str] = []
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
@@ -152,9 +154,9 @@ def _warnings() -> Iterator[list[str]]:
         lines.extend(dict.fromkeys(stream.getvalue().splitlines()))
 
 
-def _print(path: str, found: ConfigFile, config: ServerConfig, names: tuple[str, ...]) -> None:
+def _print_authenticators(path: str, found: ConfigFile, config: ServerConfig, names: tuple[str, ...]) -> None:
     options = config.authentication
-    said = {
+    reasons = {
         "request-header": "requestheader-client-ca-file",
         "client-certificate": "client-ca-file" if options.client_ca_file else "always",
         "token-file": "token-auth-file",
@@ -167,6 +169,6 @@ def _print(path: str, found: ConfigFile, config: ServerConfig, names: tuple[str,
         **{one.name: "authenticators" for one in options.own},
     }
     echo(f"{path} is good: {len(found.values)} keys. Who calls would be judged by:")
-    output.print_table(("AUTHENTICATOR", "TURNED ON BY"), [(name, said.get(name, "always")) for name in names])
+    output.print_table(("AUTHENTICATOR", "TURNED ON BY"), [(name, reasons.get(name, "always")) for name in names])
     modes = ", ".join(config[AuthorizationSettings].authorization_mode)
     echo(f"Authorization: {modes}. State: {config[StorageSettings].storage_url}.")

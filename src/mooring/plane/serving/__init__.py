@@ -1,0 +1,1 @@
+"""The serving certificate: the pair in force, the CAs that verify it, and the TLS context of new connections."""

@@ -1,12 +1,12 @@
-"""What the server shows in a TLS handshake, and the CAs that verify it: those of the data directory, or an operator's own files.
+"""Serving certificate and key in force, and the CAs that verify them: from the data directory, or from files of the operator.
 
 Rules kept here:
-* A certificate and a key are used together or not at all. They are two files, and one of them is replaced first: until the other
-  follows, the last good pair stays in force, and the log says so.
-* The pair that is in force is shown to new connections; open ones are left alone.
-* `root-ca-file` has to verify the pair: a pair that it does not verify is not used, and neither is a bundle that does not verify
-  the pair. Publish the next CA before a certificate of it.
-* Without `root-ca-file`, a certificate that no known CA verifies is shown, and warned of: joining machines cannot verify it.
+* A certificate is used with its key only. Of the two files one is replaced first: until the other follows, the last good pair
+  stays in force, and the log says so.
+* New connections see the pair in force; open ones are left alone.
+* `root-ca-file` must verify the certificate: neither a pair that it does not verify nor a bundle that does not verify the pair
+  comes into force. An operator publishes the next CA before a certificate of that CA.
+* Without `root-ca-file`, a certificate that no known CA verifies is served, with a warning: joining machines cannot verify it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Pair = tuple[tuple[x509.Certificate, ...], PrivateKey]
 def read_pair(settings: ServingSettings) -> Pair:
     """Read the pair that the settings name. Raises ConfigError."""
     key_file = Path(settings.tls_private_key_file)
-    pair = _matching(read_limited(Path(settings.tls_cert_file)), read_limited(key_file))
+    pair = _parse_pair(read_limited(Path(settings.tls_cert_file)), read_limited(key_file))
     warn_if_exposed(key_file)
     return pair
 
 
 class ServingPair:
-    """The pair in force, and `root_ca`, the bundle that verifies it. `changed` is called after each change of either."""
+    """Follows the pair and `root_ca`, the bundle that verifies it. `changed` is called after each change of either."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ServingPair:
         now: Callable[[], datetime],
         changed: Callable[[], None],
     ) -> None:
-        """`pair` was read before; `authority` is the cluster's own CA. Raises ConfigError."""
+        """`pair` is the first one in force; `authority` is the cluster's own CA. Raises ConfigError."""
         self.chain, self.key = pair
         self._changed = changed
         self._settings = settings
@@ -64,39 +64,39 @@ class ServingPair:
         self._now = now
         self._certificate_pem = self._key_pem = b""
         self._root_pem = self._newest_root = read_limited(Path(settings.root_ca_file)) if settings.root_ca_file else b""
-        self.root_ca = RootCa(self._verifying(self.chain, self._root_pem))
+        self.root_ca = RootCa(self._verifying_cas(self.chain, self._root_pem))
         if settings.root_ca_file:
-            reloading.add(settings.root_ca_file, self._take_root)
+            reloading.add(settings.root_ca_file, self._use_root)
         if settings.tls_cert_file:
-            reloading.add(settings.tls_cert_file, self._take_certificate)
-            reloading.add(settings.tls_private_key_file, self._take_key)
+            reloading.add(settings.tls_cert_file, self._use_certificate)
+            reloading.add(settings.tls_private_key_file, self._use_key)
 
-    def _take_root(self, data: bytes) -> None:
+    def _use_root(self, data: bytes) -> None:
         self._newest_root = data
         self._use_newest()
 
-    def _take_certificate(self, data: bytes) -> None:
+    def _use_certificate(self, data: bytes) -> None:
         self._certificate_pem = data
         self._use_newest()
 
-    def _take_key(self, data: bytes) -> None:
+    def _use_key(self, data: bytes) -> None:
         self._key_pem = data
         self._use_newest()
 
     def _use_newest(self) -> None:
-        """Use what the files hold now, as much of it as fits together. Raises ConfigError for what is not used."""
+        """Use the newest content of the files that fits together. Raises ConfigError for the rest."""
         problem: ConfigError | None = None
         present = newest = (self.chain, self.key)
-        if self._certificate_pem and self._key_pem:  # else the first file is being read for the first time
+        if self._certificate_pem and self._key_pem:  # else one of the files was not read yet
             try:
-                newest = _matching(self._certificate_pem, self._key_pem)
+                newest = _parse_pair(self._certificate_pem, self._key_pem)
             except ConfigError as error:
                 problem = error
         for pair, root in ((newest, self._newest_root), (newest, self._root_pem), (present, self._newest_root)):
             if (pair[0], root) == (self.chain, self._root_pem):
                 continue
             try:
-                ca_pem = self._verifying(pair[0], root)
+                ca_pem = self._verifying_cas(pair[0], root)
             except ConfigError as error:
                 problem = problem or error
                 continue
@@ -107,8 +107,8 @@ class ServingPair:
         if problem is not None:
             raise problem
 
-    def _verifying(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
-        """The bundle for a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
+    def _verifying_cas(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
+        """Return the CAs that verify a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
         if self._settings.root_ca_file:
             return from_file(root_pem, chain, self._now())
         if found := serving_cas(self._settings, chain, self._authority, self._now()):
@@ -121,7 +121,8 @@ class ServingPair:
         return certificates_pem([self._authority])
 
 
-def _matching(certificate_pem: bytes, key_pem: bytes) -> Pair:
+def _parse_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
+    """Read a pair. Raises ConfigError for a key of another certificate."""
     try:
         chain = certificates(certificate_pem)
     except PkiError as error:

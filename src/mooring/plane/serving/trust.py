@@ -1,10 +1,10 @@
-"""CAs that verify the serving certificate: the bundle of cluster-info, kube-root-ca.crt and the kubeconfigs that are written here.
+"""CAs that verify the serving certificate: the bundle in cluster-info, kube-root-ca.crt and the kubeconfigs of the data directory.
 
 Rules kept here (docs/adr/0027-serving-trust-and-issuing-trust.md):
-* `root-ca-file` is the bundle where it is given, and it has to verify the serving certificate.
-* Otherwise it is the one certificate that verifies the serving certificate: the cluster's own CA, else a root at the end of
+* The content of `root-ca-file` is the bundle, if the flag is given. It must verify the serving certificate.
+* Otherwise the bundle is the one certificate that verifies the serving certificate: the cluster's own CA, else a root at the end of
   `tls-cert-file`, else one of the machine's roots.
-* The CA that signs client certificates is no part of it, unless it verifies the serving certificate too.
+* The CA that signs client certificates is part of it only when it also verifies the serving certificate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Chain = Sequence[x509.Certificate]
 
 
 def serving_cas(settings: ServingSettings, chain: Chain, authority: x509.Certificate, now: datetime) -> bytes:
-    """The bundle for a serving certificate, as PEM; empty when none of the known CAs verifies it. Raises ConfigError."""
+    """Return the bundle for a serving certificate, as PEM; empty when no known CA verifies it. Raises ConfigError."""
     if settings.root_ca_file:
         return from_file(read_limited(Path(settings.root_ca_file)), chain, now)
     for candidates in ([authority], [chain[-1]] if _is_root(chain[-1]) else []):
@@ -39,7 +39,7 @@ def serving_cas(settings: ServingSettings, chain: Chain, authority: x509.Certifi
 
 
 def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
-    """The bundle of `root-ca-file`. Raises ConfigError when it does not verify the serving certificate."""
+    """Return the bundle of `root-ca-file`. Raises ConfigError when it does not verify the serving certificate."""
     try:
         bundle = certificates(data)
     except PkiError as error:
@@ -53,7 +53,7 @@ def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
 
 
 def anchor(chain: Chain, now: datetime, anchors: Iterable[x509.Certificate] | None = None) -> x509.Certificate | None:
-    """The certificate of `anchors`, by default the machine's roots, that verifies `chain` at `now`; None when none does."""
+    """Return the certificate of `anchors`, by default the machine's roots, that verifies `chain` at `now`; None when none does."""
     store = crypto.X509Store()
     store.set_time(now)
     if anchors is None:

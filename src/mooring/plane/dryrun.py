@@ -1,8 +1,9 @@
-"""Whether a configuration would work: everything that a start reads is read, and nothing is started, changed or left behind.
+"""Dry run of a start: read every file that a server would read, and start, change and leave nothing.
 
-Rules kept here: the composition of the server itself reads the files, so that what passes here passes there. Keys that a first
-start would make are made in a directory of their own and forgotten. Nobody is asked over the network: whether a webhook or an
-issuer answers is seen when it runs.
+Rules kept here:
+* The parts of the server itself read the files, so that a configuration which passes here passes at a start.
+* Keys that a first start would create are created in a temporary directory.
+* No connection is opened: a webhook or an issuer that does not answer is noticed when the server runs.
 """
 
 from __future__ import annotations
@@ -32,24 +33,27 @@ from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
 
 
-def rehearse(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:
-    """The names of the authenticators that would judge, in order. Raises ConfigError and others that name what is wrong."""
+def dry_run(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:
+    """Return the names of the authenticators of a server, in order. Raises MooringError for the first mistake."""
     check_names(config, clock)
     read_policy(config[AuditSettings].audit_policy_file)
     with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
         without_ca = config.with_settings(
             replace(config[StorageSettings], data_dir=directory), replace(config[ServingSettings], root_ca_file="")
         )
-        # what verifies the serving certificate is looked at below, where the real CA is known
+        # root-ca-file is checked below, where the CA of the data directory is known
         key_store = prepare(without_ca, clock.now(), entropy).key_store
-        key_store = _with_the_real_authority(key_store, Path(config.data_dir))
-        return asyncio.run(_composed(config, key_store, clock, entropy))
+        key_store = _with_existing_authority(key_store, Path(config.data_dir))
+        return asyncio.run(_read_files(config, key_store, clock, entropy))
 
 
-def _with_the_real_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
-    """Return `key_store` with the CA that is there, if this user may read it. Raises ConfigError for one that others may read."""
+def _with_existing_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
+    """Return `key_store` with the CA of the data directory, if this user may read it.
+
+    Raises ConfigError for a CA that cannot be used, or that other users may read.
+    """
     if (data_dir / "pki").is_dir():
-        with suppress(OSError):  # another user's data directory
+        with suppress(OSError):  # the data directory of another user
             refuse_exposed(data_dir / "pki")
     try:
         chain, key = (read_limited(data_dir / "pki" / name) for name in ("ca.crt", "ca.key"))
@@ -61,9 +65,10 @@ def _with_the_real_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
         raise ConfigError(f"data-dir: the CA in {data_dir}/pki cannot be used: {error}") from None
 
 
-async def _composed(
+async def _read_files(
     config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
 ) -> tuple[str, ...]:
+    """Build the parts that read files, and return the names of the authenticators."""
     authentication = Authentication(
         config, key_store, clock, entropy, client_cas_changed=lambda: None, count_review=lambda result: None
     )
