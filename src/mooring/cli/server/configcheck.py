@@ -4,8 +4,8 @@ Rules kept here:
 * All mistakes are reported at once: first in keys and types; then in values, and in files that the server reads at a start
   (`mooring.plane.dryrun`). After each mistake the key is left out and the check goes on.
 * Environment variables win over the file, as they do for the server.
-* Exit code 1 when there is a mistake, else 0 and the list of authenticators. Values of keys are printed only where the errors of the
-  server print them.
+* Exit code 1 when there is a mistake, else 0 and the list of authenticators. Values are printed only where the errors of the server
+  print them.
 """
 
 from __future__ import annotations
