@@ -265,6 +265,14 @@ def test_no_character_of_a_token_can_be_changed(place: int, character: str) -> N
         refused(changed)
 
 
+def test_a_signature_has_one_text() -> None:
+    """64 octets leave four bits of the last character unused; they must be zero (RFC 4648 3.5)."""
+    for unused in range(1, 16):
+        alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+        changed = TOKEN[:-1] + alphabet[alphabet.index(TOKEN[-1]) + unused]
+        assert refused(changed).code == "malformed"
+
+
 @given(
     st.text(max_size=200)
     | st.lists(st.binary(max_size=60), min_size=3, max_size=3).map(lambda parts: ".".join(map(segment, parts)))
