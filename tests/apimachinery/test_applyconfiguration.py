@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.apply.applyconfiguration import decode_apply, settled
+from mooring.apimachinery.apply.applyconfiguration import decode_apply, drop_empty_zeros
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import ApiError, BadRequestError, RequestEntityTooLargeError
 
@@ -115,7 +115,7 @@ def test_a_body_has_a_limit() -> None:
 
 def test_zeros_leave_an_object_that_was_merged() -> None:
     merged = {"kind": "Pod", "apiVersion": "v1", "metadata": {}, "spec": {"hostNetwork": False, "hostname": "h"}}
-    assert settled(merged, PODS.schema) == merged | {"spec": {"hostname": "h"}}
+    assert drop_empty_zeros(merged, PODS.schema) == merged | {"spec": {"hostname": "h"}}
     assert merged["spec"] == {"hostNetwork": False, "hostname": "h"}
 
 

@@ -12,14 +12,14 @@ from mooring.apimachinery.apply import fieldset
 from mooring.apimachinery.apply.fieldset import (
     FieldSet,
     Path,
+    contains,
     difference,
-    has,
+    field_set_of,
     intersection,
-    of_paths,
-    parse,
+    parse_field_set,
     paths,
+    recursive_difference,
     union,
-    without,
 )
 from tests.support.work import work
 
@@ -34,55 +34,59 @@ def members(fields: FieldSet) -> set[Path]:
 
 @given(PATH_SETS)
 def test_a_set_has_the_paths_it_was_made_of(chosen: set[Path]) -> None:
-    fields = of_paths(*chosen)
+    fields = field_set_of(*chosen)
     assert members(fields) == chosen
-    assert all(has(fields, path) for path in chosen)
+    assert all(contains(fields, path) for path in chosen)
 
 
 @given(PATH_SETS, PATHS)
 def test_has_asks_for_exactly_one_path(chosen: set[Path], path: Path) -> None:
-    assert has(of_paths(*chosen), path) == (path in chosen)
+    assert contains(field_set_of(*chosen), path) == (path in chosen)
 
 
 def test_the_root_is_in_no_set() -> None:
-    assert not has(of_paths(("f:a",)), ())
+    assert not contains(field_set_of(("f:a",)), ())
 
 
 def test_what_is_taken_away_goes_with_everything_below_it() -> None:
-    have = of_paths(("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:c", "f:e"), ("f:g",))
-    gone = of_paths(("f:a",), ("f:c", "f:d"), ("f:g", "f:h"))
-    assert members(without(have, gone)) == {("f:c", "f:e"), ("f:g",)}
-    assert without({".": {}, "f:a": {}}, {}) == {"f:a": {}}
+    have = field_set_of(("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:c", "f:e"), ("f:g",))
+    gone = field_set_of(("f:a",), ("f:c", "f:d"), ("f:g", "f:h"))
+    assert members(recursive_difference(have, gone)) == {("f:c", "f:e"), ("f:g",)}
+    assert recursive_difference({".": {}, "f:a": {}}, {}) == {"f:a": {}}
 
 
 @given(PATH_SETS, PATH_SETS)
 def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> None:
-    left, right = of_paths(*a), of_paths(*b)
+    left, right = field_set_of(*a), field_set_of(*b)
     assert members(union(left, right)) == a | b
     assert members(intersection(left, right)) == a & b
     assert members(difference(left, right)) == a - b
-    assert members(without(left, right)) == {path for path in a if not any(path[: len(other)] == other for other in b)}
-    assert (left, right) == (of_paths(*a), of_paths(*b)), "nothing given is changed"
+    assert members(recursive_difference(left, right)) == {
+        path for path in a if not any(path[: len(other)] == other for other in b)
+    }
+    assert (left, right) == (field_set_of(*a), field_set_of(*b)), "nothing given is changed"
 
 
 def test_what_lies_outside_is_neither_above_what_is_known_nor_part_of_an_item_that_is() -> None:
     item = 'k:{"name":"c"}'
-    have = of_paths(("f:a",), ("f:a", "f:b"), ("f:a", "f:c"), ("f:l", item, "f:x"), ("f:l", "k:{}", "f:x"), ("f:m",))
-    known = of_paths(("f:a", "f:b"), ("f:l", item, "f:y"))
-    assert members(fieldset.outside(have, known)) == {("f:a", "f:c"), ("f:l", "k:{}", "f:x"), ("f:m",)}
-    assert fieldset.outside({".": {}, "f:a": {}}, {}) == {"f:a": {}}
+    have = field_set_of(
+        ("f:a",), ("f:a", "f:b"), ("f:a", "f:c"), ("f:l", item, "f:x"), ("f:l", "k:{}", "f:x"), ("f:m",)
+    )
+    known = field_set_of(("f:a", "f:b"), ("f:l", item, "f:y"))
+    assert members(fieldset.unrelated(have, known)) == {("f:a", "f:c"), ("f:l", "k:{}", "f:x"), ("f:m",)}
+    assert fieldset.unrelated({".": {}, "f:a": {}}, {}) == {"f:a": {}}
 
 
 @given(st.lists(PATH_SETS, max_size=5))
 def test_many_sets_unite_as_two_do(sets: list[set[Path]]) -> None:
-    assert members(fieldset.union_all(of_paths(*one) for one in sets)) == set().union(*sets)
+    assert members(fieldset.union_all(field_set_of(*one) for one in sets)) == set().union(*sets)
 
 
 @given(PATH_SETS)
 def test_what_is_printed_is_parsed_again(chosen: set[Path]) -> None:
-    fields = of_paths(*chosen)
-    assert parse(fieldset.printed(fields)) == fields
-    assert list(fieldset.printed(fields)) == sorted(fields)
+    fields = field_set_of(*chosen)
+    assert parse_field_set(fieldset.sorted_field_set(fields)) == fields
+    assert list(fieldset.sorted_field_set(fields)) == sorted(fields)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_what_is_printed_is_parsed_again(chosen: set[Path]) -> None:
     ],
 )
 def test_fields_v1_is_read(said: dict[str, Any], path: Path) -> None:
-    assert has(parse(said), path)
+    assert contains(parse_field_set(said), path)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_fields_v1_is_read(said: dict[str, Any], path: Path) -> None:
 )
 def test_what_is_not_fields_v1_is_refused(said: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parse(said)
+        parse_field_set(said)
 
 
 JUNK_KEYS = st.sampled_from([".", "f:", "f:a", "k:", "k:{", "v:", "v:]", "i:x"]) | st.text(max_size=4)
@@ -133,7 +137,7 @@ JUNK_KEYS = st.sampled_from([".", "f:", "f:a", "k:", "k:{", "v:", "v:]", "i:x"])
 )
 def test_junk_never_crashes(junk: Any) -> None:
     try:
-        parse(junk)
+        parse_field_set(junk)
     except ValueError:
         return
 
@@ -159,6 +163,6 @@ def test_a_path_prints_as_people_read_it(path: Path, text: str) -> None:
 
 
 def test_a_long_element_is_cut_unread() -> None:
-    path = ("f:a", fieldset.keyed({"name": "x" * 100_000}), "f:b")
+    path = ("f:a", fieldset.key_element({"name": "x" * 100_000}), "f:b")
     assert fieldset.path_text(path) == '.a.{"name":"' + "x" * 501 + "....b"
     assert work(lambda: fieldset.path_text(path)) < 60

@@ -10,7 +10,7 @@ import pytest
 
 from mooring.apimachinery.apply.applyconfiguration import decode_apply
 from mooring.apimachinery.apply.fieldset import FieldSet, path_text, paths
-from mooring.apimachinery.apply.managedfields import Author, applied, updated
+from mooring.apimachinery.apply.managedfields import Author, apply_configuration, entries_after_update
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.encode import encode_message
 from mooring.apimachinery.codec.requestbody import decode_body
@@ -259,25 +259,25 @@ def test_apply(name: str) -> None:
 
     def creating(size: int) -> Callable[[], object]:
         given = config(range(size))
-        return lambda: applied({}, given, AUTHOR, force=False)
+        return lambda: apply_configuration({}, given, AUTHOR, force=False)
 
     def applying(size: int, *, conflict: bool) -> Callable[[], object]:
-        live, entries = applied({}, config(range(size)), AUTHOR, force=False)
+        live, entries = apply_configuration({}, config(range(size)), AUTHOR, force=False)
         live["metadata"]["managedFields"] = entries
         if conflict:
             other = Author("other", "v1", EXAMPLE, "", AUTHOR.now)
             given = json.loads(
                 json.dumps(config(range(size))).replace('"YQ=="', '"Yg=="').replace('"size": ', '"size": 1')
             )
-            return lambda: applied(live, given, other, force=False)
+            return lambda: apply_configuration(live, given, other, force=False)
         given = config(range(size // 2, size + size // 2)[::-1])
-        return lambda: applied(live, given, AUTHOR, force=True)
+        return lambda: apply_configuration(live, given, AUTHOR, force=True)
 
     def updating(size: int) -> Callable[[], object]:
-        live, entries = applied({}, config(range(size)), AUTHOR, force=False)
+        live, entries = apply_configuration({}, config(range(size)), AUTHOR, force=False)
         live["metadata"]["managedFields"] = entries
         new = config(range(size // 2, size + size // 2)[::-1])
-        return lambda: updated(live, new, None, AUTHOR)
+        return lambda: entries_after_update(live, new, None, AUTHOR)
 
     grows_linearly(decoding, SIZE)
     grows_linearly(creating, SIZE)
@@ -293,7 +293,7 @@ def test_many_managers() -> None:
             {**entry, "manager": f"m{index}", "fieldsV1": {"f:data": {f"f:w{index}": {}}}} for index in range(size)
         ]
         live, new = example(data={"a": "YQ=="}), example(data={"a": "Yg=="})
-        return lambda: updated(live, new, entries, AUTHOR)
+        return lambda: entries_after_update(live, new, entries, AUTHOR)
 
     grows_linearly(make, SIZE)
 

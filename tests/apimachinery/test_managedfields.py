@@ -11,17 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.apply.applyconfiguration import settled
-from mooring.apimachinery.apply.fieldset import FieldSet, field, has, parse, path_text, paths, union
+from mooring.apimachinery.apply.applyconfiguration import drop_empty_zeros
+from mooring.apimachinery.apply.fieldset import (
+    FieldSet,
+    contains,
+    field_element,
+    parse_field_set,
+    path_text,
+    paths,
+    union,
+)
 from mooring.apimachinery.apply.managedfields import (
     LAST_APPLIED,
     MAX_LAST_APPLIED,
     Author,
-    applied,
-    printed_entries,
-    read,
-    timeless,
-    updated,
+    apply_configuration,
+    entries_after_update,
+    format_entries,
+    parse_entries,
+    without_times,
 )
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConflictError
@@ -50,7 +58,7 @@ def owners(entries: list[Obj]) -> dict[str, list[str]]:
         who = f"{entry.get('manager', '')} {entry['operation']}"
         if "subresource" in entry:
             who += f"/{entry['subresource']}"
-        found[who] = told(parse(entry["fieldsV1"]))
+        found[who] = told(parse_field_set(entry["fieldsV1"]))
     return found
 
 
@@ -73,13 +81,15 @@ class Thing:
 
     def apply(self, name: str, config: Obj, *, force: bool = False, subresource: str = "") -> Thing:
         self.time += 1
-        self._keep(*applied(self.obj, config, author(name, self.plural, subresource, self.time), force=force))
+        self._keep(
+            *apply_configuration(self.obj, config, author(name, self.plural, subresource, self.time), force=force)
+        )
         return self
 
     def update(self, name: str, subresource: str = "", sent: list[Obj] | None = None, **changes: Any) -> Thing:
         self.time += 1
         new = {key: value for key, value in (self.obj | changes).items() if value is not None}
-        self._keep(new, updated(self.obj, new, sent, author(name, self.plural, subresource, self.time)))
+        self._keep(new, entries_after_update(self.obj, new, sent, author(name, self.plural, subresource, self.time)))
         return self
 
     @property
@@ -216,7 +226,7 @@ def test_managers_are_told_by_name_and_fields_by_level() -> None:
 def test_two_may_say_the_same_empty_message() -> None:
     config = {**POD, "spec": {"containers": [{"name": "c", "resources": {}}]}, "status": {}}
     thing = Thing("pods").apply("a", config)
-    thing.obj = settled(thing.obj, BY_PLURAL["pods"].resource.schema)
+    thing.obj = drop_empty_zeros(thing.obj, BY_PLURAL["pods"].resource.schema)
     thing.apply("b", config)
     assert thing.owners["a Apply"] == thing.owners["b Apply"]
 
@@ -305,15 +315,17 @@ def test_of_the_entries_a_client_sends(sent: list[Obj] | None, subresource: str,
 
 
 def test_entries_of_one_manager_are_one() -> None:
-    managed = read([entry(), entry(fieldsV1={"f:data": {"f:y": {}}})])
+    managed = parse_entries([entry(), entry(fieldsV1={"f:data": {"f:y": {}}})])
     assert managed is not None
-    assert owners(printed_entries(managed)) == {"s Update": [".data.x", ".data.y"]}
-    assert read([]) is None
+    assert owners(format_entries(managed)) == {"s Update": [".data.x", ".data.y"]}
+    assert parse_entries([]) is None
 
 
 def test_times_and_order_are_not_what_an_entry_says() -> None:
-    assert timeless([entry(time="t"), entry(manager="q")]) == timeless([entry(manager="q", time="u"), entry()])
-    assert timeless([entry()]) != timeless([entry(manager="q")])
+    assert without_times([entry(time="t"), entry(manager="q")]) == without_times(
+        [entry(manager="q", time="u"), entry()]
+    )
+    assert without_times([entry()]) != without_times([entry(manager="q")])
 
 
 # -- kubectl's move from client-side apply -------------------------------------------------------------------------
@@ -367,13 +379,13 @@ def live_pod(*more: Obj, **container: Any) -> Thing:
 
 def handed_over(thing: Thing) -> Thing:
     """What kubectl does after its first server-side apply: the annotation's owners become its own Apply entry."""
-    managed = read(thing.entries)
+    managed = parse_entries(thing.entries)
     assert managed is not None
-    annotation = (field("metadata"), field("annotations"), field(LAST_APPLIED))
-    mine = [o for o, owned in managed.items() if o.operation == "Update" and has(owned.fields, annotation)]
+    annotation = (field_element("metadata"), field_element("annotations"), field_element(LAST_APPLIED))
+    mine = [o for o, owned in managed.items() if o.operation == "Update" and contains(owned.fields, annotation)]
     entries = [entry for entry in thing.entries if entry["manager"] not in {owner.name for owner in mine}]
     for one in mine:
-        sets = union(parse(entries[0]["fieldsV1"]), managed[one].fields)
+        sets = union(parse_field_set(entries[0]["fieldsV1"]), managed[one].fields)
         entries[0] = entries[0] | {"fieldsV1": sets}
     return thing.update("kubectl", sent=entries)
 
@@ -442,7 +454,7 @@ def test_applying_twice_is_applying_once(steps: list[tuple[str, str, dict[str, s
                 assert path == ".data" or path[6:] in thing.obj.get("data", {}), f"{manager} owns what is not there"
     once = thing.apply("x", config_map(data), force=True).obj
     assert {key: once.get("data", {}).get(key) for key in data} == data
-    twice, entries = applied(once, config_map(data), author("x"), force=False)
+    twice, entries = apply_configuration(once, config_map(data), author("x"), force=False)
     once_entries = once["metadata"].pop("managedFields", [])
     assert twice == once | {"data": once.get("data", data)}
-    assert timeless(entries) == timeless(once_entries)
+    assert without_times(entries) == without_times(once_entries)

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.apply.fieldset import FieldSet, of_paths, path_text, paths
-from mooring.apimachinery.apply.structuredmerge import Difference, compare, field_set, merge, remove, with_messages
+from mooring.apimachinery.apply.fieldset import FieldSet, field_set_of, path_text, paths
+from mooring.apimachinery.apply.structuredmerge import (
+    Comparison,
+    compare,
+    field_set,
+    merge,
+    remove,
+    with_enclosing_messages,
+)
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from mooring.errors import BadRequestError
 
@@ -165,7 +172,7 @@ def test_comparing_finds(before: Obj, after: Obj, modified: list[str], added: li
 
 
 def test_no_difference_is_three_empty_sets() -> None:
-    assert compare({}, {}, SHAPE) == Difference({}, {}, {})
+    assert compare({}, {}, SHAPE) == Comparison({}, {}, {})
 
 
 def names(*chosen: str) -> Obj:
@@ -253,15 +260,15 @@ FULL: Obj = {
 )
 def test_removing_takes_away(gone: list[tuple[str, ...]], left: dict[str, Any]) -> None:
     wanted = {key: value for key, value in (FULL | left).items() if value is not None}
-    assert remove(FULL, of_paths(*gone), SHAPE) == wanted
+    assert remove(FULL, field_set_of(*gone), SHAPE) == wanted
 
 
 def test_twins_go_together_or_stay() -> None:
     twins = {"items": [NAMED, NAMED]}
-    assert remove(twins, of_paths(("f:items", 'k:{"name":"x"}', "f:image")), SHAPE) == twins
-    assert remove(twins, of_paths(("f:items", 'k:{"name":"x"}')), SHAPE) == {}
+    assert remove(twins, field_set_of(("f:items", 'k:{"name":"x"}', "f:image")), SHAPE) == twins
+    assert remove(twins, field_set_of(("f:items", 'k:{"name":"x"}')), SHAPE) == {}
 
 
 def test_a_message_is_a_member_when_one_of_its_fields_is() -> None:
-    fields = of_paths(("f:inner", "f:x"), ("f:map", "f:a"), ("f:items", 'k:{"name":"x"}', "f:image"))
-    assert told(with_messages(fields, SHAPE)) == [".inner", ".inner.x", '.items[name="x"].image', ".map.a"]
+    fields = field_set_of(("f:inner", "f:x"), ("f:map", "f:a"), ("f:items", 'k:{"name":"x"}', "f:image"))
+    assert told(with_enclosing_messages(fields, SHAPE)) == [".inner", ".inner.x", '.items[name="x"].image', ".map.a"]

@@ -1,13 +1,13 @@
-"""Sets of fields, in the form FieldsV1 gives them: who owns what of an object.
+"""Field sets in the format FieldsV1, with the operations that server-side apply needs.
 
 Rules kept here:
-* A set is the JSON of FieldsV1 itself, so that storing one is no conversion: a member of an object under `f:<name>`, an item of
-  a keyed list under `k:<its keys as JSON>`, an item of a set under `v:<its value as JSON>`, an item by position under
-  `i:<number>`. A child that is empty is a member; so is one that says `.` beside children of its own.
+* A set is the JSON of FieldsV1 itself, so that it is stored without conversion: a field of an object under `f:<name>`, an item of a
+  keyed list under `k:<its keys as JSON>`, an item of a set under `v:<its value as JSON>`, an item by position under `i:<number>`.
+  An empty node is a member of the set; so is a node that has `.` beside its children.
 * The root itself is never a member: `{}` is the empty set.
-* Sets are values: no operation changes what it is given, and results may share parts with it.
-* What a client sends is read strictly and rewritten in one normal form (keys sorted, JSON compact); anything else is a
-  ValueError. Its depth is bounded by the reader of the body.
+* Sets are values: no operation changes its arguments, and results may share parts with them.
+* A set from a client is parsed strictly and rewritten in one normal form (keys sorted, JSON compact); anything else is a
+  ValueError. The request body bounds its depth.
 * A path prints as kube-apiserver prints it in conflicts: `.spec.containers[name="web"].image`, `.metadata.finalizers[="x"]`.
 
 Source: the structured-merge-diff format of FieldsV1 (k8s.io/apimachinery `metav1.FieldsV1`);
@@ -29,7 +29,7 @@ Path = tuple[str, ...]
 """Path elements from the root on, each in its FieldsV1 spelling."""
 
 SELF = "."
-"""The child that says that a node with children is a member itself."""
+"""Child of a node with children that is a member itself."""
 _NUMBERS = frozenset("0123456789")
 
 
@@ -37,51 +37,51 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
-def field(name: str) -> str:
-    """Path element of an object's member."""
+def field_element(name: str) -> str:
+    """Return the path element of a field of an object."""
     return f"f:{name}"
 
 
-def keyed(keys: FieldSet) -> str:
-    """Path element of an item of a keyed list."""
+def key_element(keys: FieldSet) -> str:
+    """Return the path element of an item of a keyed list."""
     return f"k:{_compact(keys)}"
 
 
-def valued(value: Any) -> str:
-    """Path element of an item of a set."""
+def value_element(value: Any) -> str:
+    """Return the path element of an item of a set."""
     return f"v:{_compact(value)}"
 
 
 def is_member(node: FieldSet) -> bool:
-    """Whether the path of this node (not the root's) is in the set."""
+    """Return whether the path of this node, which is not the root, is in the set."""
     return not node or SELF in node
 
 
 def node(member: bool, children: FieldSet) -> FieldSet:
-    """A node with these children. Not being a member and having none is nothing at all: the caller drops it."""
+    """Return a node with these children. The caller drops a node that is no member and has no children."""
     return {SELF: {}, **children} if member and children else children
 
 
 def insert(target: FieldSet, element: str, member: bool, children: FieldSet) -> None:
-    """Put a node into `target`, which belongs to the caller, unless there is nothing to put."""
+    """Put a node into `target`, in place, unless it is no member and has no children."""
     if member or children:
         target[element] = node(member, children)
 
 
-def parse(value: Any) -> FieldSet:
-    """A set from the JSON of FieldsV1. Raises ValueError for what is none."""
+def parse_field_set(value: Any) -> FieldSet:
+    """Return the set of the JSON of FieldsV1. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("a set of fields is an object")
     parsed: FieldSet = {}
     for key, child in value.items():
         if key == SELF:
             continue
-        below = parse(child)
-        insert(parsed, _element(key), is_member(child), below)
+        below = parse_field_set(child)
+        insert(parsed, _parse_element(key), is_member(child), below)
     return parsed
 
 
-def _element(text: str) -> str:
+def _parse_element(text: str) -> str:
     kind, rest = text[:2], text[2:]
     if kind == "f:":
         return text
@@ -92,20 +92,20 @@ def _element(text: str) -> str:
             raise ValueError("a path element nests too deeply") from None
         if kind == "v:" or isinstance(value, dict):
             element = kind + _compact(value)
-            element.encode()  # half a surrogate pair is text that no JSON can carry: UnicodeEncodeError is a ValueError
+            element.encode()  # half of a surrogate pair cannot be encoded: UnicodeEncodeError is a ValueError
             return element
     elif kind == "i:" and rest and _NUMBERS.issuperset(rest):
         return text
-    raise ValueError("a path element of a set of fields is f:, k:, v: or i: and what follows from that")
+    raise ValueError("a path element of a set of fields begins with f:, k:, v: or i:")
 
 
-def printed(fields: FieldSet) -> FieldSet:
-    """The JSON of FieldsV1 with its members in order, so that equal sets are equal bytes."""
-    return {key: printed(fields[key]) for key in sorted(fields)}
+def sorted_field_set(fields: FieldSet) -> FieldSet:
+    """Return the set with its members in order, so that equal sets are equal bytes."""
+    return {key: sorted_field_set(fields[key]) for key in sorted(fields)}
 
 
-def _combined(a: FieldSet, b: FieldSet, wanted: Callable[[bool, bool], bool], only_a: bool, only_b: bool) -> FieldSet:
-    """Members of either by `wanted(in a, in b)`; subtrees that one side does not have are taken or left whole."""
+def _combine(a: FieldSet, b: FieldSet, keeps: Callable[[bool, bool], bool], only_a: bool, only_b: bool) -> FieldSet:
+    """Return the members for which `keeps(in a, in b)`; subtrees that only one set has are kept or dropped whole."""
     result: FieldSet = {}
     for key, child in a.items():
         if key == SELF:
@@ -115,20 +115,20 @@ def _combined(a: FieldSet, b: FieldSet, wanted: Callable[[bool, bool], bool], on
             if only_a:
                 result[key] = child
         else:
-            below = _combined(child, other, wanted, only_a, only_b)
-            insert(result, key, wanted(is_member(child), is_member(other)), below)
+            below = _combine(child, other, keeps, only_a, only_b)
+            insert(result, key, keeps(is_member(child), is_member(other)), below)
     if only_b:
         result |= {key: child for key, child in b.items() if key != SELF and key not in a}
     return result
 
 
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
-    """What is in either set."""
-    return _combined(a, b, lambda in_a, in_b: in_a or in_b, True, True)
+    """Return the members of either set."""
+    return _combine(a, b, lambda in_a, in_b: in_a or in_b, True, True)
 
 
 def union_all(sets: Iterable[FieldSet]) -> FieldSet:
-    """What is in any of the sets. By halves: one after the other would copy the growing union once for each."""
+    """Return the members of any of the sets. Merging in pairs avoids copying the growing union once for each set."""
     level = list(sets)
     while len(level) > 1:
         nothing: FieldSet = {}
@@ -137,17 +137,17 @@ def union_all(sets: Iterable[FieldSet]) -> FieldSet:
 
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
-    """What is in both sets."""
-    return _combined(a, b, lambda in_a, in_b: in_a and in_b, False, False)
+    """Return the members of both sets."""
+    return _combine(a, b, lambda in_a, in_b: in_a and in_b, False, False)
 
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """What is in `a` and not in `b`; each path counts for itself, not for what lies below it."""
-    return _combined(a, b, lambda in_a, in_b: in_a and not in_b, True, False)
+    """Return the members of `a` that are not in `b`. Paths below a member of `b` are kept."""
+    return _combine(a, b, lambda in_a, in_b: in_a and not in_b, True, False)
 
 
-def without(a: FieldSet, b: FieldSet) -> FieldSet:
-    """What is in `a` and neither in `b` nor below a member of it."""
+def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
+    """Return the members of `a` that are neither in `b` nor below a member of `b`."""
     result: FieldSet = {}
     for key, child in a.items():
         if key == SELF:
@@ -156,12 +156,12 @@ def without(a: FieldSet, b: FieldSet) -> FieldSet:
         if other is None:
             result[key] = child
         elif not is_member(other):
-            insert(result, key, is_member(child), without(child, other))
+            insert(result, key, is_member(child), recursive_difference(child, other))
     return result
 
 
-def outside(a: FieldSet, b: FieldSet) -> FieldSet:
-    """What is in `a`, and neither in `b`, nor above a member of it, nor part of a keyed item of which `b` has anything."""
+def unrelated(a: FieldSet, b: FieldSet) -> FieldSet:
+    """Return the members of `a` that are not in `b`, not above a member of `b`, and not in a keyed item with a member of `b`."""
     result: FieldSet = {}
     for key, child in a.items():
         if key == SELF:
@@ -170,12 +170,12 @@ def outside(a: FieldSet, b: FieldSet) -> FieldSet:
         if other is None:
             result[key] = child
         elif not key.startswith("k:"):
-            insert(result, key, False, outside(child, other))
+            insert(result, key, False, unrelated(child, other))
     return result
 
 
-def has(fields: FieldSet, path: Path) -> bool:
-    """Whether the set has exactly this path."""
+def contains(fields: FieldSet, path: Path) -> bool:
+    """Return whether the path is a member of the set."""
     for element in path:
         if element not in fields:
             return False
@@ -183,8 +183,8 @@ def has(fields: FieldSet, path: Path) -> bool:
     return bool(path) and is_member(fields)
 
 
-def of_paths(*paths: Path) -> FieldSet:
-    """The set of these paths."""
+def field_set_of(*paths: Path) -> FieldSet:
+    """Return the set of these paths."""
     result: FieldSet = {}
     for path in paths:
         below: FieldSet = {}
@@ -195,7 +195,7 @@ def of_paths(*paths: Path) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Every path of the set below `prefix`, as kube-apiserver tells them: the members of a level, then what lies below each."""
+    """Yield the paths of the set below `prefix` in the order of kube-apiserver: the members of a level, then those below each."""
     elements = [element for element in sorted(fields) if element != SELF]
     yield from ((*prefix, element) for element in elements if is_member(fields[element]))
     for element in elements:
@@ -203,7 +203,7 @@ def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
 
 
 def path_text(path: Path) -> str:
-    """A path as people read it. An element that is longer than a whole path should be is cut, unread."""
+    """Return a path as text. An element longer than MAX_PATH is cut without being parsed."""
     return "".join(
         _element_text(element[:2], element[2:]) if len(element) <= MAX_PATH else f".{element[2:MAX_PATH]}..."
         for element in path

@@ -1,23 +1,23 @@
-"""Who manages which fields of an object: `metadata.managedFields`, and applying a configuration by it.
+"""Managed fields: ownership of fields by managers, conflicts of server-side apply, and `metadata.managedFields`.
 
 Rules kept here (docs/protocol/server-side-apply.md; the merge algorithm is that of structured-merge-diff):
-* One entry for each manager, operation, subresource and, for updates, apiVersion. What an update changes becomes its manager's and
-  nobody else's; what it removes is nobody's.
-* Applying merges the configuration into the object. What this manager applied before and now leaves out is removed, unless
-  another manager owns it. A field that would change and that another manager owns is a conflict (409); `force` takes it.
-  A field applied with the value it has is shared.
-* An object that nobody tracks (docs/adr/0013) is tracked from its first apply on; what it had until then belongs to the
-  update manager `before-first-apply`. Updates of untracked objects record nothing.
-* What kubectl's client-side apply said last and still is so is `kubectl-client-side-apply`'s instead: kubectl hands over to its
-  own Apply entry whatever the owner of its annotation has, and then removes what it does not say. What the server put into the
-  object (a Pod's token volume, a Service's address) must not be among it. What the server put into an item that kubectl said
-  is nobody's, so that the item can go.
-* More than ten update managers: the oldest are merged into `ancient-changes`.
-* A client that sends `[{}]` ends tracking; one that sends entries that can be read, on the object itself, replaces the old ones;
-  anything else leaves them as they are. Entries of a version of the kind that is not served are dropped.
-* Fields that only the server sets are nobody's.
-* kubectl's move from client-side to server-side apply: the manager `kubectl` does not conflict about what its own
-  last-applied annotation says and still is so, and the annotation, once there, follows what kubectl applies.
+* There is one entry for each manager, operation, subresource and, for updates, apiVersion. The fields that an update changes are
+  owned by its manager alone. The fields that it removes have no owner.
+* Applying merges the configuration into the object. A field that this manager applied before and now leaves out is removed, unless
+  another manager owns it. A changed field that another manager owns is a conflict (409); `force` takes it over. A field that is
+  applied with its present value is shared.
+* Tracking of an object begins with its first apply (docs/adr/0013). The fields that it had until then are owned by the update
+  manager `before-first-apply`. Updates of an untracked object record no managers.
+* Unchanged fields of kubectl's last client-side apply are owned by `kubectl-client-side-apply` instead. kubectl transfers the
+  fields of the manager that owns its annotation to its own Apply entry, and then removes those that it does not apply. Fields
+  that the server added (a Pod's token volume, a Service's address) must not be among them. Fields that the server added to an
+  item of kubectl have no owner, so that the item can be removed.
+* Beyond ten update managers the oldest are merged into `ancient-changes`.
+* A client that sends `[{}]` ends tracking. Valid entries that a client sends, on the object itself, replace the old ones; invalid
+  ones are ignored. Entries of a version of the kind that is not served are dropped.
+* Fields that only the server sets have no owner.
+* For the move from client-side to server-side apply, the manager `kubectl` has no conflicts about unchanged fields of its
+  last-applied annotation, and the annotation follows the configurations that kubectl applies.
 """
 
 from __future__ import annotations
@@ -33,19 +33,25 @@ import msgspec
 from mooring.apimachinery.apply.fieldset import (
     FieldSet,
     difference,
-    field,
+    field_element,
+    field_set_of,
     intersection,
-    of_paths,
-    outside,
-    parse,
+    parse_field_set,
     path_text,
     paths,
-    printed,
+    sorted_field_set,
     union,
     union_all,
+    unrelated,
 )
-from mooring.apimachinery.apply.structuredmerge import Difference as Changes
-from mooring.apimachinery.apply.structuredmerge import compare, field_set, merge, remove, with_messages
+from mooring.apimachinery.apply.structuredmerge import (
+    Comparison,
+    compare,
+    field_set,
+    merge,
+    remove,
+    with_enclosing_messages,
+)
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Message, Obj
@@ -54,7 +60,7 @@ from mooring.errors import BadRequestError, Cause, ConflictError, Details
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 CLIENT_SIDE_APPLY = "kubectl-client-side-apply"
-"""The manager of what `kubectl apply` without `--server-side` writes."""
+"""Manager of the fields that `kubectl apply` without `--server-side` writes."""
 ANCIENT_CHANGES = "ancient-changes"
 MAX_UPDATE_MANAGERS = 10
 """Update entries of one object: kube-apiserver's cap, so that the metadata of a busy object stays bounded."""
@@ -65,8 +71,8 @@ MAX_SUBRESOURCE = 256
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
 MAX_LAST_APPLIED = 256 * 1024
-"""Bytes of the annotation: what all annotations together may weigh. A longer one is emptied, as kube-apiserver does."""
-_ANNOTATION = of_paths((field("metadata"), field("annotations"), field(LAST_APPLIED)))
+"""Bytes of the annotation: the limit of all annotations together. A longer one is emptied, as kube-apiserver does."""
+_ANNOTATION = field_set_of((field_element("metadata"), field_element("annotations"), field_element(LAST_APPLIED)))
 _RESET: list[Obj] = [{}]
 _META = (
     "creationTimestamp",
@@ -78,13 +84,15 @@ _META = (
     "selfLink",
     "uid",
 )
-SERVER_SET = of_paths((field("metadata"),), *((field("metadata"), field(name)) for name in _META))
-"""Fields that nobody owns."""
+SERVER_SET = field_set_of(
+    (field_element("metadata"),), *((field_element("metadata"), field_element(name)) for name in _META)
+)
+"""Fields without owners."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldOwner:
-    """Whose an entry is. `api_version` is empty for Apply: a manager applies one configuration, in whatever version."""
+    """Manager and operation of an entry. `api_version` is empty for Apply: a manager applies one configuration, in any version."""
 
     operation: Literal["Apply", "Update"]
     name: str
@@ -93,10 +101,10 @@ class FieldOwner:
 
     @property
     def identifier(self) -> str:
-        """The text by which kube-apiserver knows a manager, and sorts those that it tells about."""
-        said = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
-        said["subresource"] = self.subresource
-        return json.dumps({key: value for key, value in said.items() if value}, separators=(",", ":"))
+        """Text by which kube-apiserver identifies managers and sorts conflicts."""
+        members = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
+        members["subresource"] = self.subresource
+        return json.dumps({key: value for key, value in members.items() if value}, separators=(",", ":"))
 
     def __str__(self) -> str:
         text = json.dumps(self.name, ensure_ascii=False)
@@ -106,20 +114,20 @@ class FieldOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """What a manager owns, since when, and in which version of the kind it was said."""
+class OwnedFields:
+    """Fields of one manager, with the apiVersion of their names and the time of the last change."""
 
     fields: FieldSet
     api_version: str
     time: str
 
 
-Managed = Mapping[FieldOwner, Owned]
+Managed = Mapping[FieldOwner, OwnedFields]
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes what: the manager's name, the kind's apiVersion and schema, the subresource, and when."""
+    """Manager, apiVersion, schema, subresource and time of one write."""
 
     name: str
     api_version: str
@@ -129,40 +137,41 @@ class Author:
 
     @property
     def time(self) -> str:
+        """Time of the write in RFC 3339."""
         return rfc3339(self.now)
 
 
-def read(entries: list[Obj]) -> Managed | None:
-    """What entries say; None when one of them cannot be read, or there are none."""
-    said: dict[FieldOwner, list[Owned]] = {}
+def parse_entries(entries: list[Obj]) -> Managed | None:
+    """Return the managers of entries with their fields; None when an entry is invalid, or there are no entries."""
+    managed: dict[FieldOwner, list[OwnedFields]] = {}
     try:
         for entry in entries:
-            manager, owned = _read(entry)
-            said.setdefault(manager, []).append(owned)
+            manager, owned = _parse_entry(entry)
+            managed.setdefault(manager, []).append(owned)
     except ValueError:
         return None
-    return {manager: _together(parts) for manager, parts in said.items()} or None
+    return {manager: _combine(parts) for manager, parts in managed.items()} or None
 
 
-def _together(parts: list[Owned]) -> Owned:
-    """Everything that several entries own, since the last of them."""
+def _combine(parts: list[OwnedFields]) -> OwnedFields:
+    """Return the fields of several entries, with the version and time of the newest."""
     newest = max(parts, key=lambda owned: owned.time)
-    return Owned(union_all(owned.fields for owned in parts), newest.api_version, newest.time)
+    return OwnedFields(union_all(owned.fields for owned in parts), newest.api_version, newest.time)
 
 
-def _read(entry: Obj) -> tuple[FieldOwner, Owned]:
+def _parse_entry(entry: Obj) -> tuple[FieldOwner, OwnedFields]:
     operation, version = entry.get("operation"), entry.get("apiVersion")
     name, subresource = entry.get("manager", ""), entry.get("subresource", "")
     if operation not in ("Apply", "Update") or not version or entry.get("fieldsType") != "FieldsV1":
-        raise ValueError("an entry says its operation, apiVersion and fieldsType")
+        raise ValueError("an entry has operation, apiVersion and fieldsType")
     if len(name) > MAX_NAME or not name.isprintable() or len(subresource) > MAX_SUBRESOURCE:
         raise ValueError("a manager's name is printable and short")
     manager = FieldOwner(operation, name, "" if operation == "Apply" else version, subresource)
-    return manager, Owned(parse(entry.get("fieldsV1", {})), version, entry.get("time", ""))
+    return manager, OwnedFields(parse_field_set(entry.get("fieldsV1", {})), version, entry.get("time", ""))
 
 
-def printed_entries(managed: Managed) -> list[Obj]:
-    """`metadata.managedFields`: Apply before Update, the oldest first. Managers that own nothing are left out."""
+def format_entries(managed: Managed) -> list[Obj]:
+    """Return `metadata.managedFields`: Apply before Update, the oldest first. Managers without fields are left out."""
     entries = []
     for manager, owned in sorted(managed.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
         if not owned.fields:
@@ -173,33 +182,33 @@ def printed_entries(managed: Managed) -> list[Obj]:
             "apiVersion": owned.api_version,
             "time": owned.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": printed(owned.fields),
+            "fieldsV1": sorted_field_set(owned.fields),
             "subresource": manager.subresource,
         }
         entries.append({key: value for key, value in entry.items() if value})
     return entries
 
 
-def timeless(entries: list[Obj]) -> list[Obj]:
-    """Entries without their times and order: what tells whether anything was really changed."""
+def without_times(entries: list[Obj]) -> list[Obj]:
+    """Return entries without their times, in one order, to compare whether an entry changed otherwise."""
     bare = [{key: value for key, value in entry.items() if key != "time"} for entry in entries]
     return sorted(bare, key=lambda entry: json.dumps(entry, sort_keys=True))
 
 
-def updated(old: Obj, new: Obj, sent: list[Obj] | None, author: Author) -> list[Obj]:
-    """The entries of `new`, which replaces `old` and says `sent` about them. Empty: not tracked."""
+def entries_after_update(old: Obj, new: Obj, sent: list[Obj] | None, author: Author) -> list[Obj]:
+    """Return the entries of `new`, which replaces `old` and was sent with the entries `sent`. None of them: not tracked."""
     if sent == _RESET and not author.subresource:
         return []
-    said = read(sent) if sent and not author.subresource else None
-    managed = _served(said or read(_entries(old)) or {}, author)
+    replacement = parse_entries(sent) if sent and not author.subresource else None
+    managed = _served(replacement or parse_entries(_entries(old)) or {}, author)
     if not managed:
         return []
     changes = compare(old, new, author.schema)
     taken = difference(union(changes.modified, changes.added), SERVER_SET)
-    after = _taken(managed, changes)
+    after = _without_changed(managed, changes)
     if taken:
         _grant(after, _updater(author), taken, author)
-    return printed_entries(_capped(after))
+    return format_entries(_limit_updaters(after))
 
 
 def _entries(obj: Obj) -> list[Obj]:
@@ -215,23 +224,23 @@ def _updater(author: Author) -> FieldOwner:
     return FieldOwner("Update", author.name, author.api_version, author.subresource)
 
 
-def _grant(managed: dict[FieldOwner, Owned], manager: FieldOwner, fields: FieldSet, author: Author) -> None:
+def _grant(managed: dict[FieldOwner, OwnedFields], manager: FieldOwner, fields: FieldSet, author: Author) -> None:
     before = managed.get(manager)
-    managed[manager] = Owned(union(before.fields, fields) if before else fields, author.api_version, author.time)
+    managed[manager] = OwnedFields(union(before.fields, fields) if before else fields, author.api_version, author.time)
 
 
-def _taken(managed: Managed, changes: Changes) -> dict[FieldOwner, Owned]:
-    """What is left to each when what changed or went is no longer theirs."""
+def _without_changed(managed: Managed, changes: Comparison) -> dict[FieldOwner, OwnedFields]:
+    """Return the fields of each manager without the changed, added and removed ones."""
     lost = union(union(changes.modified, changes.added), changes.removed)
     left = {
-        manager: Owned(difference(owned.fields, lost), owned.api_version, owned.time)
+        manager: OwnedFields(difference(owned.fields, lost), owned.api_version, owned.time)
         for manager, owned in managed.items()
     }
     return {manager: owned for manager, owned in left.items() if owned.fields}
 
 
-def _capped(managed: Managed) -> Managed:
-    """At most ten update managers, all of the served version: the oldest become one."""
+def _limit_updaters(managed: Managed) -> Managed:
+    """Return at most ten update managers, all of the served version, with the oldest merged into one."""
     updaters = [manager for manager in managed if manager.operation == "Update"]
     over = len(updaters) - MAX_UPDATE_MANAGERS
     if over <= 0:
@@ -240,18 +249,18 @@ def _capped(managed: Managed) -> Managed:
     oldest = sorted(updaters, key=lambda manager: (managed[manager].time, manager))[: over + 1]
     merged = {*oldest, ancient}
     result = {manager: owned for manager, owned in managed.items() if manager not in merged}
-    result[ancient] = _together([owned for manager, owned in managed.items() if manager in merged])
+    result[ancient] = _combine([owned for manager, owned in managed.items() if manager in merged])
     return result
 
 
-def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj, list[Obj]]:
-    """The object after `config` was applied to `live` (`{}` for one that is not there yet), and its entries.
+def apply_configuration(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj, list[Obj]]:
+    """Return `live` (`{}` for a new object) after `config` is applied, without managedFields, and its entries.
 
-    Raises ConflictError for fields of other managers, BadRequestError for list items without keys. The object shows no entries.
+    Raises ConflictError for fields of other managers, BadRequestError for list items without keys.
     """
-    managed = _served(read(_entries(live)) or {}, author)
+    managed = _served(parse_entries(_entries(live)) or {}, author)
     if live and not managed:
-        managed = _begun(live, author)
+        managed = _begin_tracking(live, author)
     if "managedFields" in live.get("metadata", {}):
         live = live | {"metadata": {key: value for key, value in live["metadata"].items() if key != "managedFields"}}
     try:
@@ -265,34 +274,34 @@ def applied(live: Obj, config: Obj, author: Author, *, force: bool) -> tuple[Obj
             raise _conflict(left) from None
         new, managed = _apply(live, config, managed, author, True)
     if author.name == KUBECTL:
-        new = _annotated(new, config)
-    return new, printed_entries(managed)
+        new = _update_annotation(new, config)
+    return new, format_entries(managed)
 
 
-def _begun(live: Obj, author: Author) -> Managed:
-    """Who owns what of an object that was not tracked until now."""
+def _begin_tracking(live: Obj, author: Author) -> Managed:
+    """Return the owners of the fields of an object that was not tracked until now."""
     nothing: Obj = {}
     complete(nothing, author.schema)
     changes = compare(nothing, live, author.schema)
     everything = difference(union(changes.modified, changes.added), SERVER_SET)
-    said, still = _last_applied(live, author)
+    last_applied, unchanged = _last_applied(live, author)
     parts = {BEFORE_FIRST_APPLY: everything}
-    if still:
-        changed = intersection(everything, difference(said, still))
+    if unchanged:
+        changed = intersection(everything, difference(last_applied, unchanged))
         parts = {
-            CLIENT_SIDE_APPLY: union(still, _ANNOTATION),
-            BEFORE_FIRST_APPLY: union(outside(everything, union(said, _ANNOTATION)), changed),
+            CLIENT_SIDE_APPLY: union(unchanged, _ANNOTATION),
+            BEFORE_FIRST_APPLY: union(unrelated(everything, union(last_applied, _ANNOTATION)), changed),
         }
     return {
-        FieldOwner("Update", name, author.api_version, author.subresource): Owned(
+        FieldOwner("Update", name, author.api_version, author.subresource): OwnedFields(
             fields, author.api_version, author.time
         )
         for name, fields in parts.items()
     }
 
 
-class _Conflicts(Exception):  # noqa: N818 - not an error yet: kubectl may have said before what it says now
-    """Fields that would change and that others own."""
+class _Conflicts(Exception):  # noqa: N818 - not an error yet: kubectl may own these fields by its annotation
+    """Changed fields of other managers."""
 
     def __init__(self, found: Mapping[FieldOwner, FieldSet]) -> None:
         super().__init__()
@@ -303,30 +312,31 @@ def _apply(live: Obj, config: Obj, managed: Managed, author: Author, force: bool
     schema = author.schema
     manager = FieldOwner("Apply", author.name, "", author.subresource)
     others = {other: owned for other, owned in managed.items() if other != manager}
-    asked = field_set(config, schema, strict=True)
+    configured = field_set(config, schema, strict=True)
     merged = merge(live, config, schema)
     last = managed.get(manager)
     if last is not None:
-        held = union_all([asked, *(owned.fields for owned in others.values())])
-        merged = _pruned(merged, last.fields, held, schema)
+        still_owned = union_all([configured, *(owned.fields for owned in others.values())])
+        merged = _prune(merged, last.fields, still_owned, schema)
     changes = compare(live, merged, schema)
     changed = union(changes.modified, changes.added)
     conflicts = {other: found for other, owned in others.items() if (found := intersection(owned.fields, changed))}
     if conflicts and not force:
         raise _Conflicts(conflicts)
-    after = _taken(others, changes)
-    after[manager] = Owned(difference(asked, SERVER_SET), author.api_version, author.time)
+    after = _without_changed(others, changes)
+    after[manager] = OwnedFields(difference(configured, SERVER_SET), author.api_version, author.time)
     return merged, after
 
 
-def _pruned(merged: Obj, last: FieldSet, held: FieldSet, schema: Message) -> Obj:
-    """`merged` without what is in `last` and not in `held`. What nobody owns stays, unless it lies inside what goes."""
-    last, held = with_messages(last, schema), with_messages(held, schema)
-    everything = with_messages(field_set(merged, schema), schema)
-    left = with_messages(field_set(remove(merged, last, schema), schema), schema)
-    kept = remove(merged, difference(everything, union(left, held)), schema)
-    there = with_messages(field_set(kept, schema), schema)
-    return remove(merged, intersection(difference(everything, there), last), schema)
+def _prune(merged: Obj, last: FieldSet, still_owned: FieldSet, schema: Message) -> Obj:
+    """Return `merged` without the fields in `last` that are not in `still_owned`. Fields without an owner stay unless their
+    parent goes."""
+    last, still_owned = with_enclosing_messages(last, schema), with_enclosing_messages(still_owned, schema)
+    everything = with_enclosing_messages(field_set(merged, schema), schema)
+    left = with_enclosing_messages(field_set(remove(merged, last, schema), schema), schema)
+    kept = remove(merged, difference(everything, union(left, still_owned)), schema)
+    remaining = with_enclosing_messages(field_set(kept, schema), schema)
+    return remove(merged, intersection(difference(everything, remaining), last), schema)
 
 
 def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
@@ -336,8 +346,10 @@ def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
     if count == 1:
         message = f"Apply failed with 1 conflict: conflict with {listed[0][0]}: {listed[0][1][0]}"
     else:
-        told = "\n".join("\n".join([f"conflicts with {who}:", *(f"- {path}" for path in at)]) for who, at in listed)
-        message = f"Apply failed with {count} conflicts: {told}"
+        conflicts = "\n".join(
+            "\n".join([f"conflicts with {who}:", *(f"- {path}" for path in at)]) for who, at in listed
+        )
+        message = f"Apply failed with {count} conflicts: {conflicts}"
     causes = tuple(
         Cause("FieldManagerConflict", f"conflict with {manager}", place)
         for manager, places in listed
@@ -347,18 +359,18 @@ def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
 
 
 def _last_applied(live: Obj, author: Author) -> tuple[FieldSet, FieldSet]:
-    """What client-side apply said last, and what of it still is so."""
+    """Return the fields of the last client-side apply, and those of them that are unchanged."""
     text = _annotation(live)
     try:
-        said: Any = msgspec.json.decode(text) if text else None
-        if not isinstance(said, dict) or said.get("apiVersion") != author.api_version:
+        config: Any = msgspec.json.decode(text) if text else None
+        if not isinstance(config, dict) or config.get("apiVersion") != author.api_version:
             return {}, {}
-        unmarshal(said, author.schema)
+        unmarshal(config, author.schema)
     except (ValueError, RecursionError, BadRequestError):
         return {}, {}
-    changes = compare(live, said, author.schema)
+    changes = compare(live, config, author.schema)
     differing = union(union(changes.modified, changes.added), changes.removed)
-    fields = difference(field_set(said, author.schema), SERVER_SET)
+    fields = difference(field_set(config, author.schema), SERVER_SET)
     return fields, difference(fields, differing)
 
 
@@ -367,8 +379,8 @@ def _annotation(obj: Obj) -> str:
     return text
 
 
-def _annotated(new: Obj, config: Obj) -> Obj:
-    """`new` with what was applied in kubectl's annotation, if it has one."""
+def _update_annotation(new: Obj, config: Obj) -> Obj:
+    """Return `new` with the applied configuration in kubectl's annotation, if it has one."""
     if not _annotation(new):
         return new
     metadata = dict(config["metadata"])

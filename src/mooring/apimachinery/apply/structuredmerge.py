@@ -1,16 +1,16 @@
-"""Walking objects by their schema for server-side apply: which fields they have, how two differ, how two merge.
+"""Structured merge of objects by their schema: field sets, comparison, merge and removal for server-side apply.
 
 Rules kept here:
-* The schema says what is one value and what has parts: messages and maps have members, lists with `list_keys` have items known
-  by those keys, lists with `list_set` have their values as items. Everything else (scalars, other lists, atomic messages and
-  maps) is one value that has one owner. kind and apiVersion belong to nobody and are not looked at.
-* Fields of a message are owned one by one, and the message itself only where it is empty or a pointer in Go; members of a map and
-  items of a list are owned themselves, beside what they contain. A list of items that has none is nothing that could be owned.
-* Merging: what both have and is one value comes from the applied side; parts merge. Items that are applied stand in the order in
-  which they are, the others in theirs, and before new ones where both could stand.
-* An item of a live list that repeats a key is not to be told from its twin: such twins are one value together. In an applied
-  list an item without any of its keys, or with those of another, is refused.
-* Nothing given is changed; results may share parts with it.
+* The schema decides which values are atomic and which have parts: messages and maps have members, lists with `list_keys` have items
+  identified by those keys, lists with `list_set` have their values as items. Everything else (scalars, other lists, atomic messages
+  and maps) is atomic and has one owner. kind and apiVersion have no owner and are ignored.
+* Fields of a message are owned one by one, and the message itself only where it is empty or a pointer in Go. Members of a map and
+  items of a list are owned themselves, beside their contents. An empty list of items cannot be owned.
+* Merging takes an atomic value from the applied object and merges parts. Applied items keep their order, live items theirs, and
+  live items come before new ones where both orders are possible.
+* Items of a live list with the same keys cannot be told apart: these duplicates are one atomic value together. In an applied list
+  an item without any of its keys, or with those of another item, is refused.
+* Arguments are not changed; results may share parts with them.
 
 Each `Message` is compiled once into a `Shape`, kept on the message itself.
 Source: structured-merge-diff as used by kube-apiserver; docs/protocol/server-side-apply.md.
@@ -24,30 +24,39 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from mooring.apimachinery.apply.fieldset import FieldSet, Path, insert, is_member, keyed, node, path_text, valued
-from mooring.apimachinery.apply.fieldset import field as member
+from mooring.apimachinery.apply.fieldset import (
+    FieldSet,
+    Path,
+    field_element,
+    insert,
+    is_member,
+    key_element,
+    node,
+    path_text,
+    value_element,
+)
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Type
 from mooring.errors import BadRequestError
 
 KEY_DEFAULTS = {"protocol": "TCP"}
-"""List keys that may be left out, and what they then are: the only default among the list keys of Kubernetes."""
-_SHAPE = "_fieldwalk_shape"
+"""Defaults of list keys that may be left out: the only one among the list keys of Kubernetes."""
+_SHAPE = "_structured_merge_shape"
 
 
 class Form(Enum):
-    """How a value is divided among owners."""
+    """Division of a value among owners."""
 
-    VALUE = "one value"
-    MESSAGE = "known members"
+    ATOMIC = "one value"
+    MESSAGE = "known fields"
     MAP = "any members"
-    ITEMS = "items by key"
+    KEYED_LIST = "items by key"
     SET = "items by value"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a walk needs to know of one place in an object. `always`: Go has it even when JSON does not show it, so that it
-    is no difference whether an empty one is there."""
+    """Form of the value at one place in an object. `always`: Go has the value even when JSON leaves it out, so that an empty value
+    and an absent one are equal."""
 
     form: Form
     fields: dict[str, Shape] = field(default_factory=dict)
@@ -56,52 +65,52 @@ class Shape:
     always: bool = False
 
     def below(self, element: str) -> Shape:
-        """The shape of a part."""
-        return self.item or self.fields.get(element[2:], _VALUE)
+        """Return the shape of a part."""
+        return self.item or self.fields.get(element[2:], _ATOMIC)
 
 
-_VALUE = Shape(Form.VALUE)
+_ATOMIC = Shape(Form.ATOMIC)
 
 
 def shape_of(schema: Message) -> Shape:
-    """The shape of a whole object."""
+    """Return the shape of a whole object."""
     shape: Shape | None = schema.__dict__.get(_SHAPE)
     if shape is None:
-        shape = schema.__dict__[_SHAPE] = _type(schema, False)
+        shape = schema.__dict__[_SHAPE] = _type_shape(schema, False)
     return shape
 
 
-def _field(declared: Field) -> Shape:
+def _field_shape(declared: Field) -> Shape:
     kind = declared.type
     if isinstance(kind, ListOf):
         if declared.list_keys:
-            return Shape(Form.ITEMS, item=_type(kind.item, False), keys=declared.list_keys)
-        return Shape(Form.SET, item=_VALUE) if declared.list_set else _VALUE
+            return Shape(Form.KEYED_LIST, item=_type_shape(kind.item, False), keys=declared.list_keys)
+        return Shape(Form.SET, item=_ATOMIC) if declared.list_set else _ATOMIC
     if isinstance(kind, MapOf) and declared.map_atomic:
-        return _VALUE
-    return _type(kind, not declared.pointer)
+        return _ATOMIC
+    return _type_shape(kind, not declared.pointer)
 
 
-def _type(kind: Type, always: bool) -> Shape:
+def _type_shape(kind: Type, always: bool) -> Shape:
     if isinstance(kind, Message) and not kind.atomic:
-        return Shape(Form.MESSAGE, {item.name: _field(item) for item in kind.fields}, always=always)
+        return Shape(Form.MESSAGE, {item.name: _field_shape(item) for item in kind.fields}, always=always)
     if isinstance(kind, MapOf):
-        return Shape(Form.MAP, item=_type(kind.value, False))
-    return _VALUE
+        return Shape(Form.MAP, item=_type_shape(kind.value, False))
+    return _ATOMIC
 
 
 def _parts(value: Any, shape: Shape) -> dict[str, Any]:
-    """The parts of a value by path element, in their order. Twins in a list are a tuple."""
+    """Return the parts of a value by path element, in their order. Duplicates in a list are a tuple."""
     if shape.form is Form.MESSAGE:
-        return {member(name): item for name, item in value.items() if name in shape.fields}
+        return {field_element(name): item for name, item in value.items() if name in shape.fields}
     if shape.form is Form.MAP:
-        return {member(name): item for name, item in value.items()}
+        return {field_element(name): item for name, item in value.items()}
     parts: dict[str, Any] = {}
-    for item in value or ():  # null where Go writes an empty list
+    for item in value or ():  # Go writes an empty list as null
         element = _item_element(item, shape)
         if element in parts:
-            twins = parts[element]
-            parts[element] = (*twins, item) if isinstance(twins, tuple) else (twins, item)
+            duplicates = parts[element]
+            parts[element] = (*duplicates, item) if isinstance(duplicates, tuple) else (duplicates, item)
         else:
             parts[element] = item
     return parts
@@ -109,47 +118,48 @@ def _parts(value: Any, shape: Shape) -> dict[str, Any]:
 
 def _item_element(item: Any, shape: Shape) -> str:
     if shape.form is Form.SET:
-        return valued(item)
+        return value_element(item)
     keys = {key: item.get(key, KEY_DEFAULTS.get(key)) for key in shape.keys}
-    return keyed({key: value for key, value in keys.items() if value is not None})
+    return key_element({key: value for key, value in keys.items() if value is not None})
 
 
-def _whole(value: Any, shape: Shape) -> bool:
-    """Whether a value is owned as one."""
-    return shape.form is Form.VALUE or isinstance(value, tuple) or not value
+def _is_atomic(value: Any, shape: Shape) -> bool:
+    """Return whether a value has one owner."""
+    return shape.form is Form.ATOMIC or isinstance(value, tuple) or not value
 
 
-def untyped(obj: Obj, why: str) -> BadRequestError:
-    """The refusal of an applied object that does not fit its schema, as kube-apiserver words it."""
+def typed_patch_error(obj: Obj, reason: str) -> BadRequestError:
+    """Return the error for an applied object that does not fit its schema, as kube-apiserver words it."""
     metadata = obj.get("metadata", {})
     group, _, version = obj.get("apiVersion", "").rpartition("/")
     which = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group}/{version}, Kind={obj.get('kind', '')}"
-    return BadRequestError(f"failed to create typed patch object ({which}): {why}")
+    return BadRequestError(f"failed to create typed patch object ({which}): {reason}")
 
 
 def field_set(obj: Obj, schema: Message, *, strict: bool = False) -> FieldSet:
-    """Every field that `obj` sets. With `strict`, as one applies it: BadRequestError for list items without a key of their own."""
+    """Return the fields that `obj` sets. With `strict`, for applied objects, list items without a unique key raise
+    BadRequestError."""
     try:
         return _fields(obj, shape_of(schema), (), strict)
-    except _KeylessError as error:
-        raise untyped(obj, str(error)) from None
+    except _ListKeyError as error:
+        raise typed_patch_error(obj, str(error)) from None
 
 
-class _KeylessError(ValueError):
-    """An item of an applied list that has no key of its own."""
+class _ListKeyError(ValueError):
+    """An item of an applied list without keys, or with the keys of another item."""
 
 
 def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
     fields: FieldSet = {}
-    if strict and shape.form is Form.ITEMS:
+    if strict and shape.form is Form.KEYED_LIST:
         _check_keys(value, shape, path)
     for element, part in _parts(value, shape).items():
         if strict and isinstance(part, tuple):
-            raise _KeylessError(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
+            raise _ListKeyError(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
         below = shape.below(element)
-        if not part and below.form in (Form.ITEMS, Form.SET):
+        if not part and below.form in (Form.KEYED_LIST, Form.SET):
             continue
-        whole = _whole(part, below)
+        whole = _is_atomic(part, below)
         children = {} if whole else _fields(part, below, (*path, element), strict)
         insert(fields, element, whole or shape.form is not Form.MESSAGE, children)
     return fields
@@ -159,41 +169,41 @@ def _check_keys(items: list[Obj], shape: Shape, path: Path) -> None:
     for index, item in enumerate(items):
         if not any(key in item or key in KEY_DEFAULTS for key in shape.keys):
             keys = " ".join(f'"{key}"' for key in shape.keys)
-            raise _KeylessError(
+            raise _ListKeyError(
                 f"{path_text(path)}: element {index}: associative list with keys has an element that omits all key fields "
                 f"[{keys}] (and doesn't have default values for any key fields)"
             )
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What became of an object, as sets of fields."""
+class Comparison:
+    """Modified, added and removed fields between two objects."""
 
     modified: FieldSet = field(default_factory=dict)
     added: FieldSet = field(default_factory=dict)
     removed: FieldSet = field(default_factory=dict)
 
 
-def compare(before: Obj, after: Obj, schema: Message) -> Difference:
-    """How `after` differs from `before`."""
-    found = Difference()
+def compare(before: Obj, after: Obj, schema: Message) -> Comparison:
+    """Return the differences of `after` from `before`."""
+    found = Comparison()
     _compare(before, after, shape_of(schema), found)
     return found
 
 
-def _compare(before: Any, after: Any, shape: Shape, found: Difference) -> None:
-    """Both have parts of `shape`; writes into `found`, whose sets belong to the caller."""
+def _compare(before: Any, after: Any, shape: Shape, found: Comparison) -> None:
+    """Add the differences of two values with parts of `shape` to `found`, in place."""
     old, new = _parts(before, shape), _parts(after, shape)
     for element, part in new.items():
         below = shape.below(element)
         if element not in old:
             if part or not below.always:
-                found.added[element] = _all(part, below)
+                found.added[element] = _subtree(part, below)
         elif (other := old[element]) != part:
-            if below.form is Form.VALUE or isinstance(part, tuple) or isinstance(other, tuple):
+            if below.form is Form.ATOMIC or isinstance(part, tuple) or isinstance(other, tuple):
                 found.modified[element] = {}
             else:
-                inner = Difference()
+                inner = Comparison()
                 _compare(other, part, below, inner)
                 insert(found.modified, element, False, inner.modified)
                 insert(found.added, element, False, inner.added)
@@ -201,36 +211,36 @@ def _compare(before: Any, after: Any, shape: Shape, found: Difference) -> None:
     for element, part in old.items():
         below = shape.below(element)
         if element not in new and (part or not below.always):
-            found.removed[element] = _all(part, below)
+            found.removed[element] = _subtree(part, below)
 
 
-def _all(value: Any, shape: Shape) -> FieldSet:
-    """The node of a value that one side does not have at all: itself and everything below."""
-    if _whole(value, shape):
+def _subtree(value: Any, shape: Shape) -> FieldSet:
+    """Return the node of a value that only one object has: the value itself and everything below."""
+    if _is_atomic(value, shape):
         return {}
-    children = {element: _all(part, shape.below(element)) for element, part in _parts(value, shape).items()}
+    children = {element: _subtree(part, shape.below(element)) for element, part in _parts(value, shape).items()}
     return node(not shape.always, children)
 
 
 def merge(live: Obj, applied: Obj, schema: Message) -> Obj:
-    """`live` with everything that `applied` says."""
+    """Return `live` merged with `applied`."""
     merged: Obj = _merge(live, applied, shape_of(schema))
     return merged
 
 
 def _merge(live: Any, applied: Any, shape: Shape) -> Any:
-    if shape.form is Form.VALUE:
+    if shape.form is Form.ATOMIC:
         return applied
     if shape.form in (Form.MESSAGE, Form.MAP):
         result = dict(live)
         for name, part in applied.items():
-            result[name] = _merge(live[name], part, shape.below(member(name))) if name in live else part
+            result[name] = _merge(live[name], part, shape.below(field_element(name))) if name in live else part
         return result
     old, new = _parts(live, shape), _parts(applied, shape)
     merged: list[Any] = []
-    for element in _order(list(old), list(new)):
+    for element in _merged_order(list(old), list(new)):
         if element not in new:
-            merged += _listed(old[element])
+            merged += _items_of(old[element])
         elif element not in old or isinstance(old[element], tuple):
             merged.append(new[element])
         else:
@@ -238,68 +248,70 @@ def _merge(live: Any, applied: Any, shape: Shape) -> Any:
     return merged
 
 
-def _order(old: list[str], new: list[str]) -> Iterator[str]:
-    """The items of a merged list: a walk along both lists at once, as structured-merge-diff goes."""
-    applied, there = set(new), set(old)
-    shared = deque(element for element in new if element in there)  # still to come, in the order in which they will
-    came = set()
+def _merged_order(old: list[str], new: list[str]) -> Iterator[str]:
+    """Yield the items of a merged list by walking both lists at once, as structured-merge-diff does."""
+    applied, live = set(new), set(old)
+    shared = deque(element for element in new if element in live)  # not yet yielded, in their order
+    yielded = set()
     left = right = 0
     while left < len(old) or right < len(new):
-        here = old[left] if left < len(old) else None
-        if here is not None and here not in applied:
-            yield here
+        current = old[left] if left < len(old) else None
+        if current is not None and current not in applied:
+            yield current
             left += 1
-        elif here is not None and (here in came or here != shared[0]):  # it came already, or comes where it was applied
+        elif current is not None and (
+            current in yielded or current != shared[0]
+        ):  # its place is that in the applied list
             left += 1
         else:
             yield new[right]
             if shared and shared[0] == new[right]:
-                came.add(shared.popleft())
+                yielded.add(shared.popleft())
             right += 1
 
 
-def _listed(part: Any) -> list[Any]:
+def _items_of(part: Any) -> list[Any]:
     return list(part) if isinstance(part, tuple) else [part]
 
 
 def remove(obj: Obj, fields: FieldSet, schema: Message) -> Obj:
-    """`obj` without the members of `fields`, each with all that lies below it. What becomes empty is left out."""
+    """Return `obj` without the members of `fields` and everything below them. Objects that become empty are left out."""
     kept: Obj = _remove(obj, fields, shape_of(schema))
     return kept
 
 
 def _remove(value: Any, fields: FieldSet, shape: Shape) -> Any:
-    if shape.form is Form.VALUE:  # a client may have written a set that claims parts where there are none
+    if shape.form is Form.ATOMIC:  # the set of a client may name parts of an atomic value
         return value
     if shape.form in (Form.MESSAGE, Form.MAP):
         result: Obj = {}
         for name, part in value.items():
-            below = fields.get(member(name))
+            below = fields.get(field_element(name))
             if below is None:
                 result[name] = part
-            elif not is_member(below) and (rest := _remove(part, below, shape.below(member(name)))):
+            elif not is_member(below) and (rest := _remove(part, below, shape.below(field_element(name)))):
                 result[name] = rest
         return result
     kept: list[Any] = []
     for element, part in _parts(value, shape).items():
         below = fields.get(element)
         if below is None:
-            kept += _listed(part)
+            kept += _items_of(part)
         elif not is_member(below):
-            kept += _listed(part) if isinstance(part, tuple) else [_remove(part, below, shape.below(element))]
+            kept += _items_of(part) if isinstance(part, tuple) else [_remove(part, below, shape.below(element))]
     return kept
 
 
-def with_messages(fields: FieldSet, schema: Message) -> FieldSet:
-    """`fields` and every message that contains one of them: a message goes when all of it goes."""
-    return _with_messages(fields, shape_of(schema))
+def with_enclosing_messages(fields: FieldSet, schema: Message) -> FieldSet:
+    """Return `fields` and every message that contains one of them: a message is removed when all of its fields are."""
+    return _with_enclosing_messages(fields, shape_of(schema))
 
 
-def _with_messages(fields: FieldSet, shape: Shape) -> FieldSet:
+def _with_enclosing_messages(fields: FieldSet, shape: Shape) -> FieldSet:
     result: FieldSet = {}
     for element, child in fields.items():
         below = shape.below(element)
-        children = _with_messages({key: part for key, part in child.items() if key != "."}, below)
+        children = _with_enclosing_messages({key: part for key, part in child.items() if key != "."}, below)
         insert(
             result, element, is_member(child) or (below.form is Form.MESSAGE and shape.form is Form.MESSAGE), children
         )

@@ -13,8 +13,8 @@ Rules kept here:
 from __future__ import annotations
 
 from mooring.api.kind import Change, Kind
-from mooring.apimachinery.apply.applyconfiguration import settled
-from mooring.apimachinery.apply.managedfields import Author, applied, timeless, updated
+from mooring.apimachinery.apply.applyconfiguration import drop_empty_zeros
+from mooring.apimachinery.apply.managedfields import Author, apply_configuration, entries_after_update, without_times
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 
@@ -45,18 +45,22 @@ def merge(kind: Kind, live: Obj, config: Obj, writer: Author, force: bool) -> tu
 
     Raises ConflictError for fields that other managers own, unless `force`; BadRequestError for list items without keys.
     """
-    new, entries = applied(live, config, writer, force=force)
-    return settled(new, kind.storage_kind.resource.schema), entries
+    new, entries = apply_configuration(live, config, writer, force=force)
+    return drop_empty_zeros(new, kind.storage_kind.resource.schema), entries
 
 
 def set_managed_fields(new: Obj, old: Obj, sent: list[Obj] | None, entries: list[Obj] | None, writer: Author) -> None:
     """Set, in place, the managedFields of `new`, which replaces `old`. `entries`: those of an apply; None for other writes."""
     if entries is None:
-        entries = updated(old, new, sent, writer)
+        entries = entries_after_update(old, new, sent, writer)
     if not entries:
         return
     kept = old["metadata"].get("managedFields")
-    if kept and timeless(entries) == timeless(kept) and _without_bookkeeping(new) == _without_bookkeeping(old):
+    if (
+        kept
+        and without_times(entries) == without_times(kept)
+        and _without_bookkeeping(new) == _without_bookkeeping(old)
+    ):
         entries = kept
     new["metadata"]["managedFields"] = entries
 
