@@ -266,7 +266,7 @@ def test_a_serving_certificate_keeps_its_names() -> None:
         ),
         pytest.param(
             csr(APPROVED, signer="kubernetes.io/legacy-unknown", usages=("encipher only",)),
-            '"encipher only" and "decipher only" mean something only together with "key agreement"',
+            '"encipher only" and "decipher only" have a meaning only together with "key agreement"',
             id="usages no certificate can state",
         ),
         pytest.param(csr(APPROVED, request="abcde"), "spec.request is not base64", id="a request that is not base64"),

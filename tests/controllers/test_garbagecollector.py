@@ -256,7 +256,7 @@ def test_the_index_drops_places_of_missing_objects() -> None:
     index = OwnerIndex()
     index.put(("secrets", "a", "d"), [owned_by("o")])
     assert list(index.dependents("uid-of-o", views())) == []
-    assert index.places("uid-of-o") == ()
+    assert index.keys("uid-of-o") == ()
 
 
 def test_the_index_returns_only_dependents_that_the_view_confirms() -> None:
@@ -272,5 +272,5 @@ def test_the_index_keeps_other_dependents_of_the_same_owner() -> None:
     for name in ("d", "e"):
         index.put(("secrets", "a", name), [owned_by("o"), owned_by("o")])
     assert index.put(("secrets", "a", "d"), []) == [owned_by("o"), owned_by("o")]
-    assert index.places("uid-of-o") == (("secrets", "a", "e"),)
+    assert index.keys("uid-of-o") == (("secrets", "a", "e"),)
     assert index.put(("secrets", "a", "d"), []) == []

@@ -196,5 +196,5 @@ def test_the_index_equals_a_full_search(changes: list[tuple[int, list[int]]]) ->
         index.put((PLURAL, "a", f"n{number}"), [{"uid": str(owner)} for owner in owners])
         truth[number] = owners
     for owner in range(5):
-        found = {place[2] for place in index.places(str(owner))}
+        found = {key[2] for key in index.keys(str(owner))}
         assert found == {f"n{number}" for number, owners in truth.items() if owner in owners}

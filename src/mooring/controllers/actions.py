@@ -49,6 +49,20 @@ class Delete:
     grace_seconds: int | None = None
     """gracePeriodSeconds of the request; None leaves it to the kind."""
 
+    @classmethod
+    def of(cls, plural: str, obj: Obj, *, propagation: str = "", grace_seconds: int | None = None) -> Delete:
+        """Delete `obj` with preconditions on its uid and resourceVersion."""
+        metadata = obj["metadata"]
+        return cls(
+            plural,
+            metadata.get("namespace", ""),
+            metadata["name"],
+            metadata["uid"],
+            metadata["resourceVersion"],
+            propagation,
+            grace_seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CheckAccess:

@@ -42,8 +42,7 @@ class EventCleaner:
             return ()
         if newest + self.ttl > now:
             return (Requeue(newest + self.ttl),)
-        metadata = event["metadata"]
-        return (Delete(EVENTS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+        return (Delete.of(EVENTS, event),)
 
 
 def _observations(event: Obj, now: datetime) -> Iterator[datetime]:

@@ -64,9 +64,8 @@ class KubernetesService:
         if found is None:
             return Create(SERVICES, _new("Service", "v1", LABELS, spec={**spec, "sessionAffinity": "None"}))
         present = found.get("spec") or {}
-        metadata = found["metadata"]
         if present.get("clusterIP") != self.service_address:
-            return Delete(SERVICES, NAMESPACE, NAME, metadata["uid"], metadata["resourceVersion"])
+            return Delete.of(SERVICES, found)
         if not present.get("selector") and all(present.get(name) == value for name, value in spec.items()):
             return None
         changed = {name: value for name, value in present.items() if name != "selector"}
@@ -105,7 +104,7 @@ def _update_to(plural: str, found: Obj | None, wanted: Obj) -> Action | None:
     if present == content and labels == labelled:
         return None
     if present.get("addressType") != content.get("addressType"):  # immutable
-        return Delete(plural, NAMESPACE, NAME, metadata["uid"], metadata["resourceVersion"])
+        return Delete.of(plural, found)
     head = {"kind": wanted["kind"], "apiVersion": wanted["apiVersion"], "metadata": {**metadata, "labels": labelled}}
     return Update(plural, {**head, **content})
 

@@ -39,11 +39,10 @@ class PodGarbageCollector:
         pod = views[PODS].get(name, namespace)
         if pod is None or not any(_terminating([pod])) or views[NODES].get(_node_name(pod)) is not None:
             return ()
-        metadata = pod["metadata"]
-        due = parse_rfc3339(metadata["deletionTimestamp"])
+        due = parse_rfc3339(pod["metadata"]["deletionTimestamp"])
         if due > now:
             return (Requeue(due),)
-        return (Delete(PODS, namespace, name, metadata["uid"], metadata["resourceVersion"], grace_seconds=0),)
+        return (Delete.of(PODS, pod, grace_seconds=0),)
 
 
 def _terminating(pods: Iterable[Obj]) -> Iterator[Key]:

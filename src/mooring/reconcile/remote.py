@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
-from mooring.api.view import View, Views
+from mooring.api.view import NamespacedName, View, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
@@ -33,8 +33,8 @@ class LiveView:
     """`mooring.api.view.View` of one kind, updated by events."""
 
     def __init__(self) -> None:
-        self._objects: dict[tuple[str, str], Obj] = {}
-        self._order: list[tuple[str, str]] | None = []
+        self._objects: dict[NamespacedName, Obj] = {}
+        self._order: list[NamespacedName] | None = []
         self._revision = 0
 
     @property
@@ -50,24 +50,24 @@ class LiveView:
             self._order = sorted(self._objects)
         return [self._objects[key] for key in self._order if not namespace or key[0] == namespace]
 
-    def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+    def changed(self, since: int) -> Iterable[NamespacedName] | None:
         return () if since == self._revision else None
 
     def put(self, obj: Obj) -> None:
-        key = _key(obj)
+        key = namespaced_name(obj)
         if key not in self._objects:
             self._order = None
         self._objects[key] = obj
         self._revision += 1
 
     def drop(self, obj: Obj) -> None:
-        if self._objects.pop(_key(obj), None) is not None:
+        if self._objects.pop(namespaced_name(obj), None) is not None:
             self._order = None
             self._revision += 1
 
     def replace(self, objects: Sequence[Obj]) -> Sequence[tuple[Obj, bool]]:
         """Replace the content by `objects`; return the differences as (object, deleted), deleted ones first."""
-        now = {_key(obj): obj for obj in objects}
+        now = {namespaced_name(obj): obj for obj in objects}
         deleted = [obj for key, obj in self._objects.items() if key not in now or _uid(now[key]) != _uid(obj)]
         changed = [obj for key, obj in now.items() if _version(obj) != _version(self._objects.get(key))]
         self._objects, self._order = now, None
@@ -170,10 +170,6 @@ class RemoteApi:
     async def allows(self, review: Obj) -> bool:
         answered = await self._client.create("subjectaccessreviews", review)
         return bool((answered.get("status") or {}).get("allowed"))
-
-
-def _key(obj: Obj) -> tuple[str, str]:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _uid(obj: Obj) -> str:

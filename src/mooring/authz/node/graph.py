@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mooring.api.core.pod.references import references
 from mooring.api.core.pod.validation import MIRROR
-from mooring.api.view import View
+from mooring.api.view import NamespacedName, View, ViewFollower
 from mooring.apimachinery.schema import Obj
 
 PODS = "pods"
@@ -26,9 +26,8 @@ class NodeGraph:
     """Edges from objects to nodes, updated incrementally from the view of Pods."""
 
     def __init__(self) -> None:
-        self._view: View | None = None
-        self._revision = -1
-        self._pods: dict[tuple[str, str], tuple[str, frozenset[Target]]] = {}
+        self._follower = ViewFollower()
+        self._pods: dict[NamespacedName, tuple[str, frozenset[Target]]] = {}
         self._nodes: dict[Target, dict[str, int]] = {}
 
     def related(self, node: str, target: Target, pods: View) -> bool:
@@ -41,24 +40,20 @@ class NodeGraph:
         return len(self._nodes)
 
     def _follow(self, view: View) -> None:
-        if self._view is view and self._revision == view.revision:
+        changes = self._follower.changes(view)
+        if changes is None:
             return
-        changed = view.changed(self._revision) if self._view is view else None
-        self._view, self._revision = view, view.revision
-        if changed is None:
+        start_over, pods = changes
+        if start_over:
             self._pods, self._nodes = {}, {}
-            for pod in view.list():
-                metadata = pod["metadata"]
-                self._put((metadata.get("namespace", ""), metadata["name"]), pod)
-        else:
-            for namespace, name in changed:
-                self._put((namespace, name), view.get(name, namespace))
+        for name, pod in pods:
+            self._put(name, pod)
 
-    def _put(self, place: tuple[str, str], pod: Obj | None) -> None:
-        before = self._pods.pop(place, _NO_EDGES)
-        now = _edges(place, pod) if pod is not None else _NO_EDGES
+    def _put(self, name: NamespacedName, pod: Obj | None) -> None:
+        before = self._pods.pop(name, _NO_EDGES)
+        now = _edges(name, pod) if pod is not None else _NO_EDGES
         if now[0]:
-            self._pods[place] = now
+            self._pods[name] = now
         if now == before:
             return
         for target in now[1]:
@@ -73,9 +68,9 @@ class NodeGraph:
                 del self._nodes[target]
 
 
-def _edges(place: tuple[str, str], pod: Obj) -> tuple[str, frozenset[Target]]:
+def _edges(pod_name: NamespacedName, pod: Obj) -> tuple[str, frozenset[Target]]:
     """Return the node of a Pod, and the objects that the node may access because of the Pod."""
-    namespace, name = place
+    namespace, name = pod_name
     node: str = (pod.get("spec") or {}).get("nodeName", "")
     if not node:
         return _NO_EDGES

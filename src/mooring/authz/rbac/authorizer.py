@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.api.view import Views
+from mooring.api.view import NamespacedName, Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.rbac.index import Bindings, Grant, Place, Roles
+from mooring.authz.rbac.index import Bindings, Grant, Roles
 from mooring.authz.rbac.rules import Rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
@@ -74,12 +74,12 @@ class Rbac:
         only_paths = tuple(rule for rule, _ in effective.paths if not rule.resources)
         return tuple(rule for rule, _ in effective.resources) + only_paths, effective.problems
 
-    def role_rules(self, kind: str, place: Place, views: Views) -> tuple[Rule, ...]:
+    def role_rules(self, kind: str, role: NamespacedName, views: Views) -> tuple[Rule, ...]:
         """Return the rules of one role. Raises NotFoundError."""
         self._refresh(views)
-        rules = self._rules(kind, place)
+        rules = self._rules(kind, role)
         if rules is None:
-            raise _missing(kind, place)
+            raise _missing(kind, role)
         return rules
 
     def _refresh(self, views: Views) -> None:
@@ -122,17 +122,17 @@ class Rbac:
         otherwise = Decision(Ruling.NO_OPINION, "RBAC: " + _joined_problems(tuple(problems)) if problems else "")
         return _EffectiveRules(tuple(resources), tuple(paths), tuple(problems), otherwise)
 
-    def _rules(self, kind: str, place: Place) -> tuple[Rule, ...] | None:
+    def _rules(self, kind: str, role: NamespacedName) -> tuple[Rule, ...] | None:
         roles = {"Role": self._roles, "ClusterRole": self._cluster_roles}.get(kind)
-        return None if roles is None else roles.rules(place)
+        return None if roles is None else roles.rules(role)
 
 
 def _cluster_wide(grant: Grant) -> bool:
     return not grant.order[0][0]
 
 
-def _missing(kind: str, place: Place) -> NotFoundError:
-    return NotFoundError.of(API_GROUP, _ROLE_PLURALS.get(kind, "clusterroles"), place[1])
+def _missing(kind: str, role: NamespacedName) -> NotFoundError:
+    return NotFoundError.of(API_GROUP, _ROLE_PLURALS.get(kind, "clusterroles"), role[1])
 
 
 def _joined_problems(problems: tuple[str, ...]) -> str:

@@ -24,7 +24,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision
 from mooring.authz.rbac.authorizer import API_GROUP, Rbac
-from mooring.authz.rbac.index import role_place
+from mooring.authz.rbac.index import role_of_binding
 from mooring.authz.rbac.rules import ALL, Rule, compile_rules, path_rule, rule
 from mooring.errors import ForbiddenError
 from mooring.identity import MASTERS, UserInfo
@@ -180,8 +180,8 @@ def check_binding(
     )
     if authorize(attributes).allowed:
         return
-    place = role_place(reference["kind"], reference["name"], namespace)
-    wanted = rbac.role_rules(reference["kind"], place, views)
+    role = role_of_binding(reference["kind"], reference["name"], namespace)
+    wanted = rbac.role_rules(reference["kind"], role, views)
     reason = _refusal_reason(wanted, user, namespace, rbac, views)
     if reason:
         plural = _PLURALS.get(kind, "clusterrolebindings")

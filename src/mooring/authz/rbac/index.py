@@ -13,55 +13,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from mooring.api.view import View
+from mooring.api.view import NamespacedName, View, ViewFollower, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.rules import Rule, compile_rules
 from mooring.identity import UserInfo, service_account_username
-
-Place = tuple[str, str]
-"""(namespace, name); namespace "" for cluster-scoped objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One subject of one binding. `order` sorts grants as the view orders bindings and bindings their subjects."""
 
-    order: tuple[Place, int]
+    order: tuple[NamespacedName, int]
     role_kind: str
-    role: Place
+    role: NamespacedName
     description: str
     """Reason of an allow by this grant, without the leading `RBAC: allowed by `."""
 
 
-_NONE: dict[Place, Grant] = {}
-
-
-class _Follower:
-    """Follows one view and returns the objects that changed since the last call."""
-
-    __slots__ = ("_revision", "_view")
-
-    def __init__(self) -> None:
-        self._revision = -1
-        self._view: View | None = None
-
-    def changes(self, view: View) -> tuple[bool, Iterable[tuple[Place, Obj | None]]] | None:
-        """Return None when nothing changed, else (start over, changed objects by place); None stands for a deleted object."""
-        if self._view is view and self._revision == view.revision:
-            return None
-        changed = view.changed(self._revision) if self._view is view else None
-        self._view, self._revision = view, view.revision
-        if changed is None:
-            return True, ((place_of(obj), obj) for obj in view.list())
-        return False, ((place, view.get(place[1], place[0])) for place in changed)
+_NONE: dict[NamespacedName, Grant] = {}
 
 
 class Roles:
-    """Compiled rules by the place of their role."""
+    """Compiled rules by the namespaced name of their role."""
 
     def __init__(self) -> None:
-        self._follower = _Follower()
-        self._rules: dict[Place, tuple[Rule, ...]] = {}
+        self._follower = ViewFollower()
+        self._rules: dict[NamespacedName, tuple[Rule, ...]] = {}
 
     def refresh(self, view: View) -> bool:
         """Take over the changes of the view; return true when there may be any."""
@@ -71,16 +48,16 @@ class Roles:
         start_over, objects = changes
         if start_over:
             self._rules = {}
-        for place, obj in objects:
+        for key, obj in objects:
             if obj is None:
-                self._rules.pop(place, None)
+                self._rules.pop(key, None)
             else:
-                self._rules[place] = compile_rules(obj.get("rules"))
+                self._rules[key] = compile_rules(obj.get("rules"))
         return True
 
-    def rules(self, place: Place) -> tuple[Rule, ...] | None:
+    def rules(self, key: NamespacedName) -> tuple[Rule, ...] | None:
         """Return the rules of a role, or None when the role does not exist."""
-        return self._rules.get(place)
+        return self._rules.get(key)
 
 
 class Bindings:
@@ -88,9 +65,9 @@ class Bindings:
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._follower = _Follower()
-        self._subjects: dict[Place, tuple[str, ...]] = {}
-        self._grants: dict[tuple[str, str], dict[Place, Grant]] = {}
+        self._follower = ViewFollower()
+        self._subjects: dict[NamespacedName, tuple[str, ...]] = {}
+        self._grants: dict[tuple[str, str], dict[NamespacedName, Grant]] = {}
 
     def refresh(self, view: View) -> bool:
         """Take over the changes of the view; return true when there may be any."""
@@ -100,19 +77,19 @@ class Bindings:
         start_over, objects = changes
         if start_over:
             self._subjects, self._grants = {}, {}
-        for place, obj in objects:
-            for subject in self._subjects.pop(place, ()):
-                held = self._grants[place[0], subject]
-                del held[place]
+        for key, obj in objects:
+            for subject in self._subjects.pop(key, ()):
+                held = self._grants[key[0], subject]
+                del held[key]
                 if not held:
-                    del self._grants[place[0], subject]
+                    del self._grants[key[0], subject]
             if obj is not None:
                 first: dict[str, Grant] = {}
                 for subject, grant in _grants(obj, self._kind):
                     first.setdefault(subject, grant)
-                self._subjects[place] = tuple(first)
+                self._subjects[key] = tuple(first)
                 for subject, grant in first.items():
-                    self._grants.setdefault((place[0], subject), {})[place] = grant
+                    self._grants.setdefault((key[0], subject), {})[key] = grant
         return True
 
     def of(self, user: UserInfo, namespace: str) -> list[Grant]:
@@ -122,7 +99,7 @@ class Bindings:
             found += self._grants.get((namespace, subject), _NONE).values()
         if len(found) < 2:
             return found
-        first: dict[Place, Grant] = {}
+        first: dict[NamespacedName, Grant] = {}
         for grant in sorted(found, key=_order):
             first.setdefault(grant.order[0], grant)
         return list(first.values())
@@ -132,26 +109,20 @@ class Bindings:
         if len(user.groups) <= len(self._grants):
             return ("g:" + group for group in user.groups)
         held = set(user.groups)
-        return [name for place, name in self._grants if place == namespace and name[:2] == "g:" and name[2:] in held]
+        return [key for scope, key in self._grants if scope == namespace and key[:2] == "g:" and key[2:] in held]
 
 
-def place_of(obj: Obj) -> Place:
-    metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
-
-
-def role_place(kind: str, name: str, namespace: str) -> Place:
-    """Return the place of the role that a binding in `namespace` refers to."""
+def role_of_binding(kind: str, name: str, namespace: str) -> NamespacedName:
+    """Return the namespaced name of the role that a binding in `namespace` refers to."""
     return (namespace if kind == "Role" else "", name)
 
 
-def _order(grant: Grant) -> tuple[Place, int]:
+def _order(grant: Grant) -> tuple[NamespacedName, int]:
     return grant.order
 
 
 def _grants(binding: Obj, kind: str) -> Iterable[tuple[str, Grant]]:
-    place = place_of(binding)
-    namespace, name = place
+    namespace, name = binding_name = namespaced_name(binding)
     reference = binding.get("roleRef") or {}
     role_kind, role_name = reference.get("kind", ""), reference.get("name", "")
     printed_name = f"{name}/{namespace}" if namespace else name
@@ -161,7 +132,10 @@ def _grants(binding: Obj, kind: str) -> Iterable[tuple[str, Grant]]:
             continue
         key, subject_text = parse(subject, namespace)
         description = f'{kind} "{printed_name}" of {role_kind} "{role_name}" to {subject_text}'
-        yield key, Grant((place, index), role_kind, role_place(role_kind, role_name, namespace), description)
+        yield (
+            key,
+            Grant((binding_name, index), role_kind, role_of_binding(role_kind, role_name, namespace), description),
+        )
 
 
 def _user_subject(subject: Obj, namespace: str) -> tuple[str, str]:

@@ -38,7 +38,6 @@ class TokenCleaner:
         if secret is None or not is_token(secret) or secret["metadata"].get("deletionTimestamp"):
             return ()
         if expired(secret, now):
-            metadata = secret["metadata"]
-            return (Delete(SECRETS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+            return (Delete.of(SECRETS, secret),)
         end = expires(secret)
         return (Requeue(end),) if end is not None else ()

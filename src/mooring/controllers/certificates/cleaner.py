@@ -48,8 +48,7 @@ class CsrCleaner:
             return ()
         if due > now:
             return (Requeue(due),)
-        metadata = csr["metadata"]
-        return (Delete(REQUESTS, "", metadata["name"], metadata["uid"], metadata["resourceVersion"]),)
+        return (Delete.of(REQUESTS, csr),)
 
 
 def _due_times(csr: Obj) -> Iterator[datetime]:

@@ -55,7 +55,7 @@ class RootCaCertPublisher:
         if correct and annotations.get(DESCRIPTION_KEY):
             return ()
         if not correct and found.get("immutable"):
-            return (Delete(CONFIG_MAPS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+            return (Delete.of(CONFIG_MAPS, found),)
         described = {**annotations, DESCRIPTION_KEY: annotations.get(DESCRIPTION_KEY) or DESCRIPTION}
         changed = {**found, "metadata": {**metadata, "annotations": described}, "data": data}
         changed.pop("binaryData", None)

@@ -25,7 +25,7 @@ from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
-from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, Place, place_of, references
+from mooring.controllers.garbagecollector.ownerindex import ObjectKey, OwnerIndex, object_key, references
 
 COLLECTED = tuple(
     sorted(plural for plural, kind in BY_PLURAL.items() if kind.garbage_collected and "create" in kind.resource.verbs)
@@ -53,18 +53,18 @@ class GarbageCollector:
     index: OwnerIndex = field(default_factory=OwnerIndex, compare=False)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        place = place_of(plural, obj)
+        changed = object_key(plural, obj)
         owners = references(obj)
-        before = self.index.put(place, [] if deleted else owners)
+        before = self.index.put(changed, [] if deleted else owners)
         metadata = obj["metadata"]
-        places: list[Place] = [place] if not deleted and (owners or _awaits_collector(obj)) else []
+        enqueued: list[ObjectKey] = [changed] if not deleted and (owners or _awaits_collector(obj)) else []
         if deleted or _deleted_in_foreground(obj):
-            places += self.index.places(metadata.get("uid", ""))
+            enqueued += self.index.keys(metadata.get("uid", ""))
         for reference in before:
             owner = _lookup(reference, metadata.get("namespace", ""), views)
             if owner is not None and _awaits_collector(owner[1]):
-                places.append(place_of(*owner))
-        return [(namespace, f"{plural}/{name}") for plural, namespace, name in places]
+                enqueued.append(object_key(*owner))
+        return [(namespace, f"{plural}/{name}") for plural, namespace, name in enqueued]
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         plural, _, name = key[1].partition("/")
@@ -118,9 +118,7 @@ class GarbageCollector:
                     free = [{**reference, "blockOwnerDeletion": False} for reference, _ in owners]
                     return (Update(plural, _with_references(obj, free)),)
         propagation = _PROPAGATION.get(next(iter(_finalizers(obj) & _PROPAGATION.keys()), ""), propagation)
-        metadata = obj["metadata"]
-        namespace, name = metadata.get("namespace", ""), metadata["name"]
-        return (Delete(plural, namespace, name, metadata["uid"], metadata["resourceVersion"], propagation),)
+        return (Delete.of(plural, obj, propagation=propagation),)
 
 
 _PROPAGATION = {FOREGROUND: "Foreground", ORPHAN: "Orphan"}

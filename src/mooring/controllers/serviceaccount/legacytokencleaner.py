@@ -63,7 +63,7 @@ class LegacyTokenCleaner:
             return (Update(SECRETS, {**secret, "metadata": {**metadata, "labels": changed}}), again)
         if marked + self.period > now.date():
             return (again,)
-        return (Delete(SECRETS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+        return (Delete.of(SECRETS, secret),)
 
     def _unused(self, secret: Obj, views: Views, now: datetime) -> bool:
         """Return true when the token is known to be unused for the whole period."""

@@ -62,6 +62,5 @@ class LegacyTokenTracking:
         if since is not None and since <= today + timedelta(days=1):
             return ()
         if found.get("immutable"):
-            metadata = found["metadata"]
-            return (Delete(CONFIG_MAPS, KUBE_SYSTEM, TRACKING, metadata["uid"], metadata["resourceVersion"]),)
+            return (Delete.of(CONFIG_MAPS, found),)
         return (Update(CONFIG_MAPS, {**found, "data": {**(found.get("data") or {}), **data}}),)

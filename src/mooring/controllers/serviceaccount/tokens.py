@@ -110,7 +110,7 @@ class ServiceAccountTokenController:
                 return (Requeue(due),)
         uid = (metadata.get("annotations") or {}).get(SERVICE_ACCOUNT_UID)
         if account is None or (uid and uid != account["metadata"]["uid"]):
-            return (Delete(SECRETS, namespace, name, metadata["uid"], metadata["resourceVersion"]),)
+            return (Delete.of(SECRETS, secret),)
         return self._fill_in(secret, account)
 
     def _fill_in(self, secret: Obj, account: Obj) -> Sequence[Action]:
