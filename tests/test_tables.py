@@ -22,14 +22,17 @@ from mooring.authn import table as authn
 from mooring.authz import table as authz
 from mooring.authz.privilegedgroup import PrivilegedGroup
 from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.cli.options.declared import OPTION_ARGUMENTS
 from mooring.clock import SystemClock
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509 import signers
+from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
 from mooring.server.endpoints.reviews import REVIEWS, review
 from mooring.server.endpoints.table import ENDPOINTS, Endpoint, find
 from mooring.server.endpoints.tokenrequest import service_account_token
+from mooring.settings.declaration import Settings
 from mooring.storage.table import DRIVERS, open_storage
 from tests.authn.test_table import EVERYTHING
 from tests.support.testca import ThrowawayCA
@@ -153,3 +156,23 @@ def test_every_command_is_in_the_table() -> None:
     assert {id(command) for command in defined} == {id(command) for command in loaded.values()}
     assert {name: command.name for name, command in loaded.items()} == {name: name.split()[-1] for name in COMMANDS}
     assert {name.partition(" ")[0] for name in COMMANDS if " " in name} == set(GROUPS)
+
+
+def test_every_subject_of_settings_is_in_the_table() -> None:
+    declared = {
+        value
+        for package in ("mooring.settings", "mooring.authn")
+        for value in values(package)
+        if inspect.isclass(value) and issubclass(value, Settings) and value is not Settings
+    }
+    assert declared == set(SUBJECTS)
+    assert len({subject.heading for subject in SUBJECTS}) == len(SUBJECTS)
+
+
+def test_every_setting_has_its_own_name_and_a_type_on_the_command_line() -> None:
+    settings = declared_settings()
+    assert len({one.name for one in settings}) == len(settings)
+    assert {one.kind for one in settings if one.flag} <= set(OPTION_ARGUMENTS)
+    assert [one.name for one in settings if not one.flag] == ["authenticators"]
+    former_names = {one.former_name for one in settings if one.former_name}
+    assert former_names.isdisjoint(one.name for one in settings)

@@ -303,7 +303,7 @@ def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> Non
 
 
 def test_a_bundle_that_verifies_the_server_is_in_the_kubeconfigs(tmp_path: Path) -> None:
-    """So the next CA is made known while the server still shows a certificate of its own CA."""
+    """The next CA is published while the serving certificate is still one of the cluster's own CA."""
     root = tmp_path / "data"
     own = prepared(root).key_store.client_ca_pem
     both = tmp_path / "both.crt"

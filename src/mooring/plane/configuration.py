@@ -1,8 +1,8 @@
 """Configuration of one server process: the settings of every subject, and what follows from several of them.
 
 - `SUBJECTS` is the table of settings: a class in it is all that flags, environment, configuration file and reference page need.
-- A part of the server gets the settings of its subject, or single values; few need the whole configuration.
-- Pure: the command line room reads flags and files, and finds out this machine's addresses.
+- A part of the server gets the settings of its subject, or single values.
+- Pure: the room `cli` reads flags, environment and files, and detects the addresses of this machine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServerConfig:
 
     settings: Mapping[type[Settings], Settings]
     endpoints: tuple[Endpoint, ...]
-    """Addresses that are published to clients, the first first."""
+    """Addresses that are published to clients; the first is the address of the control plane."""
     advertise_address: str
     """Address under which Pods reach this server; "" when no usable one is known."""
     authentication: AuthenticationOptions
@@ -88,7 +88,7 @@ def server_config(
 ) -> ServerConfig:
     """Check the values of settings, by field name, and return the configuration. Raises ConfigError.
 
-    `detected_addresses` are this machine's, at most one of each family.
+    `detected_addresses` are addresses of this machine, at most one of each family.
     """
     unknown = values.keys() - {one.field for one in declared_settings()}
     if unknown:

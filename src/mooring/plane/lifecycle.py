@@ -28,7 +28,7 @@ from mooring.settings.serving import ServingSettings
 DRAIN_SECONDS = 60.0
 """kube-apiserver drains in-flight requests for up to its request timeout (docs/protocol/health.md#shutdown)."""
 FLUSH_SECONDS = 5.0
-"""How long clients may then take to read what was answered: 60 MB over a network of 100 Mbit/s."""
+"""Time that clients then have to receive replies: 60 MB over a network of 100 Mbit/s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,30 +24,30 @@ class AuditSettings(Settings):
     audit_log_path: str | None = setting(
         OPTIONAL_TEXT,
         default=None,
-        meaning="File for one audit record a request, rotated by size; - is standard output, empty for none.",
+        meaning="File of the audit log, one record for each request, rotated by size; - is standard output, empty for none.",
         default_note="audit.log in the data directory",
         metavar="PATH",
     )
     audit_policy_file: str = setting(
         TEXT,
         default="",
-        meaning="Policy (audit.k8s.io/v1) that says what the audit log keeps of which request.",
+        meaning="Audit policy (audit.k8s.io/v1): the level at which each request is logged.",
         default_note="every request, level Metadata",
         metavar="FILE",
     )
     audit_log_maxsize: int = setting(
         INTEGER,
         default=100,
-        meaning="MiB at which the audit log is rotated.",
+        meaning="Size in MiB at which the audit log is rotated.",
         parse=integer_within(1, MAX_MIB),
     )
     audit_log_maxbackup: int = setting(
-        INTEGER, default=5, meaning="How many rotated audit logs are kept.", parse=integer_within(1, MAX_FILES)
+        INTEGER, default=5, meaning="Number of rotated audit logs that are kept.", parse=integer_within(1, MAX_FILES)
     )
     audit_log_maxage: int = setting(
         INTEGER,
         default=0,
-        meaning="For how many days a rotated audit log is kept; 0: however old it is.",
+        meaning="Days for which a rotated audit log is kept; 0: no limit.",
         parse=integer_within(0, MAX_DAYS),
     )
 

@@ -22,7 +22,7 @@ class AuthorizationSettings(Settings):
     authorization_mode: tuple[str, ...] = setting(
         TEXT,
         default="Node,RBAC",
-        meaning="Authorizers to ask, in order, with commas.",
+        meaning="Authorizers, in order, with commas.",
         metavar="MODE,...",
         parse=_parse_modes,
     )

@@ -26,7 +26,7 @@ class FlowControlSettings(Settings):
     anonymous_requests_per_second: float = setting(
         NUMBER,
         default=0.0,
-        meaning="Fixed rate for anonymous requests; 0: they wait only when others would.",
+        meaning="Rate limit of anonymous requests, per second; 0: only the limits of all requests apply.",
         metavar="RATE",
         parse=_parse_rate,
     )

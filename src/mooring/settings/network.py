@@ -1,4 +1,4 @@
-"""Settings of addresses: where the server listens, how clients and Pods reach it, and where Services get their addresses from."""
+"""Settings of addresses: the one to listen on, those for clients and Pods, and the range of Services."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class NetworkSettings(Settings):
     service_cluster_ip_range: Network = setting(
         TEXT,
         default=DEFAULT_SERVICE_RANGE,
-        meaning="Range that Services get their addresses from, IPv4 or IPv6; stays as it was when the cluster was made.",
+        meaning="Address range of Services, IPv4 or IPv6; the first start of a cluster records it for good.",
         metavar="CIDR",
         parse=parse_service_range,
     )
@@ -86,7 +86,7 @@ class NetworkSettings(Settings):
             raise ConfigError(f'advertise-address: "{self.advertise_address}" {reason}')
 
     def endpoints(self, detected: Sequence[str]) -> tuple[Endpoint, ...]:
-        """Return the addresses to publish to clients, the first first. Raises ConfigError.
+        """Return the addresses to publish to clients, in order. Raises ConfigError.
 
         `detected` are the addresses of this machine, at most one of each family.
         """

@@ -33,7 +33,7 @@ class ServingSettings(Settings):
         metavar="FILE",
     )
     tls_private_key_file: str = setting(
-        TEXT, default="", meaning="Its private key; read again when it changes.", metavar="FILE"
+        TEXT, default="", meaning="Private key of --tls-cert-file; read again when it changes.", metavar="FILE"
     )
     root_ca_file: str = setting(
         TEXT,
@@ -44,10 +44,10 @@ class ServingSettings(Settings):
         metavar="FILE",
     )
     disable_http2_serving: bool = setting(
-        BOOLEAN, default=False, meaning="Speak HTTP/1.1 only, also with clients that offer HTTP/2."
+        BOOLEAN, default=False, meaning="Serve HTTP/1.1 only, also to clients that offer HTTP/2."
     )
     shutdown_delay_duration: timedelta = setting(
-        DURATION, default=timedelta(0), meaning="How long to go on serving, not ready, when asked to stop."
+        DURATION, default=timedelta(0), meaning="Time to go on serving, not ready, after a signal to stop."
     )
 
     def __post_init__(self) -> None:

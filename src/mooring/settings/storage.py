@@ -22,7 +22,7 @@ class StorageSettings(Settings):
     data_dir: str = setting(
         TEXT,
         default="",
-        meaning="Directory of the state; admin.conf is written there.",
+        meaning="Directory of the keys, the kubeconfigs and the database.",
         default_note="/var/lib/mooring as root, else ~/.local/share/mooring",
         metavar="DIR",
         parse=_without_trailing_slash,
@@ -30,7 +30,7 @@ class StorageSettings(Settings):
     storage: str = setting(
         TEXT,
         default="",
-        meaning="Where objects are kept: sqlite:PATH or memory:.",
+        meaning="Store of the objects: sqlite:PATH or memory:.",
         default_note="sqlite in the data directory",
         metavar="URL",
     )

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 DEFAULT_PATH = "/etc/mooring/config.yaml"
 MAX_BYTES = 1 << 20
-"""Of the file: sixty settings and sixteen authenticators have a few kB."""
+"""Largest file: sixty settings and sixteen authenticators have a few kB."""
 NOT_KEYS = frozenset({"config", "help", "verbose", "token", "token-ttl", "skip-token-print"})
 """Flags of one run, or secrets of one start: they are given on the command line or in the environment."""
 ROOT = 0

@@ -1,0 +1,68 @@
+"""Endpoints as flags and files write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.errors import ConfigError
+from mooring.settings.addresses import Endpoint, parse_endpoint, parse_host
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint", "shown"),
+    [
+        ("node", Endpoint("node", 6443), "node:6443"),
+        ("Node.Example", Endpoint("node.example", 6443), "node.example:6443"),
+        ("node:443", Endpoint("node", 443), "node:443"),
+        ("192.0.2.1", Endpoint("192.0.2.1", 6443), "192.0.2.1:6443"),
+        ("192.0.2.1:1", Endpoint("192.0.2.1", 1), "192.0.2.1:1"),
+        ("::1", Endpoint("::1", 6443), "[::1]:6443"),
+        ("[::1]", Endpoint("::1", 6443), "[::1]:6443"),
+        ("[2001:DB8::1]:65535", Endpoint("2001:db8::1", 65535), "[2001:db8::1]:65535"),
+    ],
+)
+def test_an_endpoint_is_read(text: str, endpoint: Endpoint, shown: str) -> None:
+    assert parse_endpoint(text, "flag") == endpoint
+    assert str(endpoint) == shown
+    assert endpoint.url == f"https://{shown}"
+    assert parse_endpoint(shown, "flag") == endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[::1", "write an IPv6 address as"),
+        ("[::1]x", "write an IPv6 address as"),
+        ("node:", "number from 1 to 65535"),
+        ("[::1]:", "number from 1 to 65535"),
+        ("node:0", "number from 1 to 65535"),
+        ("node:65536", "number from 1 to 65535"),
+        ("node:abc", "number from 1 to 65535"),
+        ("node:٣", "number from 1 to 65535"),
+        ("https://node", "number from 1 to 65535"),
+        ("", "neither a DNS name nor an IP address"),
+        ("a..b", "neither a DNS name nor an IP address"),
+        ("-a", "neither a DNS name nor an IP address"),
+        ("a-.b", "neither a DNS name nor an IP address"),
+        ("a b", "neither a DNS name nor an IP address"),
+        ("a" * 64, "neither a DNS name nor an IP address"),
+        (".".join(["a" * 60] * 5), "neither a DNS name nor an IP address"),
+        ("fe80::1%eth0", "routable address"),
+    ],
+)
+def test_what_is_no_endpoint_is_refused_by_the_name_of_its_flag(text: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=part) as caught:
+        parse_endpoint(text, "some-flag")
+    assert str(caught.value).startswith("some-flag: ")
+
+
+@given(st.text(max_size=40))
+def test_junk_is_an_endpoint_that_reads_back_or_a_config_error(text: str) -> None:
+    try:
+        endpoint = parse_endpoint(text, "flag")
+    except ConfigError:
+        return
+    assert parse_endpoint(str(endpoint), "flag") == endpoint
+    assert parse_host(endpoint.host, "flag") == endpoint.host
