@@ -63,7 +63,7 @@ class Signer:
 def issued(signer: Signer, clock: QuickClock) -> bytes:
     wanted = kubeconfig._request_object("jane", b"request", timedelta(hours=1))
     limit = timedelta(seconds=10)
-    return asyncio.run(kubeconfig._issued(signer, wanted, clock, limit))  # type: ignore[arg-type] # the verbs it uses
+    return asyncio.run(kubeconfig._request_certificate(signer, wanted, clock, limit))  # type: ignore[arg-type] # the verbs it uses
 
 
 def test_the_certificate_is_awaited() -> None:

@@ -446,7 +446,7 @@ def test_a_line_of_progress(found: Progress, line: str) -> None:
 
 def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with progress.told() as tell:
+    with progress.progress_printer() as tell:
         tell(Progress("discovery", "asking [bold] one"))
         tell(Progress("discovery", "host a is down", kept=True))
         tell(Progress("discovery", "trusted [by] token", 0.001))

@@ -1,9 +1,8 @@
-"""How commands talk to a cluster: one client for one run, and the patience of kubeadm.
+"""Connection of a command to a cluster: the kubeconfig, one client for one run, and retries.
 
-Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/discovery-and-join.md#objects-that-join-reads.
-
-Rules kept here: while a server cannot be reached or is not ready it is asked again every 500 ms, up to
-`--timeout` (1 m); a refusal is final at once. The first failure is told, so that nobody waits without knowing why.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands,
+docs/protocol/discovery-and-join.md#objects-that-join-reads): while a server cannot be reached or is not ready, a request is
+repeated every 500 ms, up to `--timeout` (1 m). A refusal is final at once. The first failure is printed.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from mooring.trust.kubeconfig.model import Selected
 P = ParamSpec("P")
 T = TypeVar("T")
 
-RETRY_EVERY = 0.5
-"""Seconds: kubeadm's interval."""
+RETRY_SECONDS = 0.5
+"""Interval, as in kubeadm."""
 RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
 _AUDIT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-"""What is repeated of an id that a server made."""
-_LASTING = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
-"""What asking again does not mend."""
+"""Form of an audit id that is printed."""
+_FINAL = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
+"""Errors that a retry does not resolve."""
 
 
 def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
@@ -60,18 +59,18 @@ def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def selected(kubeconfig: str, context_name: str) -> Selected:
-    """The cluster and user that the flags mean. Raises ConfigError."""
+    """Return the cluster and user that the flags mean. Raises ConfigError."""
     return kubeconfigfiles.load(kubeconfig, context_name, defaults=default_kubeconfigs())
 
 
 def default_kubeconfigs() -> tuple[Path, ...]:
-    """Where a kubeconfig is looked for that nobody names."""
+    """Return the paths of a kubeconfig when neither a flag nor KUBECONFIG names one."""
     data_dir = Path(os.environ.get("MOORING_DATA_DIR") or default_data_dir())
     return kubeconfigfiles.default_paths(Path.home(), data_dir)
 
 
 def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
-    """What `work` returns, given a client that is closed afterwards."""
+    """Run `work` with a client and return its result. The client is closed afterwards."""
 
     async def session() -> T:
         async with connect(chosen, clock) as client:
@@ -83,35 +82,35 @@ def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitabl
         raise PeerError(
             f'{chosen.cluster.server} does not accept the credentials of user "{chosen.user.name}" in the kubeconfig: they may '
             "have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one"
-            + _where_the_reason_is(error.audit_id)
+            + _explain_hint(error.audit_id)
         ) from None
 
 
-def _where_the_reason_is(audit_id: str) -> str:
-    """For who may ask; "" when the server gave no id that can be repeated."""
+def _explain_hint(audit_id: str) -> str:
+    """Return the command that explains the refusal to an administrator; "" without an audit id."""
     if not _AUDIT_ID.fullmatch(audit_id):
         return ""
     return f"; whoever runs a Mooring server learns the reason with: mooring auth explain {audit_id}"
 
 
 def is_transient(error: MooringError) -> bool:
-    """Whether asking again might help."""
+    """Return True when a retry may succeed."""
     if isinstance(error, PeerError):
-        return not isinstance(error, _LASTING)
+        return not isinstance(error, _FINAL)
     return isinstance(error, InternalServerError | RequestTimeoutError | ServiceUnavailableError)
 
 
-async def retry(ask: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta) -> T:
-    """What `ask` returns, asked again while it fails in a way that may pass. Raises the last error when time is up."""
+async def retry(call: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta) -> T:
+    """Return the result of `call`, repeated while it fails with a transient error. Raises the last error after `limit`."""
     deadline = clock.monotonic() + limit.total_seconds()
-    told = False
+    reported = False
     while True:
         try:
-            return await ask()
+            return await call()
         except MooringError as error:
-            if not is_transient(error) or clock.monotonic() + RETRY_EVERY > deadline:
+            if not is_transient(error) or clock.monotonic() + RETRY_SECONDS > deadline:
                 raise
-            if not told:
-                told = True
+            if not reported:
+                reported = True
                 echo(f"Trying again for {format_duration(limit)}: {redacted(str(error))}", err=True)
-        await clock.sleep(RETRY_EVERY)
+        await clock.sleep(RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""Every command, as one explicit table (law 10), and the group that loads a command's module only when it is used.
+"""Table of all commands (law 10), and the click group that imports the module of a command when it is used.
 
 Rules kept here: a name with a space is a command of a group. The help line lives in the table, so that `--help`, completion and
 the reference pages need no command's imports; `mooring token generate` must feel instant. A wrong name gets the nearest right one.
@@ -89,7 +89,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "auth": "Who calls: why somebody was refused, and who you are.",
     }
 )
-"""Every group with its line of help."""
+"""Every group, with its line of help."""
 
 
 class TableGroup(click.Group):
@@ -100,7 +100,7 @@ class TableGroup(click.Group):
         self._prefix = prefix
 
     def rows(self) -> dict[str, str]:
-        """Name → help line of what is directly below, in the table's order."""
+        """Return names and help lines of the commands directly below, in the order of the table."""
         found: dict[str, str] = {}
         for path, entry in COMMANDS.items():
             if path.startswith(self._prefix):

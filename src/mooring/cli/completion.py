@@ -1,4 +1,4 @@
-"""`mooring completion SHELL`: the script that teaches a shell our commands."""
+"""`mooring completion`: print the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click knows every shell of SHELLS
     root = ctx.find_root().command
-    # bash's script calls `bash` to learn its version; the source is static text and needs none of that
+    # click runs `bash` to learn its version; the static source of the script does not need that
     script = kind(root, {}, "mooring", "_MOORING_COMPLETE")
     echo(*(script.source_template % script.source_vars()).split("\n"))

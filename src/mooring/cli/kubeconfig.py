@@ -1,9 +1,10 @@
-"""`mooring kubeconfig user NAME`: a client certificate for a person or program, as a complete kubeconfig.
+"""`mooring kubeconfig user`: issue a client certificate for a person or program, as a complete kubeconfig.
 
 Rules kept here:
-* The key is made here and never leaves this machine but in the kubeconfig. The certificate is asked for and approved through the
-  API (signer kubernetes.io/kube-apiserver-client) with the administrator's own rights, so that every rule of the cluster holds.
-* What comes back is checked before it is written: same key, user and groups, valid now. A file is 0600 and never overwritten.
+* The key is generated here and leaves this machine only in the kubeconfig. The certificate is requested and approved through the
+  API (signer kubernetes.io/kube-apiserver-client) with the administrator's rights, so that every rule of the cluster applies.
+* The certificate is checked before it is written: same key, user and groups, valid now. The file has mode 0600 and an existing
+  one is never overwritten.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_c
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
 MIN_EXPIRATION = timedelta(minutes=10)
-"""The least that signers grant (docs/protocol/certificate-signing-requests.md#validation)."""
-POLL_EVERY = 0.2
-"""Seconds between looks for the certificate; a signer needs a tenth of that."""
+"""Shortest lifetime that signers grant (docs/protocol/certificate-signing-requests.md#validation)."""
+POLL_SECONDS = 0.2
+"""Interval of reads until the certificate is issued. A signer needs a tenth of it."""
 _NOT_NAME = re.compile(r"[^a-z0-9-]+")
 
 
@@ -99,7 +100,7 @@ def user(
     key = generate_key(key_algorithm)
     request_pem = build_request(key, name, split_commas(groups))
     wanted = _request_object(name, request_pem, expiration)
-    certificate_pem = cluster.run(chosen, clock, lambda client: _issued(client, wanted, clock, timeout))
+    certificate_pem = cluster.run(chosen, clock, lambda client: _request_certificate(client, wanted, clock, timeout))
     leaf = pem.certificates(certificate_pem)[0]
     check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = User(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
@@ -112,7 +113,7 @@ def user(
 
 
 def _request_object(name: str, request_pem: bytes, expiration: timedelta | None) -> Obj:
-    readable = _NOT_NAME.sub("-", name.lower()).strip("-")[:40] or "user"
+    label = _NOT_NAME.sub("-", name.lower()).strip("-")[:40] or "user"
     spec: Obj = {
         "request": base64.b64encode(request_pem).decode(),
         "signerName": KUBE_APISERVER_CLIENT,
@@ -123,13 +124,13 @@ def _request_object(name: str, request_pem: bytes, expiration: timedelta | None)
     return {
         "kind": "CertificateSigningRequest",
         "apiVersion": "certificates.k8s.io/v1",
-        "metadata": {"name": f"mooring-user-{readable}-{secrets.token_hex(4)}"},
+        "metadata": {"name": f"mooring-user-{label}-{secrets.token_hex(4)}"},
         "spec": spec,
     }
 
 
-async def _issued(client: ClusterClient, wanted: Obj, clock: Clock, limit: timedelta) -> bytes:
-    """The certificate, asked for, approved and awaited. Raises ApiError, PeerError, ConfigError."""
+async def _request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, limit: timedelta) -> bytes:
+    """Create a request, approve it and wait for the certificate, which is returned. Raises ApiError, PeerError, ConfigError."""
     created = await cluster.retry(lambda: client.create(PLURAL, wanted), clock, limit)
     name = created["metadata"]["name"]
     decision = Decision(condition="Approved", message="Approved by mooring kubeconfig user.")
@@ -140,8 +141,10 @@ async def _issued(client: ClusterClient, wanted: Obj, clock: Clock, limit: timed
         status = request.get("status") or {}
         for condition in status.get("conditions") or ():
             if condition.get("type") in ("Denied", "Failed"):
-                why = ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
-                raise PeerError(f"the request {name} was not granted: {condition['type']} ({why or 'no reason given'})")
+                reason = ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
+                raise PeerError(
+                    f"the request {name} was not granted: {condition['type']} ({reason or 'no reason given'})"
+                )
         if status.get("certificate"):
             return decoded(status["certificate"])
         if clock.monotonic() >= deadline:
@@ -149,11 +152,11 @@ async def _issued(client: ClusterClient, wanted: Obj, clock: Clock, limit: timed
                 f"the request {name} was approved, but no certificate was issued within {format_duration(limit)}; "
                 "see whether the cluster's controllers run, then try again"
             )
-        await clock.sleep(POLL_EVERY)
+        await clock.sleep(POLL_SECONDS)
 
 
 def _kubeconfig(chosen: Selected, found: User, cluster_name: str) -> Kubeconfig:
-    """The same cluster as the administrator's, with nothing of the administrator's own."""
+    """Return a kubeconfig for the administrator's cluster and the new user, without the administrator's credentials."""
     flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
     made = user_kubeconfig(flat.server, flat.ca_pem, found, cluster_name)
     return replace(made, clusters=(replace(flat, name=cluster_name, extensions=()), *chosen.others))

@@ -1,11 +1,11 @@
-"""The entry point: what a command's failure looks like, and with which code the process ends.
+"""Entry point of the command line: runs a command, prints its error, and sets the exit code.
 
 Rules kept here:
-* Failures are one line on stderr, `Error: …`, never a traceback. Exit codes: 0 done; 1 it could not be done; 2 the command line is
-  wrong; 70 a fault of Mooring's own (set MOORING_DEBUG=1 for the traceback); 130 interrupted; 141 nobody reads the output.
-* Nothing that looks like a token is ever repeated in an error (law 9): people paste tokens into the wrong place. An argument too
-  many is not repeated at all: it may be a password.
-* Only click is imported here; a command's module is imported when the command is used.
+* An error is one line on stderr, `Error: …`, never a traceback. Exit codes: 0 success; 1 failure; 2 wrong command line; 70 internal
+  error (MOORING_DEBUG=1 prints the traceback); 130 interrupted; 141 closed pipe.
+* An error never repeats text that looks like a token (law 9), because users paste tokens into wrong places. It never repeats a
+  surplus argument, which may be a password.
+* Only click is imported here. The module of a command is imported when the command is used.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ EXIT_FAULT = 70
 """EX_SOFTWARE of sysexits.h."""
 EXIT_INTERRUPTED = 130
 _TOO_MANY = "Got unexpected extra argument"
-"""How click begins to tell all arguments that a command has no use for."""
+"""Start of click's message about surplus arguments."""
 MAX_ERROR = 4096
-"""Characters of an error: a server may answer with a message of any length."""
+"""Characters of an error: a message of a server can have any length."""
 EXIT_NO_READER = 141
-"""As a shell reports a program that SIGPIPE ended."""
+"""Status that a shell reports for a program that SIGPIPE ended."""
 
 
 def program() -> click.Group:
-    """The whole command line."""
+    """Return the whole command line."""
     group = TableGroup(
         "mooring",
         text="Mooring joins machines to a cluster and says who is calling: a Kubernetes-compatible control plane for "
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code. Whatever goes wrong has been told on stderr."""
+    """Run a command line and return its exit code. An error has been printed on stderr."""
     try:
         result = program().main(args=arguments, prog_name="mooring", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -68,42 +68,42 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "mooring"
-        return _failed(f"{_in_one_line(error.format_message())} (see: {command} --help)", EXIT_USAGE)
+        return _print_error(f"{_in_one_line(error.format_message())} (see: {command} --help)", EXIT_USAGE)
     except click.ClickException as error:
-        return _failed(redacted(error.format_message()), EXIT_FAILED)
+        return _print_error(redacted(error.format_message()), EXIT_FAILED)
     except (click.Abort, KeyboardInterrupt, EOFError):
         return EXIT_INTERRUPTED
     except ArgumentError as error:
-        return _failed(redacted(str(error)), EXIT_USAGE)
+        return _print_error(redacted(str(error)), EXIT_USAGE)
     except MooringError as error:
-        return _failed(redacted(str(error)), EXIT_FAILED)
+        return _print_error(redacted(str(error)), EXIT_FAILED)
     except (BrokenPipeError, SystemExit):
-        return _no_reader()  # click ends the process itself for a broken pipe, and for nothing else in this mode
+        return _no_reader()  # click raises SystemExit in this mode for a broken pipe only
     except Exception as error:
         if os.environ.get("MOORING_DEBUG") == "1":
             raise
         name = type(error).__name__
-        return _failed(
+        return _print_error(
             f"a fault of mooring itself ({name}); set MOORING_DEBUG=1 to see where, and report it", EXIT_FAULT
         )
     return result if isinstance(result, int) else 0
 
 
 def _in_one_line(message: str) -> str:
-    """What click says, without its line breaks and its full stop, and without anything that looks like a token."""
+    """Return click's message on one line, without its full stop and without text that looks like a token."""
     if message.startswith(_TOO_MANY):
         return "there is an argument too many"
     return " ".join(redacted(message).split()).rstrip(".")
 
 
-def _failed(message: str, code: int) -> int:
-    with suppress(OSError):  # nobody reads stderr either: the exit code still tells
+def _print_error(message: str, code: int) -> int:
+    with suppress(OSError):  # stderr is closed too; the exit code remains
         click.echo(f"Error: {clean(message, MAX_ERROR)}", err=True)
     return code
 
 
 def _no_reader() -> int:
-    """Keep the interpreter from failing again when it flushes at exit."""
+    """Redirect standard output, so that the flush at exit does not fail again. Return the exit code."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, sys.stdout.fileno())
     os.close(descriptor)

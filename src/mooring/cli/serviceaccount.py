@@ -1,9 +1,8 @@
-"""`mooring serviceaccount token NAME`, as `kubectl create token`.
+"""`mooring serviceaccount token`: issue a token for a ServiceAccount, as `kubectl create token` does.
 
-Source: docs/protocol/service-account-tokens.md#tokenrequest.
-
-Rules kept here: everything typed is checked before the server is asked, with kubectl's rules; the output is the token alone, or the
-whole TokenRequest. A life that the server shortened is told on stderr.
+Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest): all arguments are checked before a request is sent, with
+kubectl's rules. The output is the token alone, or the whole TokenRequest. A lifetime that the server shortened is reported on
+stderr.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def token(
     if seconds:
         spec["expirationSeconds"] = seconds
     if bound_object_kind:
-        spec["boundObjectRef"] = _bound(bound_object_kind, bound_object_name, bound_object_uid)
+        spec["boundObjectRef"] = _bound_object_ref(bound_object_kind, bound_object_name, bound_object_uid)
     elif bound_object_name or bound_object_uid:
         given = "--bound-object-name" if bound_object_name else "--bound-object-uid"
         raise click.UsageError(f"{given} is only of use with --bound-object-kind")
@@ -89,24 +88,26 @@ def token(
     clock = SystemClock()
     chosen = cluster.selected(kubeconfig, context_name)
 
-    async def ask(client: ClusterClient) -> Obj:
-        where = namespace or client.namespace
+    async def request_token(client: ClusterClient) -> Obj:
+        account_namespace = namespace or client.namespace
         return await cluster.retry(
-            lambda: client.create("serviceaccounts", request, where, name=name, subresource="token"), clock, timeout
+            lambda: client.create("serviceaccounts", request, account_namespace, name=name, subresource="token"),
+            clock,
+            timeout,
         )
 
-    issued = cluster.run(chosen, clock, ask)
+    issued = cluster.run(chosen, clock, request_token)
     granted = issued["spec"].get("expirationSeconds", seconds)
     if granted < seconds:
-        lives = format_duration(timedelta(seconds=granted))
-        echo(f"The server shortened the life of the token: it is {lives}, not {format_duration(duration)}", err=True)
+        lifetime = format_duration(timedelta(seconds=granted))
+        echo(f"The server shortened the life of the token: it is {lifetime}, not {format_duration(duration)}", err=True)
     if output == "token":
         echo(issued["status"]["token"])
     else:
         print_document(issued, output)
 
 
-def _bound(kind: str, name: str, uid: str) -> Obj:
+def _bound_object_ref(kind: str, name: str, uid: str) -> Obj:
     if not name:
         raise click.UsageError("--bound-object-name is needed with --bound-object-kind")
     return {"kind": kind, "apiVersion": "v1", "name": name, **({"uid": uid} if uid else {})}

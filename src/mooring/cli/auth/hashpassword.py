@@ -1,7 +1,7 @@
-"""`mooring auth hash-password`: a password as it may stand in --basic-auth-file.
+"""`mooring auth hash-password`: print the hash of a password for --basic-auth-file.
 
-Rules kept here: the password comes from a prompt, twice, or from standard input; never from the command line, where every user of
-the machine reads it. What is printed is one field of the file, in quotes, because a hash has commas. No server is asked.
+Rules kept here: the password comes from a prompt, twice, or from standard input, never from the command line, which every user of
+the machine can read. The output is one field of the file, in quotes, because a hash has commas. No request is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 
 MAX_PASSWORD = 4096
-"""Bytes: with a user name in base64 it fits into a header."""
+"""Bytes: with a user name, in base64, it fits into a header."""
 
 
 @click.command("hash-password")
@@ -27,10 +27,10 @@ def hash_password_command() -> None:
     The password is asked for on a terminal, and otherwise read from standard input. Put user name and uid behind what is printed:
     "$scrypt$…",jane,42,"developers,on-call"
     """
-    echo(f'"{hash_password(_password(), secrets.token_bytes(SALT_BYTES)).text()}"')
+    echo(f'"{hash_password(_read_password(), secrets.token_bytes(SALT_BYTES)).text()}"')
 
 
-def _password() -> Secret:
+def _read_password() -> Secret:
     if sys.stdin.isatty():
         data = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True, type=str).encode()
     else:

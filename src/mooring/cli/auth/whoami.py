@@ -1,9 +1,7 @@
-"""`mooring auth whoami`: who the server takes the caller for.
+"""`mooring auth whoami`: print the identity of the user, as the server sees it.
 
-Source: docs/protocol/authentication-reviews.md.
-
-Rules kept here: a SelfSubjectReview is asked in v1, then v1beta1, then v1alpha1, as kubectl does: each only when the server does
-not serve the one before. The table is kubectl's.
+Rules kept here (docs/protocol/authentication-reviews.md): a SelfSubjectReview is sent in v1, then v1beta1, then v1alpha1, as
+kubectl does: each only when the server does not serve the one before. The table is kubectl's.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from mooring.errors import NotFoundError, PeerError
 
 GROUP = "authentication.k8s.io"
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
-"""General since 1.28, beta since 1.27, alpha since 1.26."""
+"""Kubernetes serves v1 since 1.28, v1beta1 since 1.27 and v1alpha1 since 1.26."""
 
 
 @click.command("whoami")
@@ -36,18 +34,18 @@ def whoami(output: str, kubeconfig: str, context_name: str, timeout: timedelta) 
     """Print the user name, uid, groups and extra attributes that the server sees."""
     clock = SystemClock()
 
-    async def patiently(client: ClusterClient) -> Obj:
+    async def review_with_retries(client: ClusterClient) -> Obj:
         return await cluster.retry(partial(review, client), clock, timeout)
 
-    _print(cluster.run(cluster.selected(kubeconfig, context_name), clock, patiently), output)
+    _print(cluster.run(cluster.selected(kubeconfig, context_name), clock, review_with_retries), output)
 
 
 async def review(client: ClusterClient) -> Obj:
-    """The SelfSubjectReview in the newest version that is served. Raises ApiError, PeerError."""
+    """Return a SelfSubjectReview in the newest version that the server has. Raises ApiError, PeerError."""
     for version in VERSIONS:
-        asked = {"kind": "SelfSubjectReview", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
+        request = {"kind": "SelfSubjectReview", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
         try:
-            return await client.post_path(f"/apis/{GROUP}/{version}/selfsubjectreviews", asked)
+            return await client.post_path(f"/apis/{GROUP}/{version}/selfsubjectreviews", request)
         except NotFoundError:
             continue
     raise PeerError("the server does not tell callers who they are: it serves no SelfSubjectReview (Kubernetes 1.26)")
@@ -61,7 +59,7 @@ def _print(found: Obj, form: str) -> None:
 
 
 def user_of(found: Obj) -> Obj:
-    """Who the review says the caller is. Raises PeerError when it says nobody."""
+    """Return the user in a review. Raises PeerError when there is none."""
     status = found.get("status")
     user = status.get("userInfo") if isinstance(status, dict) else None
     if not isinstance(user, dict):
@@ -70,16 +68,16 @@ def user_of(found: Obj) -> Obj:
 
 
 def rows(user: Obj) -> Iterator[tuple[str, str]]:
-    """Attribute and value, as kubectl prints them."""
+    """Yield attributes and values, as kubectl prints them."""
     yield "Username", str(user.get("username", ""))
     if user.get("uid"):
         yield "UID", str(user["uid"])
     if user.get("groups"):
-        yield "Groups", _several(user["groups"])
+        yield "Groups", _joined(user["groups"])
     extra = user.get("extra")
     for key, values in sorted(extra.items()) if isinstance(extra, dict) else ():
-        yield f"Extra: {key}", _several(values)
+        yield f"Extra: {key}", _joined(values)
 
 
-def _several(values: Any) -> str:
+def _joined(values: Any) -> str:
     return f"[{' '.join(map(str, values))}]" if isinstance(values, list) else str(values)

@@ -1,4 +1,4 @@
-"""`mooring agent`: join if needed, then keep the node alive until told to stop.
+"""`mooring agent`: join if needed, then send heartbeats until stopped.
 
 Rules kept here: with a certificate on disk no flag and no token is needed. Progress and log go to stderr, one line each.
 """
@@ -27,12 +27,12 @@ def agent(verbose: int, **flags: Any) -> None:
     Runs until SIGTERM or SIGINT. Once there is a certificate, no flags are needed.
     """
     given = JoinFlags(**flags)
-    plan = given.plan() if given.asks_to_join else None
+    plan = given.plan() if given.has_discovery else None
     options = given.options()
     logs.configure(verbose)
 
-    def tell(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         if not progress.transient:
             echo(line(progress), err=True)
 
-    asyncio.run(daemon.run(plan, options, report=tell))
+    asyncio.run(daemon.run(plan, options, report=report))

@@ -100,7 +100,7 @@ _FLAGS = (
 
 
 def join_flags(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the flags; the command gets them as keywords for `JoinFlags`."""
+    """Add the flags. The command receives them as keywords for `JoinFlags`."""
     for flag in reversed(_FLAGS):
         function = flag(function)
     return function
@@ -108,7 +108,7 @@ def join_flags(function: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinFlags:
-    """What was typed."""
+    """Values of the flags."""
 
     address: Sequence[str]
     token: str
@@ -125,12 +125,12 @@ class JoinFlags:
     tls_bootstrap_timeout: timedelta
 
     @property
-    def asks_to_join(self) -> bool:
-        """Whether any way of discovery was given."""
+    def has_discovery(self) -> bool:
+        """True when a flag names a way of discovery."""
         return bool(self.address or self.token or self.discovery_token or self.discovery_file)
 
     def plan(self) -> JoinPlan:
-        """The checked plan. Raises UsageError that names the flag."""
+        """Return the validated join. Raises UsageError that names the flag."""
         given = JoinInput(
             self.node_name or socket.gethostname().lower(),
             tuple(self.address),
@@ -146,7 +146,7 @@ class JoinFlags:
             return validate_join_input(given)
 
     def options(self, **more: Any) -> JoinOptions:
-        """How to join. Raises UsageError for a time that is none."""
+        """Return the options of the join. Raises UsageError for a duration of zero."""
         for name, value in (
             ("--discovery-timeout", self.discovery_timeout),
             ("--tls-bootstrap-timeout", self.tls_bootstrap_timeout),

@@ -1,9 +1,7 @@
-"""`mooring join`: from an address, a token and a pin to a member.
+"""`mooring join`: make this machine a member of a cluster.
 
-Source: docs/protocol/discovery-and-join.md.
-
-Rules kept here: progress as it goes; a failed step says which, why, and what to do; `-o json` prints one document, of a failure
-too. Running it again is safe.
+Rules kept here (docs/protocol/discovery-and-join.md): progress is printed as it happens. An error names the step, the reason and
+the remedy. `-o json` prints one document, for a failure too. The command can be repeated safely.
 """
 
 from __future__ import annotations
@@ -38,21 +36,21 @@ def join(dry_run: bool, output: str, **flags: Any) -> None:
     given = JoinFlags(**flags)
     plan, options = given.plan(), given.options(dry_run=dry_run)
     if output == "json":
-        _join_for_machines(plan, options)
+        _join_with_json_output(plan, options)
         return
-    with progress.told() as tell:
-        joined = asyncio.run(join_cluster(plan, options, report=tell))
+    with progress.progress_printer() as report:
+        joined = asyncio.run(join_cluster(plan, options, report=report))
     for line in _result_lines(joined, dry_run):
         echo(line)
 
 
-def _join_for_machines(plan: JoinPlan, options: JoinOptions) -> None:
+def _join_with_json_output(plan: JoinPlan, options: JoinOptions) -> None:
     steps: list[dict[str, Any]] = []
 
-    def collect(found: Progress) -> None:
-        step: dict[str, Any] = {"step": found.step, "message": redacted(found.message)}
-        if found.seconds is not None:
-            step["seconds"] = round(found.seconds, 6)
+    def collect(progress: Progress) -> None:
+        step: dict[str, Any] = {"step": progress.step, "message": redacted(progress.message)}
+        if progress.seconds is not None:
+            step["seconds"] = round(progress.seconds, 6)
         steps.append(step)
 
     document: dict[str, Any] = {
@@ -76,7 +74,7 @@ def _join_for_machines(plan: JoinPlan, options: JoinOptions) -> None:
 
 
 def result(joined: Joined) -> dict[str, Any]:
-    """What came of a join, for machines."""
+    """Return the result of a join as a document."""
     found: dict[str, Any] = {
         "joined": joined.pair is not None,
         "alreadyMember": joined.already_member,

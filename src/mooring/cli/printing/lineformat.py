@@ -1,11 +1,10 @@
-"""The one formatter behind every log handler: what a record says becomes lines that nobody can forge.
+"""Formatter of log records: one line for each record, so that no logged text can forge another record.
 
 Rules kept here:
-* A record is one line. What it says is cleaned (`plaintext`) and at most `MAX_LINE` characters long: names, messages of other
-  servers and header values are text of callers.
-* A traceback follows it in lines that begin with `CONTINUED`, each cleaned and bounded alike; of a long one the end is kept, where
-  the failure is. No line of it can be taken for a record.
-* What looks like a secret is cut out first (law 9), while a key of several lines is still whole.
+* A record is one line, made printable (`plaintext`) and at most `MAX_LINE` characters long: names, messages of other servers and
+  header values are text of clients.
+* The lines of a traceback begin with `CONTINUED` and are cleaned and bounded in the same way. A long traceback keeps its end.
+* Text that looks like a secret is removed first (law 9), while a key of several lines is still whole.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from mooring.cli.printing.plaintext import clean
 from mooring.cli.printing.redaction import redacted
 
 MAX_LINE = 4096
-"""Characters of one line: longer than any message of ours, and no more than log collectors keep of one."""
+"""Characters of one line: longer than any message of this program, and no more than log collectors keep."""
 MAX_TRACEBACK = 100
-"""Lines of a traceback: the depth of a request, twice."""
+"""Lines of a traceback: twice the depth of a request."""
 MAX_READ = 1 << 16
-"""Characters of a record that are read at all: searching a body of 3 MiB for secrets would hold everybody up."""
+"""Characters of a record that are read: searching 3 MiB for secrets would block the event loop."""
 CONTINUED = "  | "
 
 
 class LineFormatter(logging.Formatter):
-    """Formats as `logging.Formatter` does, without the ways in which text of callers could leave its line."""
+    """`logging.Formatter` that keeps each record on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record's line, and the lines of its traceback."""

@@ -1,8 +1,8 @@
-"""Logging of long-running commands.
+"""Configuration of logging for long-running commands.
 
-Rules kept here: one line a record on stderr, cleaned by `lineformat`. A terminal gets the time of day and colour for what needs
-attention; anything else gets RFC 3339, level and logger, ready for a log collector.
-Libraries log warnings, and what `LIBRARIES` allows: below that, HTTP libraries log headers and bodies, credentials among them.
+Rules kept here: each record is one line on stderr, formatted by `lineformat`. On a terminal it has the time of day, and a colour
+for warnings and errors. Elsewhere it has an RFC 3339 time, level and logger for a log collector. Records of libraries below
+WARNING are dropped unless `LIBRARIES` allows them, because HTTP libraries log headers and bodies with credentials.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ bodies. httpx2 logs method, URL and status of each request that this program mak
 
 
 class PlainFormatter(LineFormatter):
-    """`2026-01-02T03:04:05Z INFO mooring.plane text`."""
+    """Formatter of lines such as `2026-01-02T03:04:05Z INFO mooring.plane text`."""
 
     converter = staticmethod(time.gmtime)
 
@@ -32,7 +32,7 @@ class PlainFormatter(LineFormatter):
 
 
 class TerminalFormatter(LineFormatter):
-    """`03:04:05 text`, coloured when it is a warning or worse."""
+    """Formatter of lines such as `03:04:05 text`, coloured from WARNING on."""
 
     converter = staticmethod(time.localtime)
 
@@ -46,7 +46,7 @@ class TerminalFormatter(LineFormatter):
 
 
 class LibraryFilter(logging.Filter):
-    """Drops records below WARNING of every logger that is neither Mooring's nor in `LIBRARIES`, whatever level it has set."""
+    """Drops records below WARNING of loggers that are neither Mooring's nor in `LIBRARIES`, whatever their level."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.WARNING or record.name == "mooring" or record.name.startswith("mooring."):
@@ -55,7 +55,7 @@ class LibraryFilter(logging.Filter):
 
 
 def configure(verbosity: int = 0) -> None:
-    """Log to stderr: what an operator wants to know; with `-v` what a developer does; with `-vv` also requests to others."""
+    """Log to stderr: INFO; with `-v` also DEBUG; with `-vv` also the requests that libraries send."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else PlainFormatter())
     handler.addFilter(LibraryFilter())

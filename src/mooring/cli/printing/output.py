@@ -1,10 +1,10 @@
-"""The one place where commands print objects: table, JSON, YAML, names.
+"""Output of commands: lines, tables, JSON and YAML.
 
 Rules kept here:
-* Machine output is one complete document with a stable order of keys, and never coloured or wrapped.
-* Tables are plain text with columns as wide as their content; a terminal gets the header in bold, nothing else differs.
-* Commands print with `echo`: text from a server becomes printable there (`plaintext`), so that none drives a terminal or begins a
-  line of its own. Documents keep every character, those that are not printable as escapes of JSON or YAML.
+* JSON and YAML output is one complete document with a stable order of keys, never coloured or wrapped.
+* A table is plain text with columns as wide as their content. On a terminal its header is bold.
+* Commands print with `echo`, which makes text of a server printable (`plaintext`), so that it cannot control the terminal or begin
+  another line. Documents keep every character; JSON and YAML escape those that are not printable.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["as_json", "as_yaml", "clean", "echo", "print_document", "print_table
 
 GAP = "   "
 MAX_CELL = 1024
-"""Characters of a table's cell: one long name would otherwise pad every row to its width."""
+"""Characters of a cell: a longer one would pad every row to its width."""
 
 
 def echo(*lines: str, err: bool = False) -> None:
-    """Print each text on a line of its own, cleaned; without texts an empty line."""
+    """Print each text on one line, made printable. Without texts print an empty line."""
     click.echo("\n".join(map(clean, lines)), err=err)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Aligned columns; the last one is not padded. No newline at the end."""
+    """Return aligned columns without a newline at the end. The last column is not padded."""
     lines = [list(headers), *([clean(cell, MAX_CELL) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     return "\n".join(
@@ -40,7 +40,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; its header is bold on a terminal."""
+    """Print a table, with a bold header on a terminal."""
     header, *rest = table(headers, rows).split("\n")
     click.echo(click.style(header, bold=True) if sys.stdout.isatty() else header)
     if rest:
@@ -48,14 +48,14 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def as_json(document: Any) -> str:
-    """Four spaces of indent, as kubeadm and kubectl print."""
+    """Return JSON with an indent of four spaces, as kubeadm and kubectl print it."""
     text = json.dumps(document, indent=4, ensure_ascii=False)
     return text if _is_printable(text) else json.dumps(document, indent=4)
 
 
 def as_yaml(document: Any) -> str:
-    """Block style with sorted keys."""
-    from mooring.apimachinery.codec.yaml import encode_yaml  # PyYAML is not needed for anything else
+    """Return YAML in block style with sorted keys."""
+    from mooring.apimachinery.codec.yaml import encode_yaml  # only this format needs PyYAML
 
     text = encode_yaml(document).decode()
     return (text if _is_printable(text) else encode_yaml(document, ascii_only=True).decode()).rstrip("\n")

@@ -1,8 +1,8 @@
-"""Text from others as it may be printed: to a terminal, into a log, into one line.
+"""Printable form of untrusted text, for terminals and logs.
 
 Rules kept here: a character that is not printable (control characters, terminal escapes, line and paragraph separators, controls of
-writing direction, zero-width and unassigned ones) becomes a visible escape such as `\\n`, `\\x1b` or `\\u202e`. So no text begins a
-line of its own, moves the cursor, or shows in another order than it is stored. A text that is cut says how much is missing.
+writing direction, zero-width and unassigned ones) becomes a visible escape such as `\\n`, `\\x1b` or `\\u202e`. So no text begins
+another line, moves the cursor, or is displayed in another order. A text that is cut ends with the number of missing characters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WORDS = re.compile(r"[ -~]*")
-"""Printable ASCII: nearly all text, told from the rest without a look at each character."""
+"""Printable ASCII: nearly all text matches and needs no check of each character."""
 
 
 def clean(text: str, limit: int = 0) -> str:

@@ -1,8 +1,8 @@
-"""What must not be repeated, however it got into a message (law 9).
+"""Redaction of secrets in messages (law 9).
 
-Rules kept here: a bootstrap token keeps its public id; a signed token (JWT) and a private key keep nothing. The token of
-everyone's documentation, which our own messages show as an example, is none. This is the last net
-under messages that repeat what was typed; messages of our own never hold a secret to begin with.
+Rules kept here: of a bootstrap token the public id stays; a signed token (JWT) and a private key are removed whole. The token in
+Kubernetes' documentation, which messages show as an example, stays. Redaction is the last protection, for messages that repeat
+input; the messages of this program hold no secrets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SECRETS = (
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a secret."""
+    """Return the text without parts that look like secrets."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

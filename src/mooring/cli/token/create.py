@@ -1,13 +1,11 @@
-"""`mooring token create`.
+"""`mooring token create`: create bootstrap tokens.
 
-Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
-
-Rules kept here:
-* A token whose id exists is refused, not replaced: GET first, then POST; somebody faster in between is overwritten by PUT, as
-  kubeadm does. Everything typed is checked before the server is asked: unlike kubeadm, `--certificate-key` without
-  `--print-join-command` is refused before a token is made, and so is a token beside `--config`.
-* The output is the token, or one join line, as soon as it is made: what was made before a failure is told. kubeadm's line keeps
-  the trailing space that scripts know.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
+* A token whose id exists is refused: GET first, then POST. One that was created in between is replaced by PUT, as in kubeadm.
+* All arguments are checked before a request is sent. Unlike kubeadm, `--certificate-key` without `--print-join-command` is refused
+  before a token is created, and so is a token beside `--config`.
+* Each token, or its join command, is printed as soon as it exists, so that a failure hides none. kubeadm's line keeps the trailing
+  space that scripts know.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from mooring.trust.kubeconfig.text import parse_kubeconfig
 PROGRAMS = ("mooring", "kubeadm")
 _CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
-"""What kubeadm's list of flags that may stand beside `--config` leaves out, sorted."""
+"""Flags that kubeadm does not allow beside `--config`, sorted."""
 
 
 @click.command("create")
@@ -119,7 +117,7 @@ def create(
     clock = SystemClock()
     _check_certificate_key(certificate_key, print_join_command)
     if config_file:
-        _refuse_mixing(ctx, token)
+        _refuse_flags_with_config(ctx, token)
         records = token_records(read_limited(Path(config_file)), config_file, clock.now())
     else:
         with usage():
@@ -154,7 +152,7 @@ def _check_certificate_key(key: str, print_join_command: bool) -> None:
         raise click.UsageError("--certificate-key must be 64 hexadecimal digits: a key of 32 bytes")
 
 
-def _refuse_mixing(ctx: click.Context, token: str | None) -> None:
+def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
     mixed = [
         "--" + name.replace("_", "-")
         for name in _NOT_WITH_CONFIG
@@ -167,7 +165,7 @@ def _refuse_mixing(ctx: click.Context, token: str | None) -> None:
 
 
 def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
-    """The pins of the CAs that verify the server: those of the kubeconfig, else those of cluster-info."""
+    """Return the pins of the CAs that verify the server, from the kubeconfig, else from cluster-info."""
     ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
     if not ca_pem:
         ca_pem = cluster.run(chosen, clock, lambda client: _published_ca(client, clock, limit))
@@ -180,7 +178,7 @@ def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
 
 
 async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -> bytes:
-    """The CAs of cluster-info; empty without one."""
+    """Return the CAs of the servers in cluster-info; empty without cluster-info."""
     try:
         info = await cluster.retry(
             lambda: client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), clock, limit
@@ -194,7 +192,7 @@ async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -
 def _join_command(
     chosen: Selected, record: TokenRecord, program: str, pins: Sequence[str], certificate_key: str
 ) -> str:
-    """The line for the addresses that the kubeconfig names; kubeadm takes one."""
+    """Return the join command for the addresses in the kubeconfig. kubeadm takes one address."""
     servers = [_endpoint(one.server) for one in (chosen.cluster, *chosen.others)]
     line = join_line(program, servers[:1] if program == "kubeadm" else servers, record.token.reveal(), pins)
     if program == "kubeadm":
@@ -203,7 +201,7 @@ def _join_command(
 
 
 def _endpoint(server: str) -> str:
-    """Return `host:port` of an https URL; kubeadm's template wants the port, and a URL without one means 443."""
+    """Return `host:port` of an https URL, with port 443 for a URL without one, because kubeadm needs the port."""
     try:
         parts = urlsplit(server)
         return parts.netloc if parts.port else f"{parts.netloc}:443"
@@ -214,10 +212,10 @@ def _endpoint(server: str) -> str:
 async def create_all(
     client: ClusterClient, records: Sequence[TokenRecord], lines: Sequence[str], clock: Clock, limit: timedelta
 ) -> None:
-    """Store every token, and print its line as soon as it is there. Raises ConfigError, ApiError, PeerError."""
+    """Create every token and print its line as soon as it exists. Raises ConfigError, ApiError, PeerError."""
     for record, line in zip(records, lines, strict=True):
         await cluster.retry(partial(_refuse_existing, client, record), clock, limit)
-        # not asked again from the start: an answer that was lost must not make the token look like somebody else's
+        # the check is not repeated: after a lost response the token exists, created by this command
         await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line)
 
@@ -226,7 +224,7 @@ async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:
     try:
         await client.get("secrets", secret_name(record.token.id), NAMESPACE)
     except (NotFoundError, ForbiddenError):
-        return  # whoever may create but not read is told by the server
+        return  # a user may be allowed to create but not to read
     raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
 
 

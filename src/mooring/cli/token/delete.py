@@ -1,9 +1,7 @@
-"""`mooring token delete`.
+"""`mooring token delete`: delete bootstrap tokens.
 
-Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
-
-Rules kept here: a whole token is as good as its id, of which alone anything is told. All are checked before the first is deleted;
-the first failure stops.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): a token is given as its id or as a whole. Messages
+contain the id only. All arguments are checked before the first token is deleted. The first failure stops.
 """
 
 from __future__ import annotations

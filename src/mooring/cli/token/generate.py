@@ -1,8 +1,7 @@
-"""`mooring token generate`: one fresh token.
+"""`mooring token generate`: print a new token.
 
-Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
-
-Rules kept here: no server is asked, nothing is written, and nothing heavy is imported: this must feel instant (≤ 150 ms).
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): no request is sent, nothing is written, and no heavy
+module is imported, so that the command takes at most 150 ms.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`--config` of `token create`: the `bootstrapTokens` of a kubeadm InitConfiguration (v1beta4, and v1beta3, still read).
+"""kubeadm InitConfiguration for `token create --config`: reads its `bootstrapTokens` (v1beta4 and v1beta3).
 
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): other documents in the file are left alone. Missing
-fields get kubeadm's defaults; no list at all means one token with all defaults. `ttl` and `expires` exclude each other. Messages
-name the field, never a token.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): other documents in the file are ignored. Missing
+fields get kubeadm's defaults. A file without the list means one token with all defaults. `ttl` and `expires` exclude each other.
+Messages name the field, never a token.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mooring.trust.bootstraptoken.tokensecret import DEFAULT_TTL, TokenRecord, n
 
 API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
 MAX_TOKENS = 1000
-"""Each is a request to the server; nobody writes so many by hand."""
+"""Tokens in one file: each is a request to the server."""
 _SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
 def token_records(data: bytes, source: str, now: datetime) -> tuple[TokenRecord, ...]:
-    """The tokens the file asks for, at least one. Raises ConfigError that names the file and the field."""
+    """Return the tokens in the file, at least one. Raises ConfigError that names the file and the field."""
     configuration = _init_configuration(data, source)
     wanted = configuration.get("bootstrapTokens") or [{}]
     if not isinstance(wanted, list) or len(wanted) > MAX_TOKENS:

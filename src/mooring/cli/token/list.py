@@ -1,12 +1,11 @@
-"""`mooring token list`.
+"""`mooring token list`: list bootstrap tokens.
 
-Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
-
-Rules kept here:
-* `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks), every later row
-  has widths of its own, which blanks inside the cells keep in line.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
+* `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks). Every later row
+  has widths of its own; blanks inside the cells keep the columns aligned.
 * `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id and remaining seconds added.
-* A Secret that is no readable token is told on stderr and skipped. Whole tokens are shown, as kubeadm does; `--redact` hides them.
+* A Secret that cannot be read as a token is reported on stderr and skipped. Whole tokens are printed, as in kubeadm; `--redact`
+  prints ids only.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, Tok
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
 _PADDED = (0, 9, 0, 22, 56, 0)
-"""Blanks inside the cells, by column."""
+"""Widths of the cells before alignment, by column."""
 _MIN_WIDTH = 10
 _PADDING = 3
 
@@ -91,27 +90,27 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
 
 
 def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> dict[str, Any]:
-    """One token for machines."""
-    shown: dict[str, Any] = {
+    """Return one token as a document."""
+    fields: dict[str, Any] = {
         "kind": "BootstrapToken",
         "apiVersion": OUTPUT_VERSION,
         "id": record.token.id,
         "token": str(record.token) if redact else record.token.reveal(),
     }
     if record.description:
-        shown["description"] = record.description
+        fields["description"] = record.description
     if record.expires is not None:
-        shown["ttlSeconds"] = int((record.expires - now).total_seconds())
-        shown["expires"] = rfc3339(record.expires)
-    shown["usages"] = list(record.usages)
-    shown["groups"] = list(record.groups)
+        fields["ttlSeconds"] = int((record.expires - now).total_seconds())
+        fields["expires"] = rfc3339(record.expires)
+    fields["usages"] = list(record.usages)
+    fields["groups"] = list(record.groups)
     if created := secret["metadata"].get("creationTimestamp"):
-        shown["creationTimestamp"] = created
-    return shown
+        fields["creationTimestamp"] = created
+    return fields
 
 
 def cells(record: TokenRecord, redact: bool, now: datetime) -> tuple[str, ...]:
-    """One token for people, without padding."""
+    """Return the cells of one token, without padding."""
     return (
         str(record.token) if redact else record.token.reveal(),
         short_duration(record.expires - now) if record.expires else "<forever>",
@@ -123,7 +122,7 @@ def cells(record: TokenRecord, redact: bool, now: datetime) -> tuple[str, ...]:
 
 
 def short_duration(span: timedelta) -> str:
-    """One unit, as k8s.io/apimachinery `duration.ShortHumanDuration`."""
+    """Return a duration in one unit, like `duration.ShortHumanDuration` of k8s.io/apimachinery."""
     total = int(span.total_seconds())
     if total < -1:
         return "<invalid>"
@@ -139,14 +138,14 @@ def short_duration(span: timedelta) -> str:
 
 
 def text_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """kubeadm's table; nothing at all without a row."""
+    """Return the lines of kubeadm's table; none without a row."""
     padded = [[cell.ljust(width) for cell, width in zip(row, _PADDED, strict=True)] for row in rows]
     blocks = [[list(HEADERS), padded[0]], *([row] for row in padded[1:])] if padded else []
-    return [line for block in blocks for line in _flushed(block)]
+    return [line for block in blocks for line in _align(block)]
 
 
-def _flushed(block: Sequence[Sequence[str]]) -> list[str]:
-    """What Go's tabwriter prints for lines flushed together: every column but the last as wide as its widest cell."""
+def _align(block: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines as Go's tabwriter aligns them when flushed together: each column but the last as wide as its widest cell."""
     widths = [max(_MIN_WIDTH, _PADDING + max(map(len, column))) for column in zip(*block, strict=True)][:-1]
     return [
         "".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]) for line in block
