@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.unmarshal import keeps_zero, shown_when_missing
+from mooring.apimachinery.codec.unmarshal import keeps_zero, required_zeros
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
@@ -154,7 +154,7 @@ def objects(draw: st.DrawFn, schema: Message) -> Obj:
             listed = isinstance(field.type, ListOf | MapOf)
             if value or (keeps_zero(field) and not listed):
                 obj[field.name] = value
-    return dict(shown_when_missing(schema)) | obj if obj else obj
+    return dict(required_zeros(schema)) | obj if obj else obj
 
 
 @st.composite

@@ -1,9 +1,9 @@
-"""Error texts of Go's decoders: JSON syntax, base64 and times, word for word as clients of Kubernetes compare them.
+"""Error messages of Go's decoders for JSON, base64 and times, word for word as clients of Kubernetes compare them.
 
 Rules kept here:
-* Only a body that was refused comes here: the functions name the error and never judge.
+* The functions are called only for input that was refused: they name the error and do not validate.
 * The work is one pass of a C scanner or of a regular expression over the input.
-* A text quotes at most one character of JSON, and a time that could not be read.
+* A message quotes at most one character of JSON, or a time that could not be parsed.
 
 Source: encoding/json (scanner.go), encoding/base64 and time (format.go) of Go.
 """
@@ -59,17 +59,17 @@ def _refuse_constant(name: str) -> Any:
 
 
 class _ConstantError(ValueError):
-    """NaN or Infinity, which Python's scanner reads and JSON does not know."""
+    """NaN or Infinity, which Python's scanner accepts and JSON does not have."""
 
 
 def json_syntax_error(body: bytes) -> str:
-    """Return what encoding/json says of a body that is not JSON; empty for one whose syntax is right."""
-    # one character a byte; Go meets the end of the input like a blank
+    """Return the error of encoding/json for a body that is not JSON, or "" for valid syntax."""
+    # one character for each byte; Go treats the end of the input like a blank
     text = body.decode("latin-1") + " "
     try:
         json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        return _located(text, error)
+        return _message_at(text, error)
     except _ConstantError as error:
         name = str(error)
         place = _first_constant(text, name)
@@ -79,35 +79,35 @@ def json_syntax_error(body: bytes) -> str:
 
 
 def _first_constant(text: str, name: str) -> int:
-    """Return the place of a constant outside strings: the scanner tells its name only."""
+    """Return the position of a constant outside strings: the scanner reports its name only."""
     tokens = re.finditer(r'"(?:[^"\\]|\\.)*"|' + name, text, re.DOTALL)
     return next(token.start() for token in tokens if token[0] == name)
 
 
-def _located(text: str, error: json.JSONDecodeError) -> str:
-    place, why = error.pos, error.msg
-    if why.startswith("Unterminated string") or place >= len(text) - 1:
+def _message_at(text: str, error: json.JSONDecodeError) -> str:
+    place, problem = error.pos, error.msg
+    if problem.startswith("Unterminated string") or place >= len(text) - 1:
         return END_OF_INPUT
-    if why.startswith("Invalid control character"):
+    if problem.startswith("Invalid control character"):
         return _unexpected(text, place, "in string literal")
-    if why.startswith("Invalid \\uXXXX"):
-        return _hexadecimal(text, place)
-    if why.startswith("Invalid \\escape"):
+    if problem.startswith("Invalid \\uXXXX"):
+        return _hexadecimal_error(text, place)
+    if problem.startswith("Invalid \\escape"):
         return _unexpected(text, place + 1, "in string escape code")
-    if why.startswith("Illegal trailing comma"):  # Python 3.13 and later
+    if problem.startswith("Illegal trailing comma"):  # Python 3.13 and later
         place = _after_blanks(text, place + 1)
-        looked = "object key string" if "object" in why else "value"
-        return _unexpected(text, place, f"looking for beginning of {looked}")
-    if why.startswith("Expecting value"):
-        return _value(text, place)
-    number = _number(text, place)
+        expected = "object key string" if "object" in problem else "value"
+        return _unexpected(text, place, f"looking for beginning of {expected}")
+    if problem.startswith("Expecting value"):
+        return _value_error(text, place)
+    number = _number_error(text, place)
     if number:
         return number
-    if why.startswith("Expecting property name"):
+    if problem.startswith("Expecting property name"):
         return _unexpected(text, place, "looking for beginning of object key string")
-    if why.startswith("Expecting ':'"):
+    if problem.startswith("Expecting ':'"):
         return _unexpected(text, place, "after object key")
-    if why.startswith("Extra data"):
+    if problem.startswith("Extra data"):
         return _unexpected(text, place, "after top-level value")
     where = "after array element" if _in_array(text[:place]) else "after object key:value pair"
     return _unexpected(text, place, where)
@@ -117,14 +117,14 @@ def _after_blanks(text: str, place: int) -> int:
     return place + len(text[place:]) - len(text[place:].lstrip(" \t\r\n"))
 
 
-def _hexadecimal(text: str, place: int) -> str:
+def _hexadecimal_error(text: str, place: int) -> str:
     place = text.index("u", place) + 1
     while text[place] in "0123456789abcdefABCDEF":
         place += 1
     return _unexpected(text, place, "in \\u hexadecimal character escape")
 
 
-def _value(text: str, place: int) -> str:
+def _value_error(text: str, place: int) -> str:
     literal = _LITERALS.get(text[place], "")
     for offset, wanted in enumerate(literal):
         if text[place + offset] != wanted:
@@ -135,8 +135,8 @@ def _value(text: str, place: int) -> str:
     return _unexpected(text, place, "looking for beginning of value")
 
 
-def _number(text: str, place: int) -> str:
-    """Return what is wrong with the number that ends before `place`; empty when there is none or it is whole."""
+def _number_error(text: str, place: int) -> str:
+    """Return the error of the number that ends before `place`, or "" without a number or for a complete one."""
     start = place
     while start and text[start - 1] in "0123456789.+-eE":
         start -= 1
@@ -161,12 +161,12 @@ JSON_TYPES = {str: "string", bool: "bool", dict: "object", list: "array"}
 
 
 def unmarshal_error(value: Any, wanted: str) -> str:
-    """Return what encoding/json says of a body whose value is not of the Go type `wanted`."""
+    """Return the error of encoding/json for a value that is not of the Go type `wanted`."""
     return f"json: cannot unmarshal {JSON_TYPES.get(type(value), 'number')} into Go value of type {wanted}"
 
 
 def go_value(value: Any) -> str:
-    """Return JSON as Go's `%v` writes it."""
+    """Return a JSON value as Go's `%v` prints it."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{key}:{go_value(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
@@ -181,7 +181,7 @@ def go_value(value: Any) -> str:
 
 
 def _go_float(value: float) -> str:
-    """Return a float64 as Go's `%v` writes it: with an exponent from 10^6 on and below 10^-4."""
+    """Return a float64 as Go's `%v` prints it: with an exponent from 10^6 on and below 10^-4."""
     number = Decimal(repr(value)).normalize()
     if -4 <= number.adjusted() < 6:
         return f"{number:f}"
@@ -190,11 +190,11 @@ def _go_float(value: float) -> str:
 
 
 def base64_error(text: str) -> str:
-    """Return what encoding/base64 says of a text that it cannot decode."""
-    return f"illegal base64 data at input byte {_corrupt(text)}"
+    """Return the error of encoding/base64 for a text that it cannot decode."""
+    return f"illegal base64 data at input byte {_corrupt_position(text)}"
 
 
-def _corrupt(text: str) -> int:
+def _corrupt_position(text: str) -> int:
     found = _NOT_BASE64.search(text)
     whole = text if found is None else text[: found.start()]
     filled = (len(whole) - whole.count("\n") - whole.count("\r")) % 4
@@ -218,7 +218,7 @@ def _corrupt(text: str) -> int:
 
 
 def time_error(text: str, layout: str) -> str:
-    """Return what time.Parse says of a text that is no time of `layout`."""
+    """Return the error of time.Parse for a text that is not a time of `layout`."""
     head = f"parsing time {quoted(text)}"
     rest = text
 

@@ -1,7 +1,7 @@
-"""Go names of the types of fields, where an error of encoding/json shows them.
+"""Go type names of fields that errors of encoding/json contain.
 
-Rules kept here: struct and field name → named type of its value or of its items; only types whose name is not that of a
-message. Source: types.go of k8s.io/api and k8s.io/apimachinery.
+Rules kept here: struct and field name → named type of the value or of its items, only for types that are not messages. Source:
+types.go of k8s.io/api and k8s.io/apimachinery.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Makes a decoded JSON object fit its schema, as decoding into a Go struct would.
+"""Unmarshal: make a decoded JSON object fit its schema, as decoding into a Go struct would.
 
 Source: docs/protocol/requests.md#options, docs/protocol/objects.md.
 
 Rules kept here:
-* Unknown fields are dropped and their paths returned; fieldValidation decides what becomes of them.
+* Unknown fields are dropped and their paths returned, for field validation.
 * A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 in the words of Go's decoders, which name
-  the fields above the value. Values are never echoed, except numbers and times: a body may hold secrets.
-* null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`): objects look the
-  same whether they came as JSON or as protobuf. Null inside a list or map is that type's zero, as in Go. Go's zero time is
-  absent wherever it stands.
-* In a part that says anything, a `required` text, number or truth value that was not given is there with its zero, as Go
-  writes a field without omitempty: typed clients refuse objects without it (lightkube, and the Python client from 36 on).
-  In protobuf such fields are always sent.
-* Base64, times and quantities are rewritten in their one normal form.
-* Field names match exactly, letter case included.
+  the fields above the value. Values are never quoted, except numbers and times: a body may contain secrets.
+* null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`). So an object is the same
+  whether it was sent as JSON or as protobuf. null inside a list or map is the zero of its type, as in Go. Go's zero time is absent
+  everywhere.
+* A non-empty object has its `required` texts, numbers and truth values, with their zero when they were not sent, as Go writes a
+  field without omitempty. Typed clients refuse objects without them (lightkube, and the Python client from 36 on). In protobuf such
+  fields are always sent.
+* Base64, times and quantities are rewritten in their normal form.
+* Field names are case-sensitive.
 
-Each `Message` is compiled once into closures, kept on the message itself: this runs on every write.
+Each `Message` is compiled once into closures, which are kept on the message: this code runs on every write.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
 
 Check = Callable[[Any, FieldPath, str | int, list[str]], Any]
-"""(value, path above it, its name or index, unknown paths found so far) → normal form of the value."""
+"""(value, path of its parent, its name or index, unknown paths found so far) → normal form of the value."""
 
 _PLAN = "_unmarshal_plan"
 _NUMBERS = frozenset((Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.INT_OR_STRING))
-"""Types of which encoding/json quotes a number that does not fit."""
+"""Types for which encoding/json quotes a number that does not fit."""
 _GO_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
 _INT_RANGES = {Scalar.INT32: 2**31, Scalar.INT64: 2**63}
 MAX_TIME = 256
-"""Characters of a time that an error quotes; real ones have below forty."""
+"""Characters of a time that an error quotes; real ones have fewer than forty."""
 _MICROSECONDS = re.compile(r"[0-9T:-]+\.[0-9]{6}(Z|[+-][0-9:]{5})", re.ASCII)
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
-"""Types without a zero that could be kept: the zero time is absence also where the field is a pointer or required."""
-_ALWAYS_SHOWN = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
-"""Types whose required fields Go always writes and whose zero every client reads."""
+"""Types without a zero that is kept: the zero time means absent even where the field is a pointer or required."""
+_WRITTEN_WHEN_REQUIRED = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
+"""Types whose required fields Go always writes and whose zero every client accepts."""
 _GO_TYPES = {
     Scalar.STRING: "string",
     Scalar.BOOL: "bool",
@@ -70,64 +70,64 @@ _GO_TYPES = {
 
 
 def keeps_zero(field: Field) -> bool:
-    """Whether a zero value of this field says something that absence does not."""
+    """Return whether a zero value of this field differs from an absent one."""
     return field.pointer or field.required
 
 
-def shown_when_missing(schema: Message) -> tuple[tuple[str, Any], ...]:
-    """The fields of `schema` that whatever is not empty shows, with the zero value that stands for nothing given."""
+def required_zeros(schema: Message) -> tuple[tuple[str, Any], ...]:
+    """Return the fields that every non-empty object of `schema` has, each with its zero."""
     return tuple(
         (field.name, zero(field.type))
         for field in schema.fields
-        if field.required and isinstance(field.type, Scalar) and field.type in _ALWAYS_SHOWN
+        if field.required and isinstance(field.type, Scalar) and field.type in _WRITTEN_WHEN_REQUIRED
     )
 
 
 class _MismatchError(Exception):
     """A value that does not fit its field."""
 
-    def __init__(self, value: Any, at: FieldPath, why: str = "") -> None:
-        super().__init__(why)
+    def __init__(self, value: Any, at: FieldPath, reason: str = "") -> None:
+        super().__init__(reason)
         self.value = value
         self.at = at
-        self.why = why
-        """What the decoder of the type says itself; empty where encoding/json judges."""
+        self.reason = reason
+        """Error of the type's own decoder; empty when encoding/json makes the error."""
 
 
 def unmarshal(obj: Any, schema: Message, *, converted: bool = False) -> list[str]:
     """Change `obj` in place so that it fits `schema`; return the paths of the first unknown fields that were dropped.
 
-    `kind` and `apiVersion` are known at the top of every object. Raises BadRequestError in the words of encoding/json, or where
-    `converted` says so in those of the converter that kube-apiserver uses after a strategic merge patch.
+    `kind` and `apiVersion` are fields of every outermost object. Raises BadRequestError in the words of encoding/json, or with
+    `converted` in those of the converter that kube-apiserver uses after a strategic merge patch.
     """
     plan = schema.__dict__.get(_PLAN)
     if plan is None:
-        plan = schema.__dict__[_PLAN] = _message(schema, root=True)
+        plan = schema.__dict__[_PLAN] = _message_check(schema, root=True)
     unknown: list[str] = []
     try:
         plan(obj, None, "", unknown)
     except _MismatchError as error:
         field = _locate(error.at, schema)
-        why = error.why or _decoder_error(error.value, field.type)
-        if not why:
-            why = _unconvertible(error.value, field) if converted else _unmarshalable(error.value, field)
+        reason = error.reason or _decoder_error(error.value, field.type)
+        if not reason:
+            reason = _conversion_error(error.value, field) if converted else _unmarshal_error(error.value, field)
         elif converted and field.type is Scalar.BYTES:
-            why = f"error decoding from json: {why}"
-        raise BadRequestError(why) from None
+            reason = f"error decoding from json: {reason}"
+        raise BadRequestError(reason) from None
     return unknown
 
 
 @dataclass(frozen=True, slots=True)
 class _Location:
-    """A place in an object as Go names it."""
+    """A field as Go's errors name it."""
 
     owner: str
-    """The struct whose field this is; empty for the object itself."""
+    """Name of the struct that has the field; empty for the object itself."""
     path: str
-    """Names of fields, without keys of maps and indexes."""
+    """Names of fields, without map keys and indices."""
     type: Type
     named: str
-    """Go name of the type of the field, or of its items or values; empty for a type that has none of its own."""
+    """Go name of the type of the field, or of its items or values; empty for an unnamed type."""
 
 
 def _locate(at: FieldPath, schema: Message) -> _Location:
@@ -142,7 +142,7 @@ def _locate(at: FieldPath, schema: Message) -> _Location:
             owner = kind.name.rpartition(".")[2]
             named = NAMED_TYPES.get(owner, {}).get(name, "")
             field = kind.by_name.get(name)
-            kind = field.type if field else Scalar.STRING  # kind and apiVersion stand in no schema
+            kind = field.type if field else Scalar.STRING  # kind and apiVersion are in no schema
             names.append(name)
         elif isinstance(kind, ListOf):
             kind = kind.item
@@ -162,7 +162,7 @@ def _go_type(kind: Type, named: str) -> str:
     return named if named and kind in (Scalar.STRING, Scalar.STRING_LIST) else _GO_TYPES[kind]
 
 
-def _unmarshalable(value: Any, field: _Location) -> str:
+def _unmarshal_error(value: Any, field: _Location) -> str:
     given = JSON_TYPES.get(type(value))
     if given is None:
         given = f"number {value}" if field.type in _NUMBERS else "number"
@@ -170,7 +170,7 @@ def _unmarshalable(value: Any, field: _Location) -> str:
     return f"json: cannot unmarshal {given} into {where} of type {_go_type(field.type, field.named)}"
 
 
-def _unconvertible(value: Any, field: _Location) -> str:
+def _conversion_error(value: Any, field: _Location) -> str:
     given = _GO_KINDS[type(value)]
     if isinstance(field.type, Message):
         return f"cannot restore struct from: {given}"
@@ -185,7 +185,7 @@ def _unconvertible(value: Any, field: _Location) -> str:
 
 
 def _decoder_error(value: Any, kind: Type) -> str:
-    """Return what the decoder of a type says of a value; empty where the type has none of its own."""
+    """Return the error of a type's own decoder for a value; empty for a type without one."""
     if kind is Scalar.QUANTITY:
         return BAD_FORMAT
     if not isinstance(value, str):
@@ -197,15 +197,15 @@ def _decoder_error(value: Any, kind: Type) -> str:
     return ""
 
 
-def _message(schema: Message, root: bool = False) -> Check:
+def _message_check(schema: Message, root: bool = False) -> Check:
     rules: dict[str, tuple[Check, bool]] = {}
     if root:
-        text = _scalar(Scalar.STRING)
+        text = _scalar_check(Scalar.STRING)
         rules = {"kind": (text, False), "apiVersion": (text, False)}
     for field in schema.fields:
         always = (keeps_zero(field) and field.type not in TIMES) or (root and field.name == "metadata")
-        rules[field.name] = (_check(field.type), always)
-    shown = shown_when_missing(schema)
+        rules[field.name] = (_check_for(field.type), always)
+    zeros = required_zeros(schema)
     find = rules.get
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
@@ -230,8 +230,8 @@ def _message(schema: Message, root: bool = False) -> Check:
         for key in drop:
             del value[key]
         if value:
-            for key, nothing in shown:
-                value.setdefault(key, nothing)
+            for key, default in zeros:
+                value.setdefault(key, default)
         return value
 
     return check
@@ -248,7 +248,7 @@ _ZEROS: dict[Scalar, Any] = {
 
 
 def zero(kind: Type) -> Any:
-    """A fresh zero value of a type: what null means inside a list or map."""
+    """Return a new zero value of a type, the meaning of null inside a list or map."""
     if isinstance(kind, ListOf) or kind is Scalar.STRING_LIST:
         return []
     if isinstance(kind, Message | MapOf) or kind in (Scalar.RAW, Scalar.FIELDS_V1):
@@ -256,18 +256,18 @@ def zero(kind: Type) -> Any:
     return _ZEROS.get(kind, "")
 
 
-def _check(kind: Type) -> Check:
+def _check_for(kind: Type) -> Check:
     if isinstance(kind, Message):
-        return _message(kind)
+        return _message_check(kind)
     if isinstance(kind, ListOf):
-        return _list(kind)
+        return _list_check(kind)
     if isinstance(kind, MapOf):
-        return _map(kind)
-    return _scalar(kind)
+        return _map_check(kind)
+    return _scalar_check(kind)
 
 
-def _list(kind: ListOf) -> Check:
-    item_check = _check(kind.item)
+def _list_check(kind: ListOf) -> Check:
+    item_check = _check_for(kind.item)
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         here = (above, name)
@@ -280,8 +280,8 @@ def _list(kind: ListOf) -> Check:
     return check
 
 
-def _map(kind: MapOf) -> Check:
-    item_check = _check(kind.value)
+def _map_check(kind: MapOf) -> Check:
+    item_check = _check_for(kind.value)
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
         here = (above, name)
@@ -294,9 +294,9 @@ def _map(kind: MapOf) -> Check:
     return check
 
 
-def _scalar(kind: Scalar) -> Check:
+def _scalar_check(kind: Scalar) -> Check:
     if kind is Scalar.STRING_LIST:
-        return _list(ListOf(Scalar.STRING))
+        return _list_check(ListOf(Scalar.STRING))
     types, normal = _SCALARS[kind]
 
     def check(value: Any, above: FieldPath, name: str | int, unknown: list[str]) -> Any:
@@ -312,7 +312,7 @@ def _scalar(kind: Scalar) -> Check:
     return check
 
 
-def _integer(kind: Scalar) -> Callable[[int], int]:
+def _integer_check(kind: Scalar) -> Callable[[int], int]:
     bound = _INT_RANGES[kind]
 
     def normal(value: int) -> int:
@@ -323,11 +323,11 @@ def _integer(kind: Scalar) -> Callable[[int], int]:
     return normal
 
 
-def _base64(value: str) -> str:
+def _normal_base64(value: str) -> str:
     try:
         raw = binascii.a2b_base64(value, strict_mode=True)
     except ValueError:
-        text = value.replace("\n", "").replace("\r", "")  # Go's decoder passes over line ends
+        text = value.replace("\n", "").replace("\r", "")  # Go's decoder ignores line ends
         try:
             raw = binascii.a2b_base64(text, strict_mode=True)
         except ValueError:
@@ -335,36 +335,36 @@ def _base64(value: str) -> str:
     return binascii.b2a_base64(raw, newline=False).decode()
 
 
-def _moment(value: str) -> datetime:
+def _parse_time(value: str) -> datetime:
     try:
         return parse_rfc3339(value)
     except (ValueError, OverflowError):
         raise ValueError from None
 
 
-def _time(value: str) -> str:
-    if _UTC_SECONDS.fullmatch(value):  # what nearly every client sends: already normal, only the calendar to check
+def _normal_time(value: str) -> str:
+    if _UTC_SECONDS.fullmatch(value):  # the form of nearly every client: normal already, only the date is checked
         try:
             datetime.fromisoformat(value)
         except ValueError:
             raise ValueError from None
         return "" if value.startswith("0001-01-01T00:00:00") else value
-    moment = _moment(value)
+    moment = _parse_time(value)
     return "" if moment == ZERO_TIME else rfc3339(moment)
 
 
-def _micro_time(value: str) -> str:
+def _normal_micro_time(value: str) -> str:
     if value and not _MICROSECONDS.fullmatch(value):
         raise ValueError
-    moment = _moment(value)
+    moment = _parse_time(value)
     return "" if moment == ZERO_TIME else rfc3339_micro(moment)
 
 
-def _int_or_string(value: Any) -> Any:
-    return value if type(value) is str else _integer(Scalar.INT32)(value)
+def _normal_int_or_string(value: Any) -> Any:
+    return value if type(value) is str else _integer_check(Scalar.INT32)(value)
 
 
-def _any(value: Any) -> Any:
+def _bounded_depth(value: Any) -> Any:
     if depth_exceeds(value):
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     return value
@@ -373,14 +373,14 @@ def _any(value: Any) -> Any:
 _SCALARS: dict[Scalar, tuple[frozenset[type], Callable[[Any], Any] | None]] = {
     Scalar.STRING: (frozenset({str}), None),
     Scalar.BOOL: (frozenset({bool}), None),
-    Scalar.INT32: (frozenset({int}), _integer(Scalar.INT32)),
-    Scalar.INT64: (frozenset({int}), _integer(Scalar.INT64)),
+    Scalar.INT32: (frozenset({int}), _integer_check(Scalar.INT32)),
+    Scalar.INT64: (frozenset({int}), _integer_check(Scalar.INT64)),
     Scalar.DOUBLE: (frozenset({int, float}), None),
-    Scalar.BYTES: (frozenset({str}), _base64),
-    Scalar.TIME: (frozenset({str}), _time),
-    Scalar.MICRO_TIME: (frozenset({str}), _micro_time),
+    Scalar.BYTES: (frozenset({str}), _normal_base64),
+    Scalar.TIME: (frozenset({str}), _normal_time),
+    Scalar.MICRO_TIME: (frozenset({str}), _normal_micro_time),
     Scalar.QUANTITY: (frozenset({str, int, float}), canonical),
-    Scalar.INT_OR_STRING: (frozenset({str, int}), _int_or_string),
-    Scalar.FIELDS_V1: (frozenset({dict}), _any),
-    Scalar.RAW: (frozenset({dict}), _any),
+    Scalar.INT_OR_STRING: (frozenset({str, int}), _normal_int_or_string),
+    Scalar.FIELDS_V1: (frozenset({dict}), _bounded_depth),
+    Scalar.RAW: (frozenset({dict}), _bounded_depth),
 }

@@ -1,12 +1,12 @@
-"""Completes objects with the fields that Go writes even when they are zero.
+"""Zero fields: complete an object with the fields that Go writes even when they are zero.
 
 Go's `omitempty` has no effect on a struct that is not a pointer: clients rely on `node.status.nodeInfo` and `resources: {}`
-being there. The declaration says which fields these are (`written_when_zero`), so that this file needs no list of them:
-* a message, a time, a quantity or an int-or-string that is no `pointer`; a `required` scalar or list;
-* `always` where Go's declaration differs from that.
+being present. `written_when_zero` derives these fields from the schema:
+* a message, a time, a quantity or an int-or-string that is not a `pointer`; a `required` scalar or list;
+* the field's `always`, where Go's declaration differs.
 
 A zero message is `{}` with its own such fields; a zero time and an empty list are null.
-Each `Message` is compiled once into closures, kept on the message itself: this runs on every write.
+Each `Message` is compiled once into closures, which are kept on the message: this code runs on every write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mooring.apimachinery.codec.unmarshal import TIMES, zero
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 
 Fill = Callable[[Any], bool]
-"""Adds what is missing to a value, in place; returns whether anything was."""
+"""Adds missing fields to a value, in place; returns whether any was missing."""
 
 _PLAN = "_complete_plan"
 _STRUCTS_INSIDE = "_complete_structs_inside"
@@ -65,16 +65,16 @@ def complete(obj: Obj, schema: Message) -> bool:
 def _plan(schema: Message) -> Fill:
     plan: Fill | None = schema.__dict__.get(_PLAN)
     if plan is None:
-        plan = schema.__dict__[_PLAN] = _message(schema)
+        plan = schema.__dict__[_PLAN] = _message_fill(schema)
     return plan
 
 
-def _message(schema: Message) -> Fill:
+def _message_fill(schema: Message) -> Fill:
     zeros: list[tuple[str, Any]] = []
     structs: list[tuple[str, Fill]] = []
     others: list[tuple[str, Fill]] = []
     for field in schema.fields:
-        fill = _parts(field.type)
+        fill = _type_fill(field.type)
         if not written_when_zero(field):
             pass
         elif isinstance(field.type, Message):
@@ -87,9 +87,9 @@ def _message(schema: Message) -> Fill:
 
     def fill_message(obj: Obj) -> bool:
         changed = False
-        for name, nothing in zeros:
+        for name, empty in zeros:
             if name not in obj:
-                obj[name] = nothing
+                obj[name] = empty
                 changed = True
         for name, fill in structs:
             part = obj.get(name)
@@ -110,29 +110,29 @@ def _zero(kind: Type) -> Any:
     return None if not isinstance(kind, Scalar) or kind in TIMES else zero(kind)
 
 
-def _parts(kind: Type) -> Fill | None:
+def _type_fill(kind: Type) -> Fill | None:
     """Return the closure that completes a value of this type; None for types without parts."""
     if isinstance(kind, Message):
-        return _plan(kind) if any(map(written_when_zero, kind.fields)) or _nested(kind) else None
+        return _plan(kind) if any(map(written_when_zero, kind.fields)) or _has_parts(kind) else None
     if isinstance(kind, ListOf):
-        fill = _parts(kind.item)
-        return partial(_each, fill) if fill is not None else None
+        fill = _type_fill(kind.item)
+        return partial(_fill_items, fill) if fill is not None else None
     if isinstance(kind, MapOf):
-        fill = _parts(kind.value)
-        return partial(_each_value, fill) if fill is not None else None
+        fill = _type_fill(kind.value)
+        return partial(_fill_values, fill) if fill is not None else None
     return None
 
 
-def _nested(schema: Message) -> bool:
-    return any(_parts(field.type) is not None for field in schema.fields)
+def _has_parts(schema: Message) -> bool:
+    return any(_type_fill(field.type) is not None for field in schema.fields)
 
 
-def _each(fill: Fill, items: list[Any]) -> bool:
+def _fill_items(fill: Fill, items: list[Any]) -> bool:
     changed = False
     for item in items:
         changed = fill(item) or changed
     return changed
 
 
-def _each_value(fill: Fill, values: Obj) -> bool:
-    return _each(fill, list(values.values()))
+def _fill_values(fill: Fill, values: Obj) -> bool:
+    return _fill_items(fill, list(values.values()))

@@ -1,0 +1,1 @@
+"""Patches: JSON Patch (`json`), JSON merge patch (`merge`) and strategic merge patch (`strategic`)."""

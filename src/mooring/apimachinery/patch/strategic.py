@@ -1,19 +1,20 @@
-"""Strategic merge patch: a merge patch that knows from the schema which lists merge, and by which key.
+"""Strategic merge patch: a merge patch that merges lists by the keys of the schema.
 
 Rules kept here:
-* Objects merge member by member, null removes, and what the schema does not know merges as plain JSON (lists replace).
-* A list whose field says `patch="merge"` merges: elements with the same `patch_key` merge in place, others are added; without
-  a key it is a set of primitives. Every other list is replaced, and an element that is a directive is one without members there.
-  Merging twice changes nothing more.
-* The order of a merged list: elements named by the patch (or by `$setElementOrder/<field>`) stand in the order given there,
-  the others keep theirs, and the two are woven as kube-apiserver weaves them: an unnamed element goes before a named one only
-  if it stood before it already. So an element that is new comes before the unnamed ones that are left.
-* `$patch: replace` in an object: the rest of the patch replaces it; in a list: the list is replaced by the other elements.
-  `$patch: delete` in an object empties it; in a list element: elements with its key go. `$patch: merge` is what happens anyway.
-* `$deleteFromPrimitiveList/<field>` removes values; `$retainKeys` drops every member it does not list, and the patch must not
-  set one that it does not list. What `$setElementOrder` orders must contain what the patch adds, in the same order.
-* Directives and nulls never reach the result. Misused directives are 400, and no message shows a value.
-* The result shares nothing with what went in, and what went in is untouched.
+* Objects merge member by member and null removes a member. Fields that the schema does not have merge as plain JSON.
+* A list whose field has `patch="merge"` merges: elements with the same `patch_key` merge in place, others are added. Without a key
+  the list is a set of primitives. Every other list is replaced; a directive in it counts as an element without members. Merging
+  the same patch twice gives the same result.
+* Order of a merged list: elements in the patch (or in `$setElementOrder/<field>`) are in the order given there, the others keep
+  theirs, and both are interleaved as in kube-apiserver: an element outside the patch comes before one of the patch only if it did
+  so already. So a new element comes before the remaining elements outside the patch.
+* `$patch: replace` in an object: the rest of the patch replaces it; in a list: the other elements replace the list.
+  `$patch: delete` in an object empties it; in a list element it removes the elements of the same key. `$patch: merge` is the
+  default.
+* `$deleteFromPrimitiveList/<field>` removes values. `$retainKeys` removes every member that it does not list, and the patch must
+  not set an unlisted one. `$setElementOrder` must contain the elements that the patch adds, in the same order.
+* The result has no directives and no nulls. Misused directives are 400, and no message quotes a value.
+* The result shares nothing with the arguments, which are not changed.
 
 Source: docs/protocol/patches.md#strategic-merge; the strategic merge patch design of the Kubernetes API conventions.
 """
@@ -37,41 +38,45 @@ _MERGE, _REPLACE, _DELETE = "merge", "replace", "delete"
 
 
 def strategic_merge_patch(obj: Obj, patch: bytes | Obj, schema: Message) -> Obj:
-    """`obj` after `patch`, with the merge keys of `schema`. Raises BadRequestError."""
-    return _object(obj, read_object_patch(patch), schema)
+    """Return `obj` after `patch`, with the merge keys of `schema`. Raises BadRequestError, PatchRejectedError."""
+    return _merge_object(obj, read_object_patch(patch), schema)
 
 
-def _object(original: Obj, patch: Obj, schema: Type | None) -> Obj:
+def _merge_object(original: Obj, patch: Obj, schema: Type | None) -> Obj:
     directive = _directive(patch)
     if directive == _DELETE:
         return {}
     if directive == _REPLACE:
-        return {key: _plain(value) for key, value in patch.items() if value is not None and not _is_directive(key)}
+        return {
+            key: _without_directives(value)
+            for key, value in patch.items()
+            if value is not None and not _is_directive(key)
+        }
     members = {key: value for key, value in patch.items() if not _is_directive(key)}
-    orders, removals = _of(patch, SET_ORDER), _of(patch, DELETE_FROM)
+    orders, removals = _list_directives(patch, SET_ORDER), _list_directives(patch, DELETE_FROM)
     kept = original
     if RETAIN_KEYS in patch:
-        kept = _retained(original, members, patch[RETAIN_KEYS])
+        kept = _retain_keys(original, members, patch[RETAIN_KEYS])
 
     result: Obj = {}
     for key in (*kept, *(key for key in (*members, *orders) if key not in kept)):
         before = kept.get(key)
         if key in members and members[key] is None:
             continue
-        field = _field(schema, key)
+        field = _declared_field(schema, key)
         if key in removals and isinstance(before, list):
-            gone = {_identity(value) for value in removals[key]}
-            before = [value for value in before if _identity(value) not in gone]
+            deleted = {_identity(value) for value in removals[key]}
+            before = [value for value in before if _identity(value) not in deleted]
         order = orders.get(key)
         if key in members:
-            after = _value(before, members[key], field, order)
+            after = _merge_value(before, members[key], field, order)
         elif key not in kept:
             continue
         else:
             after = deep_copy(before)
         if order is not None and isinstance(after, list):
             previous = before if isinstance(before, list) else []
-            after = _ordered(after, order, previous, field.patch_key if field else "")
+            after = _order_elements(after, order, previous, field.patch_key if field else "")
         result[key] = after
     return result
 
@@ -87,8 +92,8 @@ def _directive(patch: Obj) -> str:
     return str(directive)
 
 
-def _of(patch: Obj, prefix: str) -> dict[str, list[Any]]:
-    """Field name → list, for the directives that carry the field in their name."""
+def _list_directives(patch: Obj, prefix: str) -> dict[str, list[Any]]:
+    """Return field name → list for the directives whose name contains the field."""
     found = {key[len(prefix) :]: value for key, value in patch.items() if key.startswith(prefix)}
     for name, value in found.items():
         if not isinstance(value, list):
@@ -96,52 +101,54 @@ def _of(patch: Obj, prefix: str) -> dict[str, list[Any]]:
     return found
 
 
-def _retained(original: Obj, members: Obj, keys: Any) -> Obj:
+def _retain_keys(original: Obj, members: Obj, keys: Any) -> Obj:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise BadRequestError("invalid patch format of retainKeys")
     if any(value is not None and key not in keys for key, value in members.items()):
-        raise PatchRejectedError  # "patch content doesn't match retainKeys list", which kube-apiserver does not tell
+        raise PatchRejectedError  # kube-apiserver does not report the reason "patch content doesn't match retainKeys list"
     return {key: value for key, value in original.items() if key in keys}
 
 
-def _field(schema: Type | None, key: str) -> Field | None:
-    """What the schema says of one member; every member of a map is alike."""
+def _declared_field(schema: Type | None, key: str) -> Field | None:
+    """Return the declaration of one member; None for an unknown one."""
     if isinstance(schema, Message):
         return schema.by_name.get(key)
     return Field(key, 0, schema.value) if isinstance(schema, MapOf) else None
 
 
-def _value(before: Any, value: Any, field: Field | None, order: list[Any] | None) -> Any:
+def _merge_value(before: Any, value: Any, field: Field | None, order: list[Any] | None) -> Any:
     if isinstance(value, dict):
-        return _object(before if isinstance(before, dict) else {}, value, field.type if field else None)
+        return _merge_object(before if isinstance(before, dict) else {}, value, field.type if field else None)
     if isinstance(value, list):
         if field is not None and field.patch == "merge" and isinstance(field.type, ListOf):
-            return _list(before if isinstance(before, list) else [], value, field, field.type.item, order)
-        return _plain(value)
+            return _merge_list(before if isinstance(before, list) else [], value, field, field.type.item, order)
+        return _without_directives(value)
     return value
 
 
-def _plain(value: Any) -> Any:
-    """Patch content taken as it is: a copy without nulls in objects and without directives."""
+def _without_directives(value: Any) -> Any:
+    """Return a copy of patch content without directives and without nulls in objects."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items() if item is not None and not _is_directive(key)}
+        return {
+            key: _without_directives(item) for key, item in value.items() if item is not None and not _is_directive(key)
+        }
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_without_directives(item) for item in value]
     return value
 
 
-def _list(before: list[Any], patch: list[Any], field: Field, item: Type, order: list[Any] | None) -> list[Any]:
-    """A list that merges; primitives as a set, objects by the field's key."""
+def _merge_list(before: list[Any], patch: list[Any], field: Field, item: Type, order: list[Any] | None) -> list[Any]:
+    """Merge a list: primitives as a set, objects by the key of the field."""
     if not field.patch_key:
         if any(isinstance(value, dict | list) for value in patch):
             raise BadRequestError(f"invalid patch: {field.name} is a list of primitives")
-        _agrees([_identity(value) for value in patch], [_identity(value) for value in order or ()], field, order)
+        _check_order([_identity(value) for value in patch], [_identity(value) for value in order or ()], field, order)
         merged = list({_identity(value): value for value in (*before, *patch)}.values())
-        return _ordered(merged, patch, before, "")
+        return _order_elements(merged, patch, before, "")
 
     key = field.patch_key
     wanted: list[Obj] = []
-    gone: set[Hashable] = set()
+    deleted: set[Hashable] = set()
     replace = False
     for element in patch:
         if not isinstance(element, dict):
@@ -155,28 +162,28 @@ def _list(before: list[Any], patch: list[Any], field: Field, item: Type, order: 
                 f"invalid patch: an element of {field.name} does not contain declared merge key: {key}"
             )
         if directive == _DELETE:
-            gone.add(_identity(element[key]))
+            deleted.add(_identity(element[key]))
         else:
             wanted.append(element)
     names = [_identity(element[key]) for element in wanted]
-    _agrees(names, [_key(element, key) for element in order or ()], field, order)
+    _check_order(names, [_element_identity(element, key) for element in order or ()], field, order)
     if replace:
-        return [_object({}, element, item) for element in wanted]
+        return [_merge_object({}, element, item) for element in wanted]
 
-    left = [element for element in before if _key(element, key) not in gone]
+    left = [element for element in before if _element_identity(element, key) not in deleted]
     merged = [deep_copy(element) for element in left]
-    place = {_key(element, key): index for index, element in reversed(list(enumerate(merged)))}
+    place = {_element_identity(element, key): index for index, element in reversed(list(enumerate(merged)))}
     for name, element in zip(names, wanted, strict=True):
         if name in place:
-            merged[place[name]] = _object(merged[place[name]], element, item)
+            merged[place[name]] = _merge_object(merged[place[name]], element, item)
         else:
             place[name] = len(merged)
-            merged.append(_object({}, element, item))
-    return _ordered(merged, wanted, left, key)
+            merged.append(_merge_object({}, element, item))
+    return _order_elements(merged, wanted, left, key)
 
 
-def _agrees(names: Sequence[Hashable], ordered: Sequence[Hashable], field: Field, order: list[Any] | None) -> None:
-    """`$setElementOrder` lists what the patch adds, in the same order."""
+def _check_order(names: Sequence[Hashable], ordered: Sequence[Hashable], field: Field, order: list[Any] | None) -> None:
+    """Raise BadRequestError unless `$setElementOrder` contains the elements of the patch in their order."""
     if order is None:
         return
     rest = iter(ordered)
@@ -187,36 +194,40 @@ def _agrees(names: Sequence[Hashable], ordered: Sequence[Hashable], field: Field
 
 
 def _identity(value: Any) -> Hashable:
-    """Equal for equal JSON primitives only: true is not 1. Anything else is nothing's equal but its own kind's."""
+    """Return a value that is equal for equal JSON primitives only: true is not 1. Objects are equal to objects, lists to lists."""
     return (type(value).__name__, value if isinstance(value, str | int | float | bool) else None)
 
 
-def _key(element: Any, key: str) -> Hashable:
-    """What names a list element: itself, or its member `key`. In a keyed list a primitive is nobody."""
+def _element_identity(element: Any, key: str) -> Hashable:
+    """Return the identity of a list element: the primitive itself, or the member `key` of an object. In a keyed list a primitive
+    has none."""
     if not key:
         return _identity(element)
     return _identity(element.get(key)) if isinstance(element, dict) else ("", None)
 
 
-def _ordered(merged: list[Any], named: Iterable[Any], before: Iterable[Any], key: str) -> list[Any]:
-    """`merged` with the elements of `named` in that order, woven with the others in the order of `before`."""
-    wanted = _places(named, key)
-    stood = _places(before, key)
-    first = sorted((item for item in merged if _key(item, key) in wanted), key=lambda item: wanted[_key(item, key)])
-    others = [item for item in merged if _key(item, key) not in wanted]
-    woven: list[Any] = []
+def _order_elements(merged: list[Any], named: Iterable[Any], before: Iterable[Any], key: str) -> list[Any]:
+    """Return `merged` with the elements of `named` in that order, interleaved with the others in the order of `before`."""
+    wanted = _positions(named, key)
+    stood = _positions(before, key)
+    first = sorted(
+        (item for item in merged if _element_identity(item, key) in wanted),
+        key=lambda item: wanted[_element_identity(item, key)],
+    )
+    others = [item for item in merged if _element_identity(item, key) not in wanted]
+    interleaved: list[Any] = []
     left = 0
     for item in first:
-        place = stood.get(_key(item, key), -1)
-        while left < len(others) and stood.get(_key(others[left], key), len(stood)) < place:
-            woven.append(others[left])
+        place = stood.get(_element_identity(item, key), -1)
+        while left < len(others) and stood.get(_element_identity(others[left], key), len(stood)) < place:
+            interleaved.append(others[left])
             left += 1
-        woven.append(item)
-    return woven + others[left:]
+        interleaved.append(item)
+    return interleaved + others[left:]
 
 
-def _places(items: Iterable[Any], key: str) -> dict[Hashable, int]:
+def _positions(items: Iterable[Any], key: str) -> dict[Hashable, int]:
     places: dict[Hashable, int] = {}
     for index, item in enumerate(items):
-        places.setdefault(_key(item, key), index)
+        places.setdefault(_element_identity(item, key), index)
     return places

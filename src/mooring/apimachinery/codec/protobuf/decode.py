@@ -1,16 +1,17 @@
-"""Reads protobuf messages, driven by the one declaration per kind.
+"""Protobuf decoding of messages by their schema.
 
 Source: docs/protocol/negotiation.md#field-numbers.
 
 Rules kept here:
 * proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not; maps
   as entries key=1 value=2; the last value of a field counts, and repeated occurrences of one message are merged. Unknown field
-  numbers are skipped; groups, which Kubernetes never had, are refused. What lies `within` an embedded message is shown inline.
-* The result is what the same object looks like as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer
-  field even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
+  numbers are skipped; groups, which Kubernetes never had, are refused. Fields `within` an embedded message are inline in the
+  object.
+* The result equals the same object sent as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer field even
+  when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
 * Any input gives an object, BadRequestError or RequestEntityTooLargeError: lengths are checked before they are used, and nesting is
-  bounded by the schema, because unknown fields are skipped and not entered.
-* Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: two bytes can be a message.
+  bounded by the schema, because unknown fields are skipped.
+* Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: a message can be two bytes.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.codec.limits import MAX_VALUES, count_values, depth_exceeds
+from mooring.apimachinery.codec.limits import MAX_VALUES, count_values, depth_exceeds, too_many_values
 from mooring.apimachinery.codec.unmarshal import keeps_zero, zero
 from mooring.apimachinery.quantity import canonical
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
-from mooring.errors import BadRequestError, RequestEntityTooLargeError
+from mooring.errors import BadRequestError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types: the low three bits of a tag."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MASK = (1 << 64) - 1
-_PLAN = "_protobuf_read_plan"  # compiled once per message, kept on the message itself
+_PLAN = "_protobuf_read_plan"  # compiled once for each message and kept on it
 
 
 class ValueBudget:
-    """Counts down the values that one body may still hold."""
+    """Counts down the values that one body may still have."""
 
     __slots__ = ("left",)
 
@@ -46,20 +47,18 @@ class ValueBudget:
         self.left = values
 
     def spend(self, values: int = 1) -> None:
-        """Raise RequestEntityTooLargeError when the body holds more than it may."""
+        """Count values. Raises RequestEntityTooLargeError beyond `MAX_VALUES`."""
         self.left -= values
         if self.left < 0:
-            raise RequestEntityTooLargeError(
-                f"Request entity too large: the body has more than {MAX_VALUES} values; split it into several objects"
-            )
+            raise too_many_values()
 
 
 _Reader = Callable[[int, Any, Any, ValueBudget], Any]
-"""(wire type, the value on the wire, the JSON value read so far or None, what may still be read) → the JSON value."""
+"""(wire type, value on the wire, JSON value decoded so far or None, budget) → JSON value."""
 
 
 class MessageError(ValueError):
-    """Why bytes are no message; `decode` tells the caller."""
+    """Bytes that are not a message; `decode_message` turns it into a BadRequestError."""
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -80,7 +79,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, budget: ValueBudget) -> Iterator[tuple[int, int, Any]]:
-    """(number, wire type, value) of every field of one message, one at a time."""
+    """Yield (number, wire type, value) of each field of one message."""
     at, end = 0, len(data)
     while at < end:
         budget.spend()
@@ -107,7 +106,7 @@ def fields(data: bytes, budget: ValueBudget) -> Iterator[tuple[int, int, Any]]:
 
 
 def decode_message(data: bytes, schema: Message) -> Obj:
-    """The message as a JSON object. Raises BadRequestError, RequestEntityTooLargeError."""
+    """Return the message as a JSON object. Raises BadRequestError, RequestEntityTooLargeError."""
     try:
         return _read_message(schema, data, {}, ValueBudget())
     except MessageError as error:
@@ -154,26 +153,26 @@ def utf8_text(raw: bytes) -> str:
         raise MessageError("invalid UTF-8") from None
 
 
-def _signed(value: int, bits: int) -> int:
+def _signed_integer(value: int, bits: int) -> int:
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def _double(raw: bytes) -> float:
+def _decode_double(raw: bytes) -> float:
     (value,) = struct.unpack("<d", raw)
-    if value - value != 0:  # infinities and NaN, which JSON cannot say
+    if value - value != 0:  # infinities and NaN, which JSON does not have
         raise MessageError("number out of range")
     return float(value)
 
 
 _NUMBERS: dict[Scalar, Callable[[int], Any]] = {
     Scalar.BOOL: bool,
-    Scalar.INT32: lambda value: _signed(value, 32),
-    Scalar.INT64: lambda value: _signed(value, 64),
+    Scalar.INT32: lambda value: _signed_integer(value, 32),
+    Scalar.INT64: lambda value: _signed_integer(value, 64),
 }
 
 
-def _time(raw: bytes, micro: bool, budget: ValueBudget) -> str | None:
+def _decode_time(raw: bytes, micro: bool, budget: ValueBudget) -> str | None:
     if not raw:
         return None
     seconds = nanos = 0
@@ -181,9 +180,9 @@ def _time(raw: bytes, micro: bool, budget: ValueBudget) -> str | None:
         if number in (1, 2):
             expect_wire_type(wire, VARINT)
             if number == 1:
-                seconds = _signed(value, 64)
+                seconds = _signed_integer(value, 64)
             else:
-                nanos = _signed(value, 32)
+                nanos = _signed_integer(value, 32)
     try:
         moment = EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000 if micro else 0)
     except OverflowError:
@@ -194,7 +193,7 @@ def _time(raw: bytes, micro: bool, budget: ValueBudget) -> str | None:
 
 
 def wrapped(raw: bytes, budget: ValueBudget) -> list[bytes]:
-    """Every value of field 1 of a message that wraps text or bytes (Quantity, ExtraValue, FieldsV1, RawExtension)."""
+    """Return the values of field 1 of a message that wraps text or bytes (Quantity, ExtraValue, FieldsV1, RawExtension)."""
     found = []
     for number, wire, value in fields(raw, budget):
         if number == 1:
@@ -203,22 +202,22 @@ def wrapped(raw: bytes, budget: ValueBudget) -> list[bytes]:
     return found
 
 
-def _int_or_string(raw: bytes, budget: ValueBudget) -> Any:
+def _decode_int_or_string(raw: bytes, budget: ValueBudget) -> Any:
     kind, integer, text = 0, 0, ""
     for number, wire, value in fields(raw, budget):
         if number in (1, 2):
             expect_wire_type(wire, VARINT)
             if number == 1:
-                kind = _signed(value, 64)
+                kind = _signed_integer(value, 64)
             else:
-                integer = _signed(value, 32)
+                integer = _signed_integer(value, 32)
         elif number == 3:
             expect_wire_type(wire, BYTES)
             text = utf8_text(value)
     return text if kind == 1 else integer
 
 
-def _json_object(raw: bytes, budget: ValueBudget) -> Any:
+def _decode_json_object(raw: bytes, budget: ValueBudget) -> Any:
     text = b"".join(wrapped(raw, budget)[-1:])
     if not text:
         return None
@@ -232,7 +231,7 @@ def _json_object(raw: bytes, budget: ValueBudget) -> Any:
     return value
 
 
-def _quantity(raw: bytes, budget: ValueBudget) -> str:
+def _decode_quantity(raw: bytes, budget: ValueBudget) -> str:
     text = "".join(utf8_text(item) for item in wrapped(raw, budget)[-1:])
     try:
         return canonical(text or "0")
@@ -240,16 +239,16 @@ def _quantity(raw: bytes, budget: ValueBudget) -> str:
         raise MessageError(str(error)) from None
 
 
-_BLOBS: dict[Scalar, Callable[[bytes, ValueBudget], Any]] = {
+_LENGTH_DELIMITED: dict[Scalar, Callable[[bytes, ValueBudget], Any]] = {
     Scalar.STRING: lambda raw, budget: utf8_text(raw),
     Scalar.BYTES: lambda raw, budget: binascii.b2a_base64(raw, newline=False).decode(),
-    Scalar.TIME: lambda raw, budget: _time(raw, False, budget),
-    Scalar.MICRO_TIME: lambda raw, budget: _time(raw, True, budget),
-    Scalar.QUANTITY: _quantity,
-    Scalar.INT_OR_STRING: _int_or_string,
+    Scalar.TIME: lambda raw, budget: _decode_time(raw, False, budget),
+    Scalar.MICRO_TIME: lambda raw, budget: _decode_time(raw, True, budget),
+    Scalar.QUANTITY: _decode_quantity,
+    Scalar.INT_OR_STRING: _decode_int_or_string,
     Scalar.STRING_LIST: lambda raw, budget: [utf8_text(item) for item in wrapped(raw, budget)],
-    Scalar.FIELDS_V1: _json_object,
-    Scalar.RAW: _json_object,
+    Scalar.FIELDS_V1: _decode_json_object,
+    Scalar.RAW: _decode_json_object,
 }
 
 
@@ -272,7 +271,7 @@ def _message_reader(schema: Message) -> _Reader:
 
 
 def _embedded_reader(schema: Message) -> _Reader:
-    """Reads what JSON shows inline: the value so far is the object around it."""
+    """Return a reader of fields that JSON has inline: the value so far is the object around them."""
 
     def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
         expect_wire_type(wire, BYTES)
@@ -283,15 +282,15 @@ def _embedded_reader(schema: Message) -> _Reader:
 
 
 def _scalar_reader(kind: Scalar) -> _Reader:
-    if kind in _BLOBS:
-        convert = _BLOBS[kind]
+    if kind in _LENGTH_DELIMITED:
+        convert = _LENGTH_DELIMITED[kind]
 
         def read_blob(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
             expect_wire_type(wire, BYTES)
             return convert(value, budget)
 
         return read_blob
-    wanted, number = (FIXED64, _double) if kind is Scalar.DOUBLE else (VARINT, _NUMBERS[kind])
+    wanted, number = (FIXED64, _decode_double) if kind is Scalar.DOUBLE else (VARINT, _NUMBERS[kind])
 
     def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
         expect_wire_type(wire, wanted)
@@ -302,7 +301,7 @@ def _scalar_reader(kind: Scalar) -> _Reader:
 
 def _list_reader(kind: ListOf) -> _Reader:
     item = _reader(kind.item)
-    packed = _unpack(kind.item)
+    packed = _packed_splitter(kind.item)
 
     def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
         items: list[Any] = previous or []
@@ -317,20 +316,20 @@ def _list_reader(kind: ListOf) -> _Reader:
     return read
 
 
-def _unpack(kind: Type) -> Callable[[bytes], list[tuple[int, Any]]] | None:
-    """How to split a packed field of this type, None when it cannot be packed."""
+def _packed_splitter(kind: Type) -> Callable[[bytes], list[tuple[int, Any]]] | None:
+    """Return the function that splits a packed field of this type; None for types that cannot be packed."""
     if kind is Scalar.DOUBLE:
-        return _doubles
-    return _varints if kind in _NUMBERS else None
+        return _split_doubles
+    return _split_varints if kind in _NUMBERS else None
 
 
-def _doubles(data: bytes) -> list[tuple[int, Any]]:
+def _split_doubles(data: bytes) -> list[tuple[int, Any]]:
     if len(data) % 8:
         raise MessageError("unexpected end of data")
     return [(FIXED64, data[at : at + 8]) for at in range(0, len(data), 8)]
 
 
-def _varints(data: bytes) -> list[tuple[int, Any]]:
+def _split_varints(data: bytes) -> list[tuple[int, Any]]:
     found, at = [], 0
     while at < len(data):
         value, at = _varint(data, at)

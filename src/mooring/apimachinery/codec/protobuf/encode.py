@@ -1,10 +1,10 @@
-"""Writes protobuf messages, driven by the one declaration per kind.
+"""Protobuf encoding of messages by their schema.
 
 Source: docs/protocol/negotiation.md#field-numbers.
 
-Rules kept here: the fields that are set are written in order of their numbers, map keys sorted, so that equal objects give
-equal bytes. Objects conform to their schema (`mooring.apimachinery.codec.unmarshal`); fields without a number, and what the schema
-does not name (kind, apiVersion), are left out.
+Rules kept here: fields are written in the order of their numbers and map keys are sorted, so that equal objects give equal bytes.
+Objects fit their schema already (`mooring.apimachinery.codec.unmarshal`). Fields without a number, and kind and apiVersion, are
+left out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mooring.apimachinery.codec.protobuf.decode import BYTES, EPOCH, FIXED64, MA
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import parse_rfc3339
 
-_PLAN = "_protobuf_write_plan"  # compiled once per message, kept on the message itself
+_PLAN = "_protobuf_write_plan"  # compiled once for each message and kept on it
 _INTEGERS = (Scalar.BOOL, Scalar.INT32, Scalar.INT64)
 
 _Writer = Callable[[bytearray, Any], None]
 
 
 def encode_message(obj: Obj, schema: Message) -> bytes:
-    """The message of an object that conforms to `schema`; fields the schema does not number are left out."""
+    """Return the message of an object that fits `schema`."""
     plan: list[tuple[str, _Writer]] | None = schema.__dict__.get(_PLAN)
     if plan is None:
         parts: dict[int, tuple[str, Type]] = {
@@ -54,22 +54,25 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 
 def put_bytes(out: bytearray, number: int, raw: bytes) -> None:
+    """Append a field of bytes, text or an encoded message."""
     put_length(out, number, len(raw))
     out += raw
 
 
 def put_length(out: bytearray, number: int, size: int) -> None:
-    """The beginning of a field of `size` bytes, which follow."""
+    """Append the tag and length of a field of `size` bytes."""
     _put_varint(out, number << 3 | BYTES)
     _put_varint(out, size)
 
 
 def put_number(out: bytearray, number: int, value: int) -> None:
+    """Append a field of an integer or truth value."""
     _put_varint(out, number << 3 | VARINT)
     _put_varint(out, value)
 
 
 def wrap(*parts: bytes) -> bytes:
+    """Return a message whose field 1 repeats `parts`."""
     out = bytearray()
     for part in parts:
         put_bytes(out, 1, part)
