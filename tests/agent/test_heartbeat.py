@@ -44,7 +44,7 @@ class Cluster:
         if self.away:
             raise PeerError("asking https://api.test: nothing answers there")
 
-    def _kept(self, plural: str, obj: Obj) -> Obj:
+    def put(self, plural: str, obj: Obj) -> Obj:
         self.versions += 1
         metadata = {"uid": f"uid-{self.versions}"} | obj["metadata"] | {"resourceVersion": str(self.versions)}
         self.objects[plural, metadata["name"]] = kept = obj | {"metadata": metadata}
@@ -64,7 +64,7 @@ class Cluster:
         self._called(f"create {plural}")
         if (plural, obj["metadata"]["name"]) in self.objects:
             raise AlreadyExistsError("exists")
-        return self._kept(plural, obj)
+        return self.put(plural, obj)
 
     async def update(self, plural: str, obj: Obj) -> Obj:
         self._called(f"update {plural}")
@@ -73,7 +73,7 @@ class Cluster:
         old = await self.get(plural, obj["metadata"]["name"])
         if old["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             raise ConflictError("stale")
-        return self._kept(plural, obj)
+        return self.put(plural, obj)
 
     async def patch(self, plural: str, name: str, patch: Obj, **options: Any) -> Obj:
         self._called(f"patch {plural}/{options.get('subresource', '')}")
@@ -82,7 +82,7 @@ class Cluster:
             raise ConflictError("stale")
         metadata = old["metadata"] | patch["metadata"]
         status = (old.get("status") or {}) | (patch.get("status") or {})
-        return self._kept(plural, old | {"metadata": metadata, "status": status})
+        return self.put(plural, old | {"metadata": metadata, "status": status})
 
 
 def beating(scenario: Any, *stored: tuple[str, Obj], version: str = "v1.36.2+mooring-0") -> None:
@@ -91,7 +91,7 @@ def beating(scenario: Any, *stored: tuple[str, Obj], version: str = "v1.36.2+moo
         cluster = Cluster(clock)
         cluster.version = version
         for plural, obj in stored:
-            cluster._kept(plural, obj)
+            cluster.put(plural, obj)
         heartbeat = Heartbeat(cast(ClusterClient, cluster), MACHINE)
         task = asyncio.create_task(heartbeat.run())
         await settle()
@@ -166,7 +166,7 @@ def test_a_lease_that_went_with_its_node_comes_back_with_a_new_one(answer: ApiEr
 
 def test_a_lease_that_somebody_changed_is_renewed_all_the_same() -> None:
     async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
-        cluster._kept("leases", cluster.objects["leases", "m1"])
+        cluster.put("leases", cluster.objects["leases", "m1"])
         await clock.advance(10)
         assert heartbeat.renewals == 2
         assert cluster.objects["leases", "m1"]["spec"]["renewTime"] == rfc3339_micro(clock.now())
@@ -239,8 +239,8 @@ def test_an_agent_beside_which_a_kubelet_starts_stops_renewing_the_lease() -> No
     async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
         assert heartbeat.renewals == 1
         node = cluster.objects["nodes", "m1"]
-        cluster._kept("nodes", node | {"status": kubelet_node("2026-01-02T03:04:05Z")["status"]})
-        cluster._kept("leases", cluster.objects["leases", "m1"])
+        cluster.put("nodes", node | {"status": kubelet_node("2026-01-02T03:04:05Z")["status"]})
+        cluster.put("leases", cluster.objects["leases", "m1"])
         kept = dict(cluster.objects)
         await clock.advance(30)
         assert heartbeat.renewals == 1

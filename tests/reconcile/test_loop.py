@@ -181,7 +181,7 @@ async def test_success_resets_the_back_off(room: Room) -> None:
 @in_room
 async def test_a_key_whose_plan_was_long_rests_twice_as_long(room: Room) -> None:
     def long(key: Key, views: Views, now: datetime) -> Sequence[Action]:
-        room.clock._elapsed += 0.1 if key[1] == "long" else 0.001
+        room.clock.spend(0.1 if key[1] == "long" else 0.001)
         return ()
 
     await room.create("configmaps", config_map("long"))

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import json
 import logging
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,7 @@ async def write(log: AuditLog, numbers: range) -> None:
     """Each number as a batch of its own, written now."""
     for number in numbers:
         log.record({"n": number})
-        log._write(log._take())
+        log.flush()
 
 
 def test_the_file_is_rotated_by_size_and_few_are_kept(tmp_path: Path) -> None:
@@ -239,7 +240,8 @@ def test_a_rotation_that_fails_is_reported_and_writing_goes_on(
 
 def test_a_disk_that_takes_half_a_batch_loses_and_counts_the_rest(tmp_path: Path) -> None:
     class Disk:
-        def __init__(self) -> None:
+        def __init__(self, descriptor: int) -> None:
+            self.descriptor = descriptor
             self.taken = b""
 
         def write(self, data: memoryview) -> int:
@@ -250,16 +252,17 @@ def test_a_disk_that_takes_half_a_batch_loses_and_counts_the_rest(tmp_path: Path
 
         def flush(self) -> None: ...
 
-        def close(self) -> None: ...
+        def close(self) -> None:
+            os.close(self.descriptor)
 
     async def body() -> None:
         log = AuditLog(str(tmp_path / "a"))
-        log.start()
-        log._file.close()
-        log._file = Disk()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fdopen", lambda descriptor, *args, **options: Disk(descriptor))
+            log.start()
         for number in range(4):
             log.record({"n": number})
-        log._write(log._take())
+        log.flush()
         assert log.dropped + log.written == 4
         assert log.dropped == 3
         await log.stop()

@@ -89,7 +89,7 @@ def test_a_bug_of_ours_is_a_panic(tmp_path: Path) -> None:
         async def fail(context: Any) -> Any:
             raise RuntimeError("a bug")
 
-        pipeline._dispatch = fail
+        pipeline.dispatch = fail
         await server.get(CONFIGMAPS)
 
     *_, last = recorded(tmp_path, [{"level": "Metadata"}], crash)
@@ -343,7 +343,7 @@ def test_rotated_files_go_when_they_are_old(tmp_path: Path) -> None:
         log.start()
         for number in range(2):
             log.record({"n": number})
-            log._write(log._take())
+            log.flush()
         await log.stop()
 
     asyncio.run(body())
@@ -359,4 +359,6 @@ def test_records_of_whole_objects_are_bounded_by_their_size(tmp_path: Path, monk
     log = AuditLog(str(tmp_path / "a"))
     for number in range(5):
         log.record({"n": number})
-    assert (log.dropped, log._take()) == (3, b'{"n":3}\n{"n":4}\n')
+    log.flush()
+    asyncio.run(log.stop())
+    assert (log.dropped, (tmp_path / "a").read_bytes()) == (3, b'{"n":3}\n{"n":4}\n')

@@ -199,7 +199,7 @@ def test_a_flood_of_refused_requests_pushes_out_no_other_record(
 def append(log: AuditLog, numbers: range, refused: bool) -> None:
     for number in numbers:
         log.record(event(n=number), refused=refused)
-        log._write(log._take())
+        log.flush()
 
 
 def test_refused_requests_get_their_part_again_after_a_rotation(tmp_path: Path) -> None:

@@ -266,13 +266,10 @@ async def test_anonymous_callers_are_served_at_once_while_there_is_nothing_bette
 async def test_few_anonymous_callers_are_served_in_one_turn_of_the_loop() -> None:
     flow = FlowControl(ManualClock(), seats=600)
     taken = 0
-    for _ in range(flowcontrol.ANONYMOUS_PER_TURN + 3):
-        if not flow._anonymous_may_run():
-            break
-        await flow.enter_anonymous()  # does not give way to the loop while places are left in this turn
-        taken += 1
+    async with asyncio.timeout(10):
+        while not await flow.enter_anonymous():  # True for the first that waits for the next turn
+            taken += 1
     assert taken == flowcontrol.ANONYMOUS_PER_TURN
-    await asyncio.wait_for(flow.enter_anonymous(), 10)
 
 
 @runs
@@ -396,8 +393,8 @@ def test_no_history_loses_a_seat_or_makes_one(history: list[tuple[str, str]]) ->
 @in_server
 async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_to(server: Server) -> None:
     handler = server.pipeline
-    flow = handler._flow
-    free = flow._free
+    flow = handler.flow
+    free = flow.free_seats
     arrived = asyncio.Event()
     asked = 0
 
@@ -413,7 +410,7 @@ async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_
 
     sending = asyncio.ensure_future(handler(post(server.user("admin", "kubeadm:cluster-admins"))))
     await settle()
-    assert (asked, flow._free) == (1, free)
+    assert (asked, flow.free_seats) == (1, free)
     refused = await handler(post(server.user("nobody")))
     assert (refused.status, asked) == (403, 1)
     arrived.set()
@@ -422,8 +419,8 @@ async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_
 
 @in_server
 async def test_with_every_seat_taken_users_wait_and_masters_leases_and_health_do_not(server: Server) -> None:
-    flow = server.pipeline._flow
-    flow._free = 0
+    flow = server.pipeline.flow
+    flow.free_seats = 0
     waiting = asyncio.ensure_future(server.get("/api/v1/namespaces", via=server.user("bob", "kubeadm:cluster-admins")))
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
     served = [
@@ -439,4 +436,4 @@ async def test_with_every_seat_taken_users_wait_and_masters_leases_and_health_do
     assert [task.result().status for task in served] == [200, 200, 404]
     flow.leave()
     assert (await waiting).status == 200
-    assert flow._free == 1
+    assert flow.free_seats == 1

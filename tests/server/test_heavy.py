@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -152,10 +153,10 @@ async def test_others_are_answered_while_a_heavy_request_is_computed(
 
 @in_server
 async def test_small_requests_are_computed_on_the_loop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(*_: object) -> None:
         raise AssertionError("a small request needs no thread")
 
-    monkeypatch.setattr(server.registry.long_work, "_start_next", refuse)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
     assert (await server.call("POST", ROLES, body=role(10))).status == 201
     assert (await server.call(*HEAVY["a merge patch"][:2], **HEAVY["a merge patch"][2])).status == 200
 

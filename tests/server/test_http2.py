@@ -303,7 +303,7 @@ def test_streams_that_ended_are_forgotten(client: Peer, served: Served) -> None:
     kept = link(served)
     assert served.ask(lambda: len(kept._h2._closed_streams)) <= http2stream.H2.MAX_CLOSED_STREAMS
     assert served.ask(lambda: len(kept._h2.streams)) <= http2stream.SWEEP
-    assert served.ask(lambda: (len(kept._streams), served.http2._streams, served.http2._by_source)) == (0, 0, {})
+    assert served.ask(lambda: (kept.open_streams, served.http2.open_streams)) == (0, {})
 
 
 def test_a_client_that_would_remember_more_headers_does_not_make_the_server_do_so(served: Served, client: Peer) -> None:
@@ -668,7 +668,8 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
         kept = link(served)
         monkeypatch.setattr(listener.TlsTransport, "waiting", 1)
         served.ask(kept.shutdown)
-        served.ask(lambda: kept.transport._outer.cut())  # as the listener's look does
+        [connection] = served.listener.connections
+        served.ask(connection.cut)  # as the listener's check does
         assert client.end() == ErrorCodes.NO_ERROR
 
 

@@ -348,7 +348,7 @@ def test_no_frames_make_it_fail_otherwise(frames: list[bytes]) -> None:
             link.connection_lost(None)
             while shared.application.tasks:
                 await asyncio.sleep(0)
-        assert (shared._streams, shared._by_source, link._streams) == (0, {}, {})
+        assert (shared.open_streams, link.open_streams) == ({}, 0)
 
     asyncio.run(session())
 

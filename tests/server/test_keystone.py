@@ -230,7 +230,7 @@ def test_whatever_keystone_answers_else_is_a_refusal(
 
 
 def test_a_name_of_the_clusters_own_is_refused(imitation: SimulatedKeystone) -> None:
-    imitation.instead = imitation._token("system:admin", "Default")
+    imitation.instead = imitation.token("system:admin", "Default")
 
     async def test(server: Server) -> None:
         assert await reason(server, "jane", "hunter2") == ("reserved-name", "the name begins with system:")
@@ -243,7 +243,7 @@ def test_who_was_accepted_is_not_asked_about_for_a_while(imitation: SimulatedKey
         for _ in range(3):
             assert (await sent(server, "jane", "hunter2")).status == 201
         assert len(imitation.asked) == 1
-        imitation.instead = imitation._refused(401, "Unauthorized")
+        imitation.instead = imitation.refused(401, "Unauthorized")
         assert (await sent(server, "jane", "hunter2")).status == 201, "as long as it is remembered"
         await server.clock.advance(10.0)
         assert (await sent(server, "jane", "hunter2")).status == 401
@@ -310,7 +310,7 @@ def test_neither_password_nor_keystones_token_is_in_any_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.INFO, "httpcore2")  # as `mooring.cli.printing.logs` has it
-    token = imitation._token("jane", "Default")
+    token = imitation.token("jane", "Default")
     subject = dict(token.headers)[b"x-subject-token"].decode()
     imitation.instead = token
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.settings.serviceaccounts import service_account_options
+from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, encoded, in_server, open_server
 
@@ -293,7 +295,7 @@ async def test_a_bug_of_ours_tells_the_caller_an_id_and_nothing_else(
     async def broken(_: Any) -> Any:
         raise RuntimeError("the secret sauce")
 
-    server.pipeline._dispatch = broken
+    server.pipeline.dispatch = broken
     answer = await server.get("/version")
     assert answer.status == 500
     assert answer.obj["reason"] == "InternalError"
@@ -306,7 +308,7 @@ async def test_a_request_that_takes_too_long_is_504(server: Server) -> None:
     async def slow(_: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 
-    server.pipeline._dispatch = slow
+    server.pipeline.dispatch = slow
     answer = await server.get(f"{SECRETS}?timeout=1ms")
     assert (answer.status, answer.obj["reason"]) == (504, "Timeout")
 
@@ -548,14 +550,16 @@ async def test_health_by_name(server: Server) -> None:
     assert (await server.get("/livez/informer-sync")).status == 404
 
 
-@in_server
-async def test_who_writes_the_audit_log_no_more_is_not_well(server: Server) -> None:
-    done = asyncio.get_running_loop().create_task(asyncio.sleep(0))
-    server.plane.audit._flusher = done
-    assert (await server.get("/livez/log")).status == 200
-    await done
-    assert (await server.get("/livez/log")).status == 500
-    server.plane.audit._flusher = None
+def test_who_writes_the_audit_log_no_more_is_not_well(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with open_server(audit_log_path=str(tmp_path / "audit.log")) as server:
+            assert (await server.get("/livez/log")).status == 200
+            [writer] = [task for task in asyncio.all_tasks() if task.get_name() == "audit"]
+            writer.cancel()
+            await settle()
+            assert (await server.get("/livez/log")).status == 500
+
+    asyncio.run(body())
 
 
 # -- tokens and reviews ------------------------------------------------------------------------------------------

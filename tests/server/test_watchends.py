@@ -203,7 +203,7 @@ def test_an_event_that_cannot_be_encoded(house: House, way: str, monkeypatch: py
         def fail(*_: object) -> bytes:
             raise RuntimeError("this event has no bytes")
 
-        monkeypatch.setattr(ResponseWriter, "_send", fail)
+        monkeypatch.setattr(ResponseWriter, "send", fail)
         house.do(lambda server: server.create("secrets", secret("a")))
         monkeypatch.undo()
         house.until_watches(0)

@@ -75,7 +75,7 @@ class SimulatedKeystone:
             self.asked.append(json.loads(body))
             return self.instead
         if request.path != "/v3/auth/tokens":
-            return self._refused(404, "Not Found")
+            return self.refused(404, "Not Found")
         assert (request.method, request.query_string) == ("POST", b"nocatalog")
         try:
             asked = json.loads(body)
@@ -85,16 +85,16 @@ class SimulatedKeystone:
             user = asked["auth"]["identity"]["password"]["user"]
             name, domain, password = user["name"], user["domain"]["name"], user["password"]
         except (ValueError, KeyError, TypeError):
-            return self._refused(400, "Bad Request")
+            return self.refused(400, "Bad Request")
         if (name, domain) == DISABLED or USERS.get((name, domain)) != password:
-            return self._refused(401, "Unauthorized")
+            return self.refused(401, "Unauthorized")
         if (name, domain) == TWO_FACTORS:
             receipt = (b"openstack-auth-receipt", b"gAAAAAB" + secrets.token_urlsafe(100).encode())
             rules = [["password", "totp"]]
             return _answer(401, {"receipt": {"methods": ["password"]}, "required_auth_methods": rules}, receipt)
-        return self._token(name, domain)
+        return self.token(name, domain)
 
-    def _token(self, name: str, domain: str) -> Response:
+    def token(self, name: str, domain: str) -> Response:
         place = {"id": "default" if domain == "Default" else secrets.token_hex(16), "name": domain}
         user = {"domain": place, "id": self.user_id(name, domain), "name": name, "password_expires_at": None}
         audit_ids = [secrets.token_urlsafe(16)]
@@ -103,7 +103,7 @@ class SimulatedKeystone:
         subject = (b"x-subject-token", b"gAAAAAB" + secrets.token_urlsafe(120).encode())
         return _answer(201, {"token": token}, subject, (b"vary", b"X-Auth-Token"))
 
-    def _refused(self, status: int, title: str) -> Response:
+    def refused(self, status: int, title: str) -> Response:
         error = {"code": status, "message": "The request you have made requires authentication.", "title": title}
         challenge = (b"www-authenticate", f'Keystone uri="{self.url}/v3"'.encode())
         return _answer(status, {"error": error}, *([challenge] if status == 401 else []))

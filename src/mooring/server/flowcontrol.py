@@ -48,7 +48,7 @@ class FlowControl:
 
     def __init__(self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0) -> None:
         self._clock = clock
-        self._free = seats
+        self.free_seats = seats
         self._waiting_for_seat: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._waiting_for_turn: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Waiting requests of users who have used their share of this turn."""
@@ -76,9 +76,9 @@ class FlowControl:
         """Take a seat if one is free, no request waits for it, and `user` has a share of this turn left. Return False otherwise."""
         if user != self._last_user:
             self._note_user_change(user)
-        if not self._free or self._waiting_for_seat or self._turn.get(user, 0) >= self._per_turn:
+        if not self.free_seats or self._waiting_for_seat or self._turn.get(user, 0) >= self._per_turn:
             return False
-        self._free -= 1
+        self.free_seats -= 1
         self._count(user)
         return True
 
@@ -100,7 +100,7 @@ class FlowControl:
 
     def leave(self) -> None:
         """Give the seat back, and hand free seats to waiting users, then to anonymous requests."""
-        self._free += 1
+        self.free_seats += 1
         self._serve()
         self._serve_anonymous()
 
@@ -154,11 +154,11 @@ class FlowControl:
 
     def _serve(self) -> None:
         """Hand free seats to users in turn, until no seat is free or no request waits for one in this turn."""
-        while self._free and self._waiting_for_seat:
+        while self.free_seats and self._waiting_for_seat:
             user, queue = self._waiting_for_seat.popitem(last=False)
             ticket = queue.popleft()
             if not ticket.done():
-                self._free -= 1
+                self.free_seats -= 1
                 self._count(user)
                 ticket.set_result(None)
             if queue:
@@ -167,13 +167,13 @@ class FlowControl:
     def _anonymous_may_run(self) -> bool:
         return (
             not self._waiting_for_seat
-            and self._free > 0
+            and self.free_seats > 0
             and self._anonymous_free > 0
             and self._anonymous_turn < ANONYMOUS_PER_TURN
         )
 
     def _take_anonymous(self) -> None:
-        self._free -= 1
+        self.free_seats -= 1
         self._anonymous_free -= 1
         self._anonymous_turn += 1
         self._schedule_turn()

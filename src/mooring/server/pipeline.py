@@ -110,18 +110,18 @@ class Pipeline:
     ) -> None:
         self._authenticators = authenticators
         self._second_stage = second_stage
-        self._refusals = refusals
+        self.refusals = refusals
         self._schemes = schemes
         self._challenges = challenges(schemes)
         self._stripping = stripping
         self._authorize = authorize
-        self._dispatch = dispatch
+        self.dispatch = dispatch
         self._registry = registry
         self._views = registry.views
         self._audiences = audiences
         self._clock = clock
         self._entropy = entropy
-        self._flow = flow
+        self.flow = flow
         self._guesses = guesses
         self._audit = audit
         self._metrics = metrics
@@ -139,7 +139,7 @@ class Pipeline:
             reason = error.reason
             response = error_response(error, request)
             if context.why:
-                self._refusals.keep(_refusal_record(context, response.status, reason))
+                self.refusals.keep(_refusal_record(context, response.status, reason))
         except MooringError as error:
             log.error("%s: %s", context.audit_id, error)
             reason = InternalServerError.reason
@@ -201,21 +201,21 @@ class Pipeline:
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
             return await self._run(context)
         if context.user.username == ANONYMOUS:
-            if await self._flow.enter_anonymous():
+            if await self.flow.enter_anonymous():
                 self._authorize_or_raise(context, attributes)
             try:
                 return await self._run(context)
             finally:
-                self._flow.leave_anonymous()
+                self.flow.leave_anonymous()
         name = context.user.username
-        if not self._flow.try_enter(name):
-            await self._flow.enter(name)
+        if not self.flow.try_enter(name):
+            await self.flow.enter(name)
             self._authorize_or_raise(context, attributes)
         try:
             response = await self._run(context)
         finally:
-            self._flow.leave()
-        response.at_once = self._flow.shared  # not after the work for other users
+            self.flow.leave()
+        response.at_once = self.flow.shared  # not after the work for other users
         return response
 
     async def _authenticate(self, context: Context, credentials: Credentials) -> Outcome:
@@ -248,11 +248,11 @@ class Pipeline:
         info = context.info
         query = context.request.query
         if info.verb in ("get", "list", "watch") and "timeout" not in query:
-            return await self._dispatch(context)  # reads come from memory, and wait for it under shorter limits
+            return await self.dispatch(context)  # reads come from memory, and wait for it under shorter limits
         seconds = parse_timeout(query).total_seconds()
         try:
             async with asyncio.timeout(seconds):
-                return await self._dispatch(context)
+                return await self.dispatch(context)
         except TimeoutError as error:
             raise RequestTimeoutError(f"the server did not answer within {seconds:.0f} seconds") from error
 

@@ -135,7 +135,7 @@ class AuditLog:
         if self._refused is not None:
             await self._refused.stop()
         if self.enabled and (self._file is not None or self._lazy):
-            self._write(self._take())
+            self.flush()
         if self._file is not None and self._path != "-":
             self._file.close()
         self._file = None
@@ -189,6 +189,10 @@ class AuditLog:
         while len(self._lines) > MAX_WAITING or self._waiting > MAX_WAITING_BYTES:
             self._waiting -= len(self._lines.popleft())
             self.dropped += 1
+
+    def flush(self) -> None:
+        """Write the waiting lines now, in the calling thread."""
+        self._write(self._take())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -38,10 +38,10 @@ class Outlet(Protocol):
 class ResponseWriter:
     """Writer of a streaming reply as HTTP chunks. It is synchronous, so that one change reaches every watcher in one pass."""
 
-    __slots__ = ("_transport", "ended")
+    __slots__ = ("ended", "transport")
 
     def __init__(self, transport: Outlet) -> None:
-        self._transport = transport
+        self.transport = transport
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the client is gone or `end` was called."""
         if transport.is_closing():
@@ -49,24 +49,25 @@ class ResponseWriter:
 
     def write(self, data: bytes) -> None:
         """Send `data` as one HTTP chunk. A client too far behind is cut off; after the end nothing is sent."""
-        self._send(chunk(data))
+        self.send(chunk(data))
 
     def write_all(self, pieces: Sequence[bytes]) -> None:
         """Send several pieces at once."""
         self.write(b"".join(pieces))
 
-    def _send(self, framed: bytes) -> None:
+    def send(self, framed: bytes) -> None:
+        """Send bytes that are framed already. A client too far behind is cut off; after the end nothing is sent."""
         if self.ended.done():
             return
-        if self._transport.waiting > MAX_BACKLOG:
-            self._transport.abort()
+        if self.transport.waiting > MAX_BACKLOG:
+            self.transport.abort()
             self.end()
             return
-        self._transport.write(framed)
+        self.transport.write(framed)
 
     async def drained(self) -> None:
         """Return when more may be sent, or when the client is gone. Always gives way to other tasks."""
-        await self._transport.drained()
+        await self.transport.drained()
 
     def end(self) -> None:
         """Let the stream finish."""
@@ -93,13 +94,14 @@ class UpgradedWriter(ResponseWriter):
 
     def write(self, data: bytes) -> None:
         if not self.ended.done():
-            self._send(self._frame(data))
+            self.send(self.frame(data))
 
     def write_all(self, pieces: Sequence[bytes]) -> None:
         if not self.ended.done():
-            self._send(b"".join(map(self._frame, pieces)))
+            self.send(b"".join(map(self.frame, pieces)))
 
-    def _frame(self, data: bytes) -> bytes:
+    def frame(self, data: bytes) -> bytes:
+        """Return `data` in the framing of the protocol."""
         raise NotImplementedError
 
     def received(self, data: bytes) -> None:

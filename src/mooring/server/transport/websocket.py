@@ -48,7 +48,7 @@ class WebSocketWriter(UpgradedWriter):
         self._size = 0
         super().__init__(transport)
 
-    def _frame(self, data: bytes) -> bytes:
+    def frame(self, data: bytes) -> bytes:
         return bytes(self._connection.send(TextMessage(data.decode())))
 
     def received(self, data: bytes) -> None:
@@ -65,7 +65,7 @@ class WebSocketWriter(UpgradedWriter):
                 self._close(CloseConnection(code))
                 return
             if isinstance(event, Ping) and self._connection.state is ConnectionState.OPEN:
-                self._send(bytes(self._connection.send(event.response())))
+                self.send(bytes(self._connection.send(event.response())))
 
     def _exceeded_limit(self, event: Event) -> CloseReason | None:
         """Return the close code when this event exceeds a limit, else None."""
@@ -84,7 +84,7 @@ class WebSocketWriter(UpgradedWriter):
     def _close(self, event: CloseConnection) -> None:
         """Send or answer a close frame; nothing is read after it."""
         if self._connection.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
-            self._transport.write(bytes(self._connection.send(CloseConnection(event.code))))
+            self.transport.write(bytes(self._connection.send(CloseConnection(event.code))))
         self.lost()
 
     def lost(self) -> None:
@@ -96,7 +96,7 @@ class WebSocketWriter(UpgradedWriter):
     async def leave(self) -> None:
         """Send a close frame unless one was sent, and wait for the client's close frame or the end of the connection."""
         if self._connection.state is ConnectionState.OPEN and not self._closed.done():
-            self._transport.write(bytes(self._connection.send(CloseConnection(CloseReason.NORMAL_CLOSURE))))
+            self.transport.write(bytes(self._connection.send(CloseConnection(CloseReason.NORMAL_CLOSURE))))
         await self._closed
 
 
@@ -105,5 +105,5 @@ class BinaryWebSocketWriter(WebSocketWriter):
 
     __slots__ = ()
 
-    def _frame(self, data: bytes) -> bytes:
+    def frame(self, data: bytes) -> bytes:
         return bytes(self._connection.send(BytesMessage(data[LENGTH_PREFIX:])))

@@ -75,6 +75,7 @@ class Http1Connection(ApplicationProtocol):
         self._is_paused = False
         self._drained: asyncio.Future[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
 
     def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override]  # what the listener gives
@@ -82,7 +83,7 @@ class Http1Connection(ApplicationProtocol):
         self.loop = asyncio.get_running_loop()
         self._parser: Any = HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # RFC 9112 9.6: ignored
-        self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEADER_SECONDS, transport.abort)
+        self._timer = self.loop.call_later(HEADER_SECONDS, transport.abort)
         self._application.connections.add(self)
 
     # Receiving

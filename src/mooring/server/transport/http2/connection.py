@@ -83,6 +83,12 @@ class Http2Server:
         self._streams = 0
         self._by_source: dict[str, int] = {}
 
+    @property
+    def open_streams(self) -> dict[str, int]:
+        """Number of open streams by source."""
+        assert self._streams == sum(self._by_source.values())
+        return dict(self._by_source)
+
     def protocol(self) -> Http2Connection:
         """Return a protocol for one new connection."""
         return Http2Connection(self)
@@ -126,6 +132,11 @@ class Http2Connection(ApplicationProtocol):
         self._is_over = False
         self._is_scheduled = False
         self._is_turning = False
+
+    @property
+    def open_streams(self) -> int:
+        """Number of open streams of this connection."""
+        return len(self._streams)
 
     def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override]  # what the listener gives
         self.transport = transport

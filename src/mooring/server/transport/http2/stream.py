@@ -317,7 +317,7 @@ class Http2ResponseWriter(ResponseWriter):
     __slots__ = ()
 
     def write(self, data: bytes) -> None:
-        self._send(data)
+        self.send(data)
 
 
 def request_of(sent: Sequence[Header], connection: Connection, stream: Stream) -> tuple[Request, int]:
