@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.api.certificates.spec import MAX_SIGNER_NAME, signer_name_errors, spec_errors
+from mooring.api.certificates.validation import MAX_SIGNER_NAME, signer_name_errors, spec_errors
 from mooring.api.kinds import BY_PLURAL
 from mooring.identity import UserInfo
 from tests.support.changes import LATER, NOW, created, texts, updated

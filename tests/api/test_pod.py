@@ -6,14 +6,13 @@ Source: docs/protocol/selectors.md, docs/protocol/negotiation.md#field-numbers, 
 from __future__ import annotations
 
 import copy
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from mooring.api.core.pod.defaults import is_latest
-from mooring.api.core.pod.qos import amount, qos_class
+from mooring.api.core.pod.qos import qos_class
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.encode import encode_message
@@ -329,32 +328,6 @@ BOTH = {"cpu": "1", "memory": "1Gi"}
 )
 def test_quality_of_service_class(spec: Obj, wanted: str) -> None:
     assert qos_class(spec) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "worth"),
-    [
-        ("1", 1),
-        (2, 2),
-        ("500m", "0.5"),
-        ("1Ki", 1024),
-        ("1k", 1000),
-        ("1E", 10**18),
-        ("1e3", 1000),
-        ("1E-3", "0.001"),
-        ("-1", -1),
-        ("+.5", "0.5"),
-        ("1e999999999", 10**64),
-        ("", 0),
-        (".", 0),
-        ("1i", 0),
-        ("x", 0),
-        ("1.2.3", 0),
-        ("1K", 0),
-    ],
-)
-def test_values_of_quantities(text: str | int, worth: int | str) -> None:
-    assert amount(text) == Decimal(worth)
 
 
 @pytest.mark.parametrize(

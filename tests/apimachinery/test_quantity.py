@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
-from mooring.apimachinery.quantity import BAD_FORMAT, BAD_NUMBER, BAD_SUFFIX, MAX_EXPONENT, MAX_QUANTITY, canonical
+from mooring.apimachinery.quantity import (
+    BAD_FORMAT,
+    BAD_NUMBER,
+    BAD_SUFFIX,
+    MAX_EXPONENT,
+    MAX_QUANTITY,
+    canonical,
+    decimal_value,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +69,29 @@ def test_no_quantity(given: str, why: str) -> None:
     with pytest.raises(ValueError, match="quantit") as caught:
         canonical(given)
     assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        (2, 2),
+        ("500m", "0.5"),
+        ("1Ki", 1024),
+        ("1k", 1000),
+        ("1E", 10**18),
+        ("1e3", 1000),
+        ("1E-3", "0.001"),
+        ("-1", -1),
+        ("+.5", "0.5"),
+        ("1e999999999", 10**64),
+        ("", 0),
+        (".", 0),
+        ("1i", 0),
+        ("x", 0),
+        ("1.2.3", 0),
+        ("1K", 0),
+    ],
+)
+def test_decimal_value(text: str | int, value: int | str) -> None:
+    assert decimal_value(text) == Decimal(value)

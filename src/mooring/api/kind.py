@@ -154,7 +154,7 @@ class Kind:
     """Seconds between the first delete of an object and its removal; the second argument is the request's gracePeriodSeconds.
     0 removes the object at once, finalizers permitting."""
     claims: Callable[[Obj], Sequence[Claim]] = _no_claims
-    """Claims of an object, each key once. The registry calls it before and after admission."""
+    """Return the claims of an object, each key once. Called before and after admission."""
     finalizers_need_domain: bool = True
     """Finalizers without a domain must be standard ones. Kinds whose Kubernetes validation omits this check say False."""
     garbage_collected: bool = True

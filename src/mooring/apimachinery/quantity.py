@@ -27,6 +27,9 @@ _PRECISE_DIGITS = 18
 """Digits that fit an int64 whatever they are."""
 _SHAPE = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+)?([a-zA-Z]*)", re.ASCII)
+_MAX_VALUE_EXPONENT = 64
+"""Largest exponent that `decimal_value` computes; larger ones count as this, so that no text makes a number of many digits."""
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_NAMES = {exponent: name for name, exponent in _DECIMAL.items()}
@@ -54,6 +57,16 @@ def canonical(value: str | float) -> str:
             return _signed(sign, shown)
     shown = _decimal(unscaled, scale, exponential=_EXPONENT.fullmatch(suffix) is not None)
     return _signed(sign, shown) if shown else text
+
+
+def decimal_value(value: str | int) -> Decimal:
+    """Return the value of a quantity, or 0 for an invalid text. Accepts quantities that are not canonical."""
+    found = _NUMBER.fullmatch(str(value))
+    if found is None or not (found[3] in _DECIMAL or found[3] in _BINARY):
+        return Decimal(0)
+    exponent = max(-_MAX_VALUE_EXPONENT, min(int((found[2] or "e0")[1:]), _MAX_VALUE_EXPONENT))
+    number = Decimal(found[1]).scaleb(exponent + _DECIMAL.get(found[3], 0))
+    return number * (1 << _BINARY.get(found[3], 0))
 
 
 def _exponent(suffix: str) -> int:

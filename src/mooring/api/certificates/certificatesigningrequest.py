@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from mooring.api.certificates import conditions
-from mooring.api.certificates.spec import spec_errors
+from mooring.api.certificates import conditions, validation
 from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.api.meta.printcolumns import AGE, NAME, NONE, spec_of
@@ -120,7 +119,7 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 
 
 def _validate(obj: Obj) -> list[FieldError]:
-    return [] if obj.get("status") else spec_errors(obj.get("spec") or {})
+    return [] if obj.get("status") else validation.spec_errors(obj.get("spec") or {})
 
 
 def _condition(obj: Obj, now: datetime) -> str:
@@ -169,10 +168,10 @@ KIND = Kind(
     field_labels=("spec.signerName",),
     subresources={
         "approval": SubresourceStrategy(
-            prepare_for_update=conditions.prepare_approval, validate_update=conditions.validate_approval
+            prepare_for_update=conditions.prepare_approval, validate_update=validation.validate_approval
         ),
         "status": SubresourceStrategy(
-            prepare_for_update=conditions.prepare_status, validate_update=conditions.validate_status
+            prepare_for_update=conditions.prepare_status, validate_update=validation.validate_status
         ),
     },
 )

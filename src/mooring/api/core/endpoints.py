@@ -102,7 +102,7 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 
 def _unreadable_address_errors(text: str, path: str) -> list[FieldError]:
-    """Return the errors of an invalid address, of which kube-apiserver reports some twice, from two checks."""
+    """Return the errors of an invalid address. Two checks of kube-apiserver report it, so most get two errors."""
     errors = address_errors(text, path)
     return (
         [*errors, invalid(path, text, "must be a valid IP address")] if errors[0].detail == NOT_AN_ADDRESS else errors

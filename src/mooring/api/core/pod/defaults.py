@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mooring.api.core.pod.schema.intreevolume import LEGACY_DEFAULTS
+from mooring.api.core.pod.schema.intreevolume import IN_TREE_DEFAULTS
 from mooring.apimachinery.schema import Obj
 
 FILE_MODE = 0o644
@@ -117,7 +117,7 @@ def _default_volume(volume: Obj) -> None:
         volume["emptyDir"] = {}
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
-    for name, defaults in LEGACY_DEFAULTS.items():
+    for name, defaults in IN_TREE_DEFAULTS.items():
         for member, value in defaults.items() if name in volume else ():
             volume[name].setdefault(member, value)
     for name in ("secret", "configMap", "downwardAPI", "projected"):

@@ -22,9 +22,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from mooring.api.core.addresses import MAX_PORT, NOT_A_PORT, NOT_AN_ADDRESS, PROTOCOLS, parse_address, port_name_errors
 from mooring.api.core.pod.defaults import CONTAINER_LISTS
-from mooring.api.core.pod.qos import amount
 from mooring.api.meta.objectmeta import label_errors
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors
+from mooring.apimachinery.quantity import decimal_value
 from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
@@ -262,10 +262,10 @@ def _resource_errors(resources: Obj, path: str) -> list[FieldError]:
         invalid(f"{path}.{part}[{name}]", text, "must be greater than or equal to 0")
         for part, amounts in (("limits", limits), ("requests", requests))
         for name, text in amounts.items()
-        if amount(text) < 0
+        if decimal_value(text) < 0
     ]
     for name, text in requests.items():
-        if name in limits and amount(text) > amount(limits[name]):
+        if name in limits and decimal_value(text) > decimal_value(limits[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
             errors.append(invalid(f"{path}.requests", text, detail))
     return errors

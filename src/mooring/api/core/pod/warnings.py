@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from mooring.api.core.addresses import address_warnings
-from mooring.api.core.pod.qos import amount
 from mooring.apimachinery.names import dns1123_label_errors, label_value_errors
+from mooring.apimachinery.quantity import decimal_value
 from mooring.apimachinery.schema import Obj
 
 MAX_WARNINGS = 64
@@ -179,7 +179,7 @@ def _volume_sources(volumes: Iterable[Obj], at: str) -> Iterator[str]:
 
 def _fractional_bytes(amounts: Obj, at: str, resources: Iterable[str]) -> Iterator[str]:
     for resource in resources:
-        if resource in amounts and amount(amounts[resource]) % 1:
+        if resource in amounts and decimal_value(amounts[resource]) % 1:
             value = amounts[resource]
             yield f'{at}[{resource}]: fractional byte value "{value}" is invalid, must be an integer'
 

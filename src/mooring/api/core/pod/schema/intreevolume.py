@@ -258,14 +258,14 @@ _NUMBERS = {
     "storageos": 27,
 }
 
-LEGACY_SOURCES: Mapping[str, Field] = MappingProxyType(
+IN_TREE_SOURCES: Mapping[str, Field] = MappingProxyType(
     {
         name: Field(name, _NUMBERS[name], message, message.doc, pointer=True, within=2)
         for name, message in _SOURCES.items()
     }
 )
-"""The members of a volume that say so, by name."""
-LEGACY_DEFAULTS: Mapping[str, Mapping[str, str | bool]] = MappingProxyType(
+"""Fields of Volume with an in-tree source, by name."""
+IN_TREE_DEFAULTS: Mapping[str, Mapping[str, str | bool]] = MappingProxyType(
     {
         "iscsi": {"iscsiInterface": "default"},
         "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},

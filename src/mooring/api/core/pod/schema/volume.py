@@ -7,7 +7,7 @@ docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-m
 from __future__ import annotations
 
 from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE
-from mooring.api.core.pod.schema.intreevolume import LEGACY_SOURCES
+from mooring.api.core.pod.schema.intreevolume import IN_TREE_SOURCES
 from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.apimachinery.metav1 import LABEL_SELECTOR
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
@@ -373,7 +373,7 @@ VOLUME = Message(
             within=2,
         ),
         Field("image", 30, IMAGE_VOLUME_SOURCE, "The content of a container image.", pointer=True, within=2),
-        *LEGACY_SOURCES.values(),
+        *IN_TREE_SOURCES.values(),
     ),
     "A directory that containers of the Pod may mount; it has one source.",
 )

@@ -1,10 +1,13 @@
-"""Validation of a CertificateSigningRequest's spec: request, usages, signer name, expiration.
+"""Validation of CertificateSigningRequests: spec, and updates of `/approval` and `/status`.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
 * `request` is one PEM block CERTIFICATE REQUEST with a valid signature. An error quotes it only when it cannot be a private key,
   because clients have sent those by mistake.
 * `usages`: at least one, known, without duplicates. `expirationSeconds`: at least 600.
 * `signerName`: `<domain>/<path>`, the domain of two DNS labels or more, the path of DNS names, and never the legacy signer.
+* Approved, Denied and Failed are never removed and can only be True. Types are unique; Approved and Denied exclude each other.
+  Errors that the stored object has already are tolerated, so that it can still be approved or denied.
+* A certificate is one or more CERTIFICATE blocks, and is immutable once set.
 """
 
 from __future__ import annotations
@@ -12,14 +15,19 @@ from __future__ import annotations
 import base64
 import binascii
 
+from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of, indexes_of_type
 from mooring.apimachinery.names import LABEL_MAX, SUBDOMAIN_MAX, dns1123_label_errors, dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
-from mooring.errors import FieldError, duplicate, invalid, not_supported, required, too_long
-from mooring.pki.errors import RequestError
+from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
+from mooring.pki.errors import PemError, RequestError
+from mooring.pki.pem import NO_CERTIFICATE, certificates
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import LEGACY_UNKNOWN
 from mooring.pki.x509.usages import USAGES
 
+_PERMANENT = (APPROVED, DENIED, FAILED)
+_STATUSES = ("False", "True", "Unknown")
+_PATH = "status.conditions"
 MIN_SECONDS = 600
 MAX_SIGNER_NAME = SUBDOMAIN_MAX + 1 + LABEL_MAX + 1 + SUBDOMAIN_MAX
 """Characters of `<domain>/<namespace>.<name>`, so that there may be a signer per namespaced object."""
@@ -98,3 +106,68 @@ def signer_name_errors(signer: str, path: str) -> list[FieldError]:
     if len(signer) > MAX_SIGNER_NAME:
         errors.append(too_long(path, MAX_SIGNER_NAME))
     return errors
+
+
+def validate_approval(new: Obj, old: Obj) -> list[FieldError]:
+    """Validate an update of `/approval`."""
+    return _condition_errors(conditions_of(new), conditions_of(old)) + _removal_errors(new, old)
+
+
+def validate_status(new: Obj, old: Obj) -> list[FieldError]:
+    """Validate an update of `/status`."""
+    conditions, old_conditions = conditions_of(new), conditions_of(old)
+    errors = _condition_errors(conditions, old_conditions) + _certificate_errors(new, old) + _removal_errors(new, old)
+    errors += [
+        forbidden(_PATH, f'updates may not add a condition of type "{kind}"')
+        for kind in (APPROVED, DENIED)
+        if len(indexes_of_type(conditions, kind)) > len(indexes_of_type(old_conditions, kind))
+    ]
+    return errors
+
+
+def _removal_errors(new: Obj, old: Obj) -> list[FieldError]:
+    conditions, old_conditions = conditions_of(new), conditions_of(old)
+    return [
+        forbidden(_PATH, f'updates may not remove a condition of type "{kind}"')
+        for kind in _PERMANENT
+        if len(indexes_of_type(conditions, kind)) < len(indexes_of_type(old_conditions, kind))
+    ]
+
+
+def _condition_errors(conditions: list[Obj], old_conditions: list[Obj]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    old_types = {condition.get("type", "") for condition in old_conditions}
+    old_has_duplicates = len(old_types) != len(old_conditions)
+    old_has_both = APPROVED in old_types and DENIED in old_types
+    seen: set[str] = set()
+    for index, condition in enumerate(conditions):
+        at, kind, status = f"{_PATH}[{index}]", condition.get("type", ""), condition.get("status", "")
+        if not kind and "" not in old_types:
+            errors.append(required(f"{at}.type"))
+        allowed = ("True",) if kind in _PERMANENT else _STATUSES
+        if not status:
+            errors.append(required(f"{at}.status"))
+        elif status not in allowed:
+            errors.append(not_supported(f"{at}.status", status, allowed))
+        other = {APPROVED: DENIED, DENIED: APPROVED}.get(kind)
+        if other in seen and not old_has_both:
+            errors.append(invalid(_PATH, kind, "Approved and Denied conditions are mutually exclusive"))
+        if kind in seen and not old_has_duplicates:
+            errors.append(duplicate(f"{at}.type", kind))
+        seen.add(kind)
+    return errors
+
+
+def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
+    path = "status.certificate"
+    certificate, before = new["status"].get("certificate", ""), (old.get("status") or {}).get("certificate", "")
+    if certificate == before:
+        return []
+    if before:
+        return [forbidden(path, "updates may not modify existing certificate content")]
+    try:
+        certificates(base64.b64decode(certificate))
+    except (PemError, binascii.Error) as error:
+        detail = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
+        return [invalid(path, "<certificate data>", detail)]
+    return []
