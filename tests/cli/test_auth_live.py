@@ -18,7 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.cli.auth.explain import ask, checked, print_explanation
+from mooring.cli.auth.explain import add_meanings, print_explanation, request_explanation
 from mooring.cli.auth.whoami import review, rows, user_of
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError
@@ -281,7 +281,7 @@ TOLD = st.fixed_dictionaries(
 @given(TOLD)
 def test_whatever_a_server_says_it_is_printed_or_refused_in_words(told: Any) -> None:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(PeerError):
-        print_explanation(checked(told))
+        print_explanation(add_meanings(told))
 
 
 @given(JSON)
@@ -335,7 +335,7 @@ def test_advice_follows_the_reason(
         "code": 401,
         "authenticators": [{"name": name, "verdict": verdict, "reason": reason} for name, verdict, reason in steps],
     }
-    print_explanation(checked(told))
+    print_explanation(add_meanings(told))
     advice = capsys.readouterr().out.partition("AUTHENTICATOR")[2].splitlines()[len(steps) + 1 :]
     assert [line for line in advice if line and not line.startswith(" ")] == codes
 
@@ -353,7 +353,7 @@ class AnotherServer:
 @pytest.mark.parametrize("audit_id", ["an-id", ""])
 def test_another_kind_of_server_is_told_apart(audit_id: str) -> None:
     with pytest.raises(PeerError, match="is it a Mooring server"):
-        asyncio.run(ask(cast(ClusterClient, AnotherServer()), audit_id, {}))
+        asyncio.run(request_explanation(cast(ClusterClient, AnotherServer()), audit_id, {}))
 
 
 class Kubernetes(AnotherServer):
@@ -385,7 +385,7 @@ class Kubernetes(AnotherServer):
 )
 def test_a_kube_apiserver_is_named(audit_id: str, error: MooringError) -> None:
     with pytest.raises(PeerError) as caught:
-        asyncio.run(ask(cast(ClusterClient, Kubernetes(error)), audit_id, {}))
+        asyncio.run(request_explanation(cast(ClusterClient, Kubernetes(error)), audit_id, {}))
     assert str(caught.value) == (
         "https://a.test:6443 is no Mooring server, it is Kubernetes v1.36.2: only a Mooring server explains refusals; "
         "elsewhere the log of kube-apiserver tells the reason"
@@ -394,7 +394,9 @@ def test_a_kube_apiserver_is_named(audit_id: str, error: MooringError) -> None:
 
 def test_an_address_that_guesses_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     step = {"name": "bootstrap-token", "verdict": "refused", "reason": "wrong-secret"}
-    print_explanation(checked({"kind": "Refusal", "code": 429, "why": "wrong-secret", "authenticators": [step, step]}))
+    print_explanation(
+        add_meanings({"kind": "Refusal", "code": 429, "why": "wrong-secret", "authenticators": [step, step]})
+    )
     told = capsys.readouterr().out
     assert told.count("The id is known, and the secret part behind it is wrong.") == 1
     assert "Find out who guesses there" in told

@@ -129,13 +129,13 @@ def test_when_a_credential_is_renewed(
 ) -> None:
     asked: list[bool] = []
 
-    def renewed(login: Login, clock: Clock, keep: object, *, ask: bool) -> Login:
-        asked.append(ask)
+    def renew(login: Login, clock: Clock, save: object, *, interactive: bool) -> Login:
+        asked.append(interactive)
         if fails:
             raise PeerError("the server cannot be reached")
         return login.with_credential(NEW)
 
-    monkeypatch.setattr(renewal, "renewed", renewed)
+    monkeypatch.setattr(renewal, "renew", renew)
     logins = Logins(tmp_path / "logins")
     logins.write(LOGIN)
     clock = ManualClock(EPOCH + timedelta(minutes=minutes))
@@ -160,7 +160,7 @@ def test_when_a_credential_is_renewed(
 )
 def test_who_may_not_be_asked_is_told_what_to_run(source: Source, how: str) -> None:
     with pytest.raises(LoginNeededError, match=f"run: mooring login --name work{how}$"):
-        renewal.renewed(replace(LOGIN, source=source), ManualClock(), print, ask=False)
+        renewal.renew(replace(LOGIN, source=source), ManualClock(), print, interactive=False)
 
 
 def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,9 @@ def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest
     with pytest.raises(
         ConfigError, match=r"no terminal to ask for the password of jane; give it with --password-stdin$"
     ):
-        renewal.renewed(replace(LOGIN, source=Source("password", {"username": "jane"})), ManualClock(), print, ask=True)
+        renewal.renew(
+            replace(LOGIN, source=Source("password", {"username": "jane"})), ManualClock(), print, interactive=True
+        )
 
 
 def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_reached(
@@ -186,7 +188,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
     async def unreachable(*asked: object) -> Credential:
         raise PeerError("the server cannot be reached")
 
-    monkeypatch.setattr(renewal, "_oidc", granted)
+    monkeypatch.setattr(renewal, "_oidc_tokens", granted)
     monkeypatch.setattr(renewal, "request_credential", unreachable)
     logins = Logins(tmp_path / "logins")
     logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
@@ -240,7 +242,7 @@ def test_the_kubeconfig_that_is_written_is_the_one_that_kubectl_would_change(
 def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("")
     (tmp_path / "link").symlink_to("real")
-    loginkubeconfig.put(tmp_path / "link", loginkubeconfig.entries(LOGIN), use=True)
+    loginkubeconfig.write_entries(tmp_path / "link", loginkubeconfig.login_entries(LOGIN), use=True)
     assert (tmp_path / "link").is_symlink()
     assert LOGIN.id in (tmp_path / "real").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"], "the lock is gone"
@@ -249,7 +251,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 def test_a_directory_in_which_no_lock_can_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
-        loginkubeconfig.put(tmp_path / "file" / "config", loginkubeconfig.entries(LOGIN), use=True)
+        loginkubeconfig.write_entries(tmp_path / "file" / "config", loginkubeconfig.login_entries(LOGIN), use=True)
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])

@@ -1,14 +1,14 @@
-"""`mooring auth explain`: why a request was refused, or what would become of a credential (docs/authentication/explain.md).
+"""`mooring auth explain`: explain a refused request, or judge a credential in a dry run (docs/authentication/explain.md).
 
 Rules kept here:
-* A refusal is looked up under the Audit-Id that the caller got; a credential is judged in a dry run, which is no request in its
-  name, counts as no guess and is kept nowhere. Exactly one of them is asked.
-* A credential comes from a file, from standard input, or from a prompt without echo: never from the command line, where every user
-  of the machine could read it. What is given as an id and looks like a token is not sent: it would stand in the server's audit log.
-* Exit codes: a refusal that was found is 0, one that was not 1, with one line. A dry run that accepts is 0, one that refuses
-  1: scripts may ask.
-* What a code means and what to do is this program's table (`mooring.authn.reasons`); a newer server may give codes that it does not
-  know, which are printed alone. `-o json|yaml` prints what the server said, with both added where they are known.
+* A refusal is found by the Audit-Id that the client received. A dry run of a credential is not a request as its user, does not
+  count as a guess, and is not stored. Exactly one of the two is requested.
+* A credential comes from a file, from standard input, or from a prompt without echo, never from the command line, which every
+  user of the machine can read. An audit id that looks like a token is not sent, because the server's audit log would contain it.
+* Exit codes: 0 for a refusal that was found and for a dry run that accepts, 1 for a refusal that was not found and for a dry run
+  that refuses.
+* The meaning and the remedy of a reason code come from the table of this program (`mooring.authn.reasons`). A newer server may send
+  codes that the table lacks; they are printed alone. `-o json|yaml` prints the server's response, with meaning and remedy added.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ from mooring.trust.discovery.errors import NotKubernetesError
 PREFIX = "/debug/authentication"
 STDIN = "-"
 MAX_CREDENTIAL = 256 << 10
-"""Bytes: what the server reads at most."""
+"""Bytes: the limit of the server."""
 MAX_AUDIT_ID = 64
-"""Characters: a server keeps no longer one."""
+"""Characters: the limit of the server."""
 HEADERS = ("AUTHENTICATOR", "VERDICT", "REASON", "DETAIL")
 FORBIDDEN, TOO_MANY = 403, 429
-_OF_CERTIFICATES = ("request-header", "client-certificate")  # authenticators that verify the peer's chain
+_OF_CERTIFICATES = (
+    "request-header",
+    "client-certificate",
+)  # authenticators that verify the certificate chain of the client
 _WORDS = {"not-mine": "not mine"}
 _MAY = (
     "The caller is who it claims to be, and may not do this. What it may: kubectl auth can-i --list --as USER; to grant more, bind "
@@ -96,18 +99,18 @@ def explain(
         raise click.UsageError("what was given is no audit id; a token is read from a file: --token-file")
     clock = SystemClock()
     chosen = cluster.selected(kubeconfig, context_name)
-    offered = {} if audit_id else _credential(token_file, certificate_file, username)
+    offered = {} if audit_id else _read_credential(token_file, certificate_file, username)
 
-    async def patiently(client: ClusterClient) -> Obj:
-        return await cluster.retry(lambda: ask(client, audit_id, offered), clock, timeout)
+    async def request_with_retries(client: ClusterClient) -> Obj:
+        return await cluster.retry(lambda: request_explanation(client, audit_id, offered), clock, timeout)
 
-    told = checked(cluster.run(chosen, clock, patiently))
-    _print(told, output)
-    return 0 if audit_id or told.get("authenticated") is True else 1
+    response = add_meanings(cluster.run(chosen, clock, request_with_retries))
+    _print(response, output)
+    return 0 if audit_id or response.get("authenticated") is True else 1
 
 
-async def ask(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
-    """The record under `audit_id`, or without one what would become of `offered`. Raises NotMooringError, ApiError, PeerError."""
+async def request_explanation(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
+    """Return the record of a refusal, or without an id the dry run of `offered`. Raises NotMooringError, ApiError, PeerError."""
     try:
         if audit_id:
             return await client.get_path(f"{PREFIX}/refusals/{quote(audit_id, safe='')}")
@@ -121,17 +124,17 @@ async def ask(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
         raise
 
 
-def _credential(token_file: str, certificate_file: str, username: str) -> Obj:
-    """What is to be judged, as the server wants it. Raises ConfigError."""
+def _read_credential(token_file: str, certificate_file: str, username: str) -> Obj:
+    """Return the credential as the server expects it. Raises ConfigError."""
     if token_file:
-        return {"token": _text(token_file, "token")}
+        return {"token": _read_text(token_file, "token")}
     if certificate_file:
-        return {"certificate": _text(certificate_file, "certificate")}
-    return {"user": username, "password": _password()}
+        return {"certificate": _read_text(certificate_file, "certificate")}
+    return {"user": username, "password": _read_password()}
 
 
-def _text(file: str, what: str) -> str:
-    """The content of a file without the line break at its end."""
+def _read_text(file: str, what: str) -> str:
+    """Return the content of a file without white space around it. Raises ConfigError."""
     if file == STDIN:
         data, name = sys.stdin.buffer.read(MAX_CREDENTIAL + 1), "standard input"
         if len(data) > MAX_CREDENTIAL:
@@ -147,64 +150,70 @@ def _text(file: str, what: str) -> str:
     return text
 
 
-def _password() -> str:
-    """From a prompt on a terminal; else the first line of standard input."""
+def _read_password() -> str:
+    """Return the password from a prompt on a terminal, else from the first line of standard input."""
     if sys.stdin.isatty():
-        found = click.prompt("Password", hide_input=True, err=True, type=str)
-        return str(found)
+        return str(click.prompt("Password", hide_input=True, err=True, type=str))
     line = sys.stdin.buffer.readline(MAX_CREDENTIAL).decode("utf-8", "replace").rstrip("\r\n")
     if not line:
         raise ConfigError("standard input is empty; it should hold the password")
     return line
 
 
-def checked(told: Obj) -> Obj:
-    """What the server said, with what is known of the codes. Raises NotMooringError when it is nothing of the kind."""
-    steps, user = told.get("authenticators"), told.get("user", {})
-    if told.get("kind") not in ("Refusal", "Explanation") or not isinstance(steps, list) or not isinstance(user, dict):
+def add_meanings(response: Obj) -> Obj:
+    """Return the server's response with meaning and remedy of each code. Raises NotMooringError for another response."""
+    steps, user = response.get("authenticators"), response.get("user", {})
+    if (
+        response.get("kind") not in ("Refusal", "Explanation")
+        or not isinstance(steps, list)
+        or not isinstance(user, dict)
+    ):
         raise NotMooringError(_ANOTHER)
-    known = [step | _row(step.get("reason")) for step in steps if isinstance(step, dict)]
-    return told | {"authenticators": known} | _row(told.get("why"))
+    known = [step | _meaning_of(step.get("reason")) for step in steps if isinstance(step, dict)]
+    return response | {"authenticators": known} | _meaning_of(response.get("why"))
 
 
-def _row(code: Any) -> Obj:
+def _meaning_of(code: Any) -> Obj:
     row = reason_of(code) if isinstance(code, str) else None
     if row is None:
         return {}
     return {"meaning": row.meaning} | ({"remedy": row.remedy} if row.remedy else {})
 
 
-def _print(told: Obj, form: str) -> None:
+def _print(response: Obj, form: str) -> None:
     if form == "table":
-        print_explanation(told)
+        print_explanation(response)
     else:
-        output.print_document(told, form)
+        output.print_document(response, form)
 
 
-def print_explanation(told: Obj) -> None:
-    """What was `checked`, for people."""
-    for label, value in _lines(told):
+def print_explanation(response: Obj) -> None:
+    """Print a response with meanings as text."""
+    for label, value in _lines(response):
         echo(f"{label + ':':<10}{value}")
-    steps = told["authenticators"]
+    steps = response["authenticators"]
     if steps:
         echo()
         output.print_table(HEADERS, (_cells(step) for step in steps))
-    for title, lines in _hints(told):
+    for title, lines in _hints(response):
         echo("", title)
         for line in lines:
             echo(f"  {line}")
 
 
-def _lines(told: Obj) -> Iterator[tuple[str, str]]:
-    user = told.get("user") or {}
-    if told["kind"] == "Refusal":
-        yield "Request", f"{told.get('method')} {told.get('path')}, from {told.get('source')}, at {told.get('time')}"
-        yield "Answer", f"{told.get('code')} {told.get('reason')}"
-        yield "Because", str(told.get("why") or "no reason was given")
-    elif told.get("authenticated") is True:
+def _lines(response: Obj) -> Iterator[tuple[str, str]]:
+    user = response.get("user") or {}
+    if response["kind"] == "Refusal":
+        yield (
+            "Request",
+            f"{response.get('method')} {response.get('path')}, from {response.get('source')}, at {response.get('time')}",
+        )
+        yield "Answer", f"{response.get('code')} {response.get('reason')}"
+        yield "Because", str(response.get("why") or "no reason was given")
+    elif response.get("authenticated") is True:
         yield "Decision", "accepted"
     else:
-        yield "Decision", f"refused: {told['why']}" if told.get("why") else "refused"
+        yield "Decision", f"refused: {response['why']}" if response.get("why") else "refused"
     if user.get("username"):
         yield "User", str(user["username"])
         groups = user.get("groups")
@@ -221,20 +230,20 @@ def _cells(step: Obj) -> tuple[str, ...]:
     )
 
 
-def _hints(told: Obj) -> Iterator[tuple[str, list[str]]]:
+def _hints(response: Obj) -> Iterator[tuple[str, list[str]]]:
     """Yield a paragraph for what heads the record, then one for each other reason that refused, none twice."""
-    if told.get("authenticated") is True:
+    if response.get("authenticated") is True:
         return
-    if told.get("code") == FORBIDDEN:
+    if response.get("code") == FORBIDDEN:
         yield "What to do", [_MAY]
         return
-    steps = [step for step in told["authenticators"] if isinstance(step.get("reason"), str)]
+    steps = [step for step in response["authenticators"] if isinstance(step.get("reason"), str)]
     judged = {step["reason"] for step in steps if step["reason"] and step.get("name") in _OF_CERTIFICATES}
     known = judged - {UNKNOWN_CA}  # an authenticator knew the CA: to add it for the other one would be wrong advice
     refused = (step["reason"] for step in steps if step.get("verdict") == "refused")
-    for code in dict.fromkeys(one for one in (told.get("why"), *refused) if isinstance(one, str)):
+    for code in dict.fromkeys(one for one in (response.get("why"), *refused) if isinstance(one, str)):
         row = reason_of(code)
         if row is not None and not (known and code == UNKNOWN_CA):
             yield code, [line for line in (row.meaning, row.remedy) if line]
-    if told.get("code") == TOO_MANY:
+    if response.get("code") == TOO_MANY:
         yield "What to do", [_LIMITED]

@@ -51,9 +51,9 @@ def _current(logins: Logins, login_id: str, info: ExecInfo, clock: Clock, intera
             return kept
         usable = kept is not None and kept.usable(clock.now())
         try:
-            from mooring.cli.login.renewal import renewed
+            from mooring.cli.login.renewal import renew
 
-            login = renewed(login, clock, logins.write, ask=interactive and not usable)
+            login = renew(login, clock, logins.write, interactive=interactive and not usable)
         except MooringError:
             if kept is not None and usable:
                 return kept

@@ -1,7 +1,7 @@
-"""The kubeconfig that a login is written into.
+"""Kubeconfig entries of a login, and the file that they are written to.
 
-Rules kept here (client-go `clientcmd.PathOptions`): the file is the one that `kubectl config` would change; it is changed under
-kubectl's own lock, whole or not at all, 0600, and everything else in it is kept. A symbolic link stays one.
+Rules kept here (client-go `clientcmd.PathOptions`): the file is the one that `kubectl config` would change. It is written under
+kubectl's lock, whole or not at all, with mode 0600. Other entries are kept. A symbolic link stays a symbolic link.
 """
 
 from __future__ import annotations
@@ -19,23 +19,28 @@ from mooring.trust.login.execcredential import API_VERSIONS
 from mooring.trust.login.loginrecord import Login
 
 
-def entries(found: Login) -> Kubeconfig:
-    name, place = found.name, found.place
+def login_entries(login: Login) -> Kubeconfig:
+    """Return cluster, user and context of a login. The user runs `mooring credential`."""
+    name, place = login.name, login.place
     plugin = ExecPlugin(
         "mooring",
         API_VERSIONS[0],
-        ("credential", "--login", found.id),
+        ("credential", "--login", login.id),
         install_hint="Install mooring, or put it on PATH, and run mooring login again.",
         provide_cluster_info=True,
         interactive_mode="IfAvailable",
     )
-    at = Cluster(name, place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
-    return Kubeconfig((at,), (User(name, exec=plugin),), (Context(name, name, name),), name)
+    cluster = Cluster(
+        name, place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url
+    )
+    return Kubeconfig((cluster,), (User(name, exec=plugin),), (Context(name, name, name),), name)
 
 
 def kubeconfig_target(named: str) -> Path:
-    """The kubeconfig that kubectl would change: the one that is named, else of KUBECONFIG the first that exists or the last, else
-    ~/.kube/config."""
+    """Return the kubeconfig that kubectl would change.
+
+    It is `named`, else the first in KUBECONFIG that exists, else the last in KUBECONFIG, else ~/.kube/config.
+    """
     if named:
         return Path(named)
     candidates = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
@@ -43,14 +48,15 @@ def kubeconfig_target(named: str) -> Path:
     return (existing or candidates[-1:] or [Path.home() / ".kube" / "config"])[0]
 
 
-def put(target: Path, made: Kubeconfig, *, use: bool) -> None:
-    with changing(target) as (path, text):
-        write_atomic(path, add_entries(text, made, use=use).encode())
+def write_entries(target: Path, added: Kubeconfig, *, use: bool) -> None:
+    """Add entries to the kubeconfig `target`. With `use` their context becomes the current one. Raises ConfigError."""
+    with locked(target) as (path, text):
+        write_atomic(path, add_entries(text, added, use=use).encode())
 
 
 @contextmanager
-def changing(target: Path) -> Iterator[tuple[Path, bytes]]:
-    """The file behind `target` and what is in it, under kubectl's lock. Raises ConfigError."""
+def locked(target: Path) -> Iterator[tuple[Path, bytes]]:
+    """Hold kubectl's lock of a kubeconfig. Yield its real path and its content. Raises ConfigError."""
     path = target.resolve()
     make_directory(path.parent)
     lock = path.with_name(path.name + ".lock")

@@ -1,12 +1,11 @@
-"""`mooring login`: trade a password or a token of an identity provider for a short-lived credential of a cluster, for kubectl.
+"""`mooring login`: exchange a password or a token of an identity provider for a short-lived credential of a cluster.
 
 Rules kept here (docs/adr/0020):
-* Flags that contradict each other are refused before anything is sent. The server is trusted before anything is shown to it: by a
-  CA file, by a pin, by the kubeconfig, or by the machine's roots.
-* The first credential is got here, so that what is wrong is told here and not by kubectl. Only then anything is written: the
-  login under the user's cache, and its entries into the kubeconfig, whole or not at all, under kubectl's own lock, everything
-  else kept.
-* A password and a token never are flags: other users of the machine would see them.
+* Contradictory flags are refused before anything is sent. The server is verified before it receives a credential: by a CA file,
+  by a pin, by the kubeconfig, or by the system's roots.
+* The first credential is requested here, so that an error appears here and not in kubectl. Only then files are written: the login
+  in the user's cache, and its entries in the kubeconfig.
+* A password or a token is never the value of a flag, because other users of the machine could see it.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
-from mooring.cli.login.kubeconfig import entries, kubeconfig_target, put
-from mooring.cli.login.renewal import MAX_SECRET, renewed
+from mooring.cli.login.kubeconfig import kubeconfig_target, login_entries, write_entries
+from mooring.cli.login.renewal import MAX_SECRET, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
@@ -136,31 +135,29 @@ def login(
     source = _source(source_flags, server)
     if password_stdin and source.kind not in (loginrecord.PASSWORD, loginrecord.KUBECONFIG):
         raise click.UsageError("--password-stdin needs --username")
-    given = _given(source, password_stdin)
+    secret = _read_stdin(source, password_stdin)
     logins = Logins(directory())
     if server:
         if kubeconfig or context_name:
             raise click.UsageError("--server cannot be combined with --kubeconfig and --context")
-        place = _named_place(server, certificate_authority, split_commas(pins), clock)
+        place = _place_of_server(server, certificate_authority, split_commas(pins), clock)
     else:
         if certificate_authority or pins:
             raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash need --server")
         chosen = cluster.selected(kubeconfig, context_name)
-        place = _place(chosen)
+        place = _place_of_context(chosen)
         if source.kind == loginrecord.KUBECONFIG:
-            source = _of_kubeconfig(kubeconfig, context_name)
-            if (earlier := _earlier(chosen, logins)) is not None:
+            source = _kubeconfig_source(kubeconfig, context_name)
+            if (earlier := _earlier_login(chosen, logins)) is not None:
                 source, kind, name = earlier.source, earlier.kind, name or earlier.name
-    if (
-        password_stdin and source.kind != loginrecord.PASSWORD
-    ):  # found out late: an earlier login may have been one by password
+    if password_stdin and source.kind != loginrecord.PASSWORD:  # an earlier login may have been one by password
         raise click.UsageError("--password-stdin needs --username")
     found = Login(name or _default_name(place), place, source, kind)
     with logins.locked(found.id):
         try:
-            found = renewed(found, clock, logins.write, ask=True, given=given)
+            found = renew(found, clock, logins.write, interactive=True, secret=secret)
         except (ApiError, PeerError) as error:
-            if isinstance(error, DiscoveryError):  # nothing answered, or nothing of Kubernetes
+            if isinstance(error, DiscoveryError):  # the server did not respond, or is not Kubernetes
                 raise
             asyncio.run(
                 check_anonymously(_cluster(place), clock, "gives credentials for a login; kubectl shows yours itself")
@@ -168,19 +165,19 @@ def login(
             raise
         logins.write(found)
     target = kubeconfig_target(kubeconfig_out or kubeconfig)
-    put(target, entries(found), use=not keep_context)
+    write_entries(target, login_entries(found), use=not keep_context)
     credential = found.credential
-    assert credential is not None  # a renewal brings one
+    assert credential is not None  # a renewal sets one
     echo(f"Logged in at {place.server} as {credential.username} until {rfc3339(credential.expires)}.", err=True)
     echo(f"Wrote context {found.name} to {target}.", err=True)
     if shutil.which("mooring") is None:
         echo("mooring is not on PATH: kubectl will not find it before it is.", err=True)
 
 
-# ── where ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cluster ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _named_place(server: str, ca_file: str, pins: Sequence[str], clock: Clock) -> Place:
+def _place_of_server(server: str, ca_file: str, pins: Sequence[str], clock: Clock) -> Place:
     with usage():
         url = _server_url(server)
         pinned = {parse_pin(text) for text in pins}
@@ -188,7 +185,7 @@ def _named_place(server: str, ca_file: str, pins: Sequence[str], clock: Clock) -
         raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash exclude each other")
     if pinned:
         return Place(url, asyncio.run(drive_fetching(pinned_ca(url, pinned), clock)))
-    return Place(url, _canonical(read_limited(Path(ca_file)), ca_file) if ca_file else b"")
+    return Place(url, _certificates_only(read_limited(Path(ca_file)), ca_file) if ca_file else b"")
 
 
 def _server_url(text: str) -> str:
@@ -196,14 +193,14 @@ def _server_url(text: str) -> str:
     return https_url(text if "://" in text else f"https://{parse_endpoint(text)}", "--server").rstrip("/")
 
 
-def _place(chosen: Selected) -> Place:
+def _place_of_context(chosen: Selected) -> Place:
     flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
     if flat.insecure_skip_tls_verify:
         raise ConfigError(
             f"{flat.server}: the kubeconfig skips verification; a login shows its credential to no such server"
         )
     url = https_url(flat.server, "server of the kubeconfig").rstrip("/")
-    ca_pem = _canonical(flat.ca_pem, "the CA of the kubeconfig") if flat.ca_pem else b""
+    ca_pem = _certificates_only(flat.ca_pem, "the CA of the kubeconfig") if flat.ca_pem else b""
     return Place(url, ca_pem, flat.tls_server_name, flat.proxy_url)
 
 
@@ -211,7 +208,7 @@ def _cluster(place: Place) -> Cluster:
     return Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
 
 
-def _canonical(ca_pem: bytes, what: str) -> bytes:
+def _certificates_only(ca_pem: bytes, what: str) -> bytes:
     try:
         return pem.certificates_pem(pem.certificates_among(ca_pem))
     except PkiError as error:
@@ -224,8 +221,8 @@ def _default_name(place: Place) -> str:
     return f"mooring-{host}-{parts.port or 443}"
 
 
-def _earlier(chosen: Selected, logins: Logins) -> Login | None:
-    """The login that the chosen context already is: logging in again begins where that began."""
+def _earlier_login(chosen: Selected, logins: Logins) -> Login | None:
+    """Return the login of the chosen context, whose source is used again; None when it is not a login."""
     plugin = chosen.user.exec
     if plugin is None or plugin.args[:2] != ("credential", "--login") or len(plugin.args) != 3:
         return None
@@ -237,11 +234,11 @@ def _earlier(chosen: Selected, logins: Logins) -> Login | None:
     return found
 
 
-# ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── source ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _source(flags: Mapping[str, object], server: str) -> Source:
-    """The one way that the flags mean. Raises UsageError."""
+    """Return the source that the flags name. Raises UsageError."""
     username, token_file, issuer = (str(flags[key]) for key in ("username", "token_file", "oidc_issuer_url"))
     given = [
         flag
@@ -267,8 +264,8 @@ def _source(flags: Mapping[str, object], server: str) -> Source:
     return Source(loginrecord.KUBECONFIG)
 
 
-def _of_kubeconfig(kubeconfig: str, context_name: str) -> Source:
-    """The user of a context, by names that mean the same later, in another directory and under another current context."""
+def _kubeconfig_source(kubeconfig: str, context_name: str) -> Source:
+    """Return the user of a context as a source, by absolute paths and the name of the context."""
     listed_files = kubeconfig or os.environ.get("KUBECONFIG", "")
     if listed_files:
         files = [str(Path(part).absolute()) for part in listed_files.split(os.pathsep) if part]
@@ -305,8 +302,8 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
     )
 
 
-def _given(source: Source, password_stdin: bool) -> Secret | None:
-    """What comes on standard input, if anything."""
+def _read_stdin(source: Source, password_stdin: bool) -> Secret | None:
+    """Return the password or token on standard input; None when the flags name neither."""
     if not password_stdin and source.kind != loginrecord.TOKEN_GIVEN:
         return None
     text = sys.stdin.buffer.read(MAX_SECRET + 1)

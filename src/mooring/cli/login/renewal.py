@@ -1,11 +1,10 @@
-"""What a login shows to the cluster, by the kind of its source; and one renewal, from there to the new credential.
+"""Renewal of a login: get the user's credential from its source, and request a new credential of the cluster.
 
 Rules kept here:
-* A password is asked for every time and kept nowhere. A file with a token, and a kubeconfig, are read again every time.
-* An OpenID provider is asked for new tokens with the refresh token; only when it refuses that, or there is none, a person has to
-  act.
-* Who may not be asked (`ask` is False) gets an error that says to run mooring login.
-* What a person reads goes to stderr: stdout belongs to kubectl.
+* A password is prompted for every time and never stored. A token file and a kubeconfig are read again every time.
+* An OpenID provider gives new tokens for the refresh token. Only when it refuses that, or there is none, a person has to log in.
+* When no prompt is allowed (`interactive` is False), the error says to run mooring login.
+* Text for the person goes to stderr: kubectl reads stdout.
 """
 
 from __future__ import annotations
@@ -42,64 +41,64 @@ from mooring.trust.oidc.refreshgrant import refresh_grant
 MAX_SECRET = 64 << 10
 """Bytes of a password, a token or a client secret in a file or on standard input."""
 BROWSER_SECONDS = 300.0
-"""For a person to log in with a browser."""
+"""Seconds for a person to log in with a browser."""
 CALLBACK = "/callback"
 
 
 class LoginNeededError(ConfigError):
-    """A person has to act, and there is none. A token that was given is kept nowhere: it has to be given again."""
+    """A person has to log in again. A token that was given on standard input is not stored and has to be given again."""
 
     def __init__(self, login: Login) -> None:
         again = " --token-file -" if login.source.kind == loginrecord.TOKEN_GIVEN else ""
         super().__init__(f"the login at {login.place.server} has ended; run: mooring login --name {login.name}{again}")
 
 
-Keep = Callable[[Login], None]
+Save = Callable[[Login], None]
 
 
-def renewed(login: Login, clock: Clock, keep: Keep, *, ask: bool, given: Secret | None = None) -> Login:
-    """`login` with a new credential. `given`: the password or token, when it came with the command.
+def renew(login: Login, clock: Clock, save: Save, *, interactive: bool, secret: Secret | None = None) -> Login:
+    """Return `login` with a new credential. `secret` is the password or token when it came with the command.
 
-    `keep` gets the login as soon as a provider has replaced its refresh token: the old one is worth nothing from then on, whatever
-    becomes of the rest. Raises LoginNeededError, ApiError, PeerError, ConfigError.
+    `save` is called as soon as the provider has replaced the refresh token, because the old one is invalid from then on. Raises
+    LoginNeededError, ApiError, PeerError, ConfigError.
     """
     if login.source.kind == loginrecord.OIDC:
-        tokens = asyncio.run(_oidc(login, clock, ask))
+        tokens = asyncio.run(_oidc_tokens(login, clock, interactive))
         login, before = login.with_refresh_token(tokens.refresh_token), login
         if login.source != before.source and before.credential is not None:
-            keep(login)
+            save(login)
         user = User("", token=tokens.id_token)
     else:
-        user = _user(login, ask, given)
+        user = _user(login, interactive, secret)
     return login.with_credential(asyncio.run(request_credential(login.place, user, login.kind, clock)))
 
 
-def _user(login: Login, ask: bool, given: Secret | None) -> User:
+def _user(login: Login, interactive: bool, secret: Secret | None) -> User:
     source, settings = login.source, login.source.settings
     if source.kind == loginrecord.PASSWORD:
         name = settings["username"]
-        return User("", username=name, password=given or _password(login, name, ask))
+        return User("", username=name, password=secret or _prompt_password(login, name, interactive))
     if source.kind == loginrecord.TOKEN_FILE:
         return User("", token_file=settings["file"])
     if source.kind == loginrecord.KUBECONFIG:
         environ = {"KUBECONFIG": settings["files"]}
         return kubeconfigfiles.load("", settings["context"], environ=environ).user
-    if given is None:
+    if secret is None:
         raise LoginNeededError(login)
-    return User("", token=given)
+    return User("", token=secret)
 
 
-def _password(login: Login, name: str, ask: bool) -> Secret:
-    if not ask:
+def _prompt_password(login: Login, name: str, interactive: bool) -> Secret:
+    if not interactive:
         raise LoginNeededError(login)
-    if not _terminal():
+    if not _has_terminal():
         raise ConfigError(f"there is no terminal to ask for the password of {name}; give it with --password-stdin")
     text = click.prompt(f"Password of {clean(name)} for {clean(login.place.server)}", hide_input=True, err=True)
     return Secret(str(text))
 
 
-def _terminal() -> bool:
-    """Whether a password can be asked for without an echo: it is read from the terminal, wherever standard input comes from."""
+def _has_terminal() -> bool:
+    """Return True when a password can be prompted for: it is read from the terminal, whatever standard input is."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -107,12 +106,12 @@ def _terminal() -> bool:
     return True
 
 
-async def _oidc(login: Login, clock: Clock, ask: bool) -> Tokens:
+async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
     settings = login.source.settings
     client = Client(
         settings["issuer"],
         settings["clientID"],
-        _file(settings["clientSecretFile"]),
+        _read_secret(settings["clientSecretFile"]),
         tuple(settings["scopes"].split(" ")),
     )
     ca_pem = read_limited(Path(settings["caFile"])) if settings["caFile"] else b""
@@ -125,9 +124,9 @@ async def _oidc(login: Login, clock: Clock, ask: bool) -> Tokens:
                     refresh_grant(client, provider, login.source.refresh_token), send, clock.sleep
                 )
             except GrantEndedError:
-                if not ask:
+                if not interactive:
                     raise LoginNeededError(login) from None
-        if not ask:
+        if not interactive:
             raise LoginNeededError(login)
         grant = settings["grant"] or ("device" if provider.device else "code")
         if grant == "device":
@@ -145,7 +144,7 @@ async def _oidc(login: Login, clock: Clock, ask: bool) -> Tokens:
         return await drive_notifying(code_grant(client, provider, request, code), send, clock.sleep)
 
 
-def _file(path: str) -> Secret | None:
+def _read_secret(path: str) -> Secret | None:
     return Secret(read_limited(Path(path), MAX_SECRET).strip()) if path else None
 
 
