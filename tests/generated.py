@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from mooring.authn.reasons import REASONS
+from mooring.authn.table import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.options.configfile import DEFAULT_PATH
 from mooring.cli.options.declared import environment_variable, shown_default

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ PURE = (
     "clock",
 )
 """The rooms and files that do no I/O, with the clock, whose formatting and parsing they use."""
+IMPURE = "authn/*/runtime.py"
+"""Runtimes of authenticators, the files of a pure room that do I/O."""
 OF_PROCESSES = frozenset({"attack", "compat", "conformance", "crash", "examples", "kubeadm"})
 """Folders whose tests drive processes; elsewhere the names of such files end in `_live`."""
 OF_THE_TREE = frozenset({"test_docs", "test_layout", "test_redaction", "test_tables"})
@@ -81,7 +84,7 @@ def missing(files: dict[str, Any]) -> list[str]:
     return [
         f"{name}: lines {found['missing_lines']}, branches {found['missing_branches']}"
         for name, found in sorted(files.items())
-        if room_of(name) in PURE and (found["missing_lines"] or found["missing_branches"])
+        if room_of(name) in PURE and not fnmatch(name, IMPURE) and (found["missing_lines"] or found["missing_branches"])
     ]
 
 

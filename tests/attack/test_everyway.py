@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.authn.serviceaccount.settings import DEFAULT_ISSUER
 from mooring.server.transport.http import Request
-from mooring.settings.authentication import authentication_options
-from mooring.settings.serviceaccounts import DEFAULT_ISSUER
 from tests.support.everyway import FILE_TOKEN, PASSWORD, EveryWay, every_way
 from tests.support.refused import KUBECONFIG, Answering, reviewed
 from tests.support.serverroom import Reply, Server, connection, open_server
@@ -185,7 +184,7 @@ def test_what_is_deleted_is_refused_at_once_on_an_open_connection(
 def test_a_forged_id_token_is_shown_to_nobody_else(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
-        way.server.plane.authentication._targets["webhook"] = hook
+        way.server.plane.authentication.host.targets["webhook"] = hook
         head, claims, signature = way.tokens["ID token"].split(".")
         for forged in (f"{head}.{claims}.{'A' * len(signature)}", f"{head}.{claims}.{'B' * len(signature)}"):
             assert await who(way.server, token=forged) == 401, "the first makes the keys be asked for again"
@@ -208,15 +207,15 @@ class Counting(Answering):
 @pytest.mark.parametrize(("ttl", "asked"), [(0, 3), (120, 1)], ids=["remembered for no time", "remembered"])
 def test_what_is_remembered_for_no_time_is_asked_each_time(ttl: int, asked: int, tmp_path: Path) -> None:
     (tmp_path / "hook").write_text(KUBECONFIG)
-    options = authentication_options(
-        authentication_token_webhook_config_file=str(tmp_path / "hook"),
-        authentication_token_webhook_cache_ttl=timedelta(seconds=ttl),
-    )
+    options = {
+        "authentication_token_webhook_config_file": str(tmp_path / "hook"),
+        "authentication_token_webhook_cache_ttl": timedelta(seconds=ttl),
+    }
 
     async def body() -> None:
-        async with open_server(authentication=options) as server:
+        async with open_server(**options) as server:
             hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
-            server.plane.authentication._targets["webhook"] = hook
+            server.plane.authentication.host.targets["webhook"] = hook
             for _ in range(3):
                 assert (await who(server, token="theirs"))["username"] == "hooked"
             assert hook.asked == asked
@@ -244,7 +243,7 @@ def test_anonymous_where_paths_are_named(path: str, status: int, tmp_path: Path)
     )
 
     async def body() -> None:
-        async with open_server(authentication=authentication_options(authentication_config=str(file))) as server:
+        async with open_server(authentication_config=str(file)) as server:
             assert (await server.get(path, via=connection())).status == status
             assert (await server.get("/livez", token="bad", via=connection())).status == 401
 
@@ -273,10 +272,10 @@ def test_where_everything_is_allowed_nobody_is_anonymous(said: bool, tmp_path: P
     file.write_text(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n"
     )
-    options = authentication_options(authentication_config=str(file) if said else "")
+    options = {"authentication_config": str(file) if said else ""}
 
     async def body() -> None:
-        async with open_server(authorization_mode="AlwaysAllow", authentication=options) as server:
+        async with open_server(authorization_mode="AlwaysAllow", **options) as server:
             assert (await server.get("/version", via=connection())).status == 401
             assert (await server.get("/api/v1/secrets", via=server.user("bob"))).status == 200
 

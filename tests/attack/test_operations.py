@@ -23,9 +23,9 @@ from mooring.api.view import FixedView, View
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Basic, Credentials, bearer
+from mooring.authn.lastuses import LastUses
 from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
 from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.authn.serviceaccount.lastuses import LastUses
 from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, Deferred
@@ -50,7 +50,7 @@ COUNTED = frozenset(
         "derive",
         "a2b_base64",
         "matches",
-        "_signed_with",
+        "_verifies",
     )
 )
 
@@ -184,7 +184,7 @@ KEYS = key_set_of([OURS.public_key])
         ),
         pytest.param(
             legacy(OURS, KEYS),
-            {"compare_digest": 1, "_signed_with": 1},
+            {"compare_digest": 1, "_verifies": 1},
             id="tokens of Secrets, whose signature is good",
         ),
         pytest.param(

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
 from mooring.authn.claims.mapping import Claim, Identification, Required, Rule
 from mooring.authn.oidc.authenticationconfig import (
@@ -27,8 +27,8 @@ from mooring.authn.oidc.authenticationconfig import (
 )
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES
+from mooring.authn.oidc.settings import SIGNING_ALGORITHMS, OidcSettings
 from mooring.errors import MAX_FIELD_ERRORS, ConfigError
-from mooring.settings.authentication import SIGNING_ALGORITHMS, OidcFlags
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA().certificate_pem.decode()
@@ -444,8 +444,8 @@ def test_anonymous_access_that_cannot_be(anonymous: Any, said: str) -> None:
 def test_anonymous_access_is_said_in_one_place_only() -> None:
     document = text(LEAST, anonymous={"enabled": True})
     with pytest.raises(ConfigError, match="anonymous: Forbidden: it cannot be combined with --anonymous-auth; leave"):
-        parse(document, "f", anonymous_said=True)
-    assert parse(text(LEAST), "f", anonymous_said=True).anonymous is None
+        parse(document, "f", anonymous_given=True)
+    assert parse(text(LEAST), "f", anonymous_given=True).anonymous is None
 
 
 WANTED = "one AuthenticationConfiguration of apiserver.config.k8s.io is expected; say so in apiVersion"
@@ -478,27 +478,29 @@ def test_files_that_are_none(data: bytes, said: str) -> None:
     ("flags", "username"),
     [
         pytest.param({}, Claim("sub", "https://id.example#"), id="the issuer goes before the name"),
-        pytest.param({"username_claim": "email"}, Claim("email"), id="but not before an address"),
-        pytest.param({"username_prefix": "-"}, Claim("sub"), id="a dash puts nothing"),
-        pytest.param({"username_prefix": "p:"}, Claim("sub", "p:"), id="a prefix"),
+        pytest.param({"oidc_username_claim": "email"}, Claim("email"), id="but not before an address"),
+        pytest.param({"oidc_username_prefix": "-"}, Claim("sub"), id="a dash puts nothing"),
+        pytest.param({"oidc_username_prefix": "p:"}, Claim("sub", "p:"), id="a prefix"),
         pytest.param(
-            {"username_claim": "email", "username_prefix": "p:"}, Claim("email", "p:"), id="and for an address"
+            {"oidc_username_claim": "email", "oidc_username_prefix": "p:"},
+            Claim("email", "p:"),
+            id="and for an address",
         ),
     ],
 )
 def test_what_flags_mean_for_the_user_name(flags: dict[str, Any], username: Claim) -> None:
-    made = OidcFlags(issuer_url="https://id.example", client_id="kubernetes", **flags)
+    made = OidcSettings(oidc_issuer_url="https://id.example", oidc_client_id="kubernetes", **flags)
     assert from_flags(made, b"").identification == Identification(username=username)
 
 
 def test_what_the_other_flags_mean() -> None:
-    flags = OidcFlags(
-        issuer_url="https://id.example",
-        client_id="kubernetes",
-        groups_claim="roles",
-        groups_prefix="g:",
-        signing_algorithms=("ES256",),
-        required_claims=(("hd", "example.com"),),
+    flags = OidcSettings(
+        oidc_issuer_url="https://id.example",
+        oidc_client_id="kubernetes",
+        oidc_groups_claim="roles",
+        oidc_groups_prefix="g:",
+        oidc_signing_algs=("ES256",),
+        oidc_required_claim=("hd=example.com",),
     )
     found = from_flags(flags, b"ca")
     assert (found.url, found.audiences, found.algorithms, found.ca_pem) == (

@@ -12,11 +12,13 @@ from typing import Literal
 import pytest
 
 from mooring.api.view import Views
-from mooring.authn.anonymous.authenticator import Anonymous, AnonymousAccess
+from mooring.authn.anonymous.authenticator import Anonymous
+from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
-from mooring.authn.chain import NOT_ASKED, Found, Outcome, Pending, Refusal, Step, authenticate, judge
+from mooring.authn.chain import Found, Outcome, Pending, Refusal, Step, authenticate, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, SchemeCredential
+from mooring.authn.reasons import NOT_ASKED
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.secret import Secret
@@ -289,14 +291,18 @@ def test_the_operator_reads_every_step() -> None:
     assert outcome.steps == (
         Step("silent", NotMine("no-jwt")),
         Step("bad", Rejected("expired", "why")),
-        Step("asks", NOT_ASKED),
+        Step("asks", NotMine(NOT_ASKED)),
     )
 
 
 def test_who_was_asked_and_accepted_is_told_once() -> None:
     _, outcome = driven(BEARER, (NOT_MINE, Says("asks", LATER), Says("webhook", LATER)), Accepted(BOB))
     assert outcome.authenticator == "asks"
-    assert outcome.steps == (Step("silent", NotMine()), Step("asks", Accepted(BOB)), Step("webhook", NOT_ASKED))
+    assert outcome.steps == (
+        Step("silent", NotMine()),
+        Step("asks", Accepted(BOB)),
+        Step("webhook", NotMine(NOT_ASKED)),
+    )
 
 
 def test_the_last_step_of_an_acceptance_is_the_acceptance() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
-from mooring.authn.claims.mapping import REASONS, Claim, ClaimsRefusedError, Identification, Required, Rule, identify
+from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification, Required, Rule, identify
+from mooring.authn.claims.reasons import REASONS
 from mooring.identity import CREDENTIAL_ID, UserInfo
 
 SUB = Claim("sub")

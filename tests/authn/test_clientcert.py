@@ -19,7 +19,8 @@ from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import authenticate
 from mooring.authn.credentials import Credentials, PeerMemo
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.authenticator import NO_COMMON_NAME, ClientCertificateAuthenticator
+from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
+from mooring.authn.x509.reasons import NO_COMMON_NAME
 from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles

@@ -14,7 +14,7 @@ from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.serviceaccount.lastuses import LastUse, LastUses
+from mooring.authn.lastuses import LastUse, LastUses
 from mooring.authn.serviceaccount.legacy import WARNING, LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.authn.login import exchange as login
-from mooring.authn.table import AUTHENTICATORS
+from mooring.authn.table import NAMES
 from mooring.identity import CREDENTIAL_ID, UserInfo
 
 JANE = UserInfo("jane", "42", ("dev", "system:authenticated"), {"scopes": ("a",), CREDENTIAL_ID: ("JTI=1",)})
@@ -58,11 +58,11 @@ def test_whom_a_proxy_names_logs_in_only_where_that_is_allowed() -> None:
     refused = login.refusal(JANE, login.REQUEST_HEADER, impersonating=False, proxied_allowed=False)
     assert code(refused) == login.PROXIED
     assert login.refusal(JANE, login.REQUEST_HEADER, impersonating=False, proxied_allowed=True) is None
-    assert login.REQUEST_HEADER in {name for name, _ in AUTHENTICATORS}
+    assert login.REQUEST_HEADER in NAMES
 
 
 def test_the_authenticators_of_credentials_that_a_cluster_gives_out_are_named_as_the_table_names_them() -> None:
-    assert {name for name, _ in AUTHENTICATORS} >= login.ISSUED_BY_A_CLUSTER
+    assert NAMES >= login.ISSUED_BY_A_CLUSTER
 
 
 def test_what_is_traded_is_the_user_without_what_the_chain_adds() -> None:

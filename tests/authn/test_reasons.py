@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 import ast
-import re
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import mooring
-from mooring.authn.claims.mapping import REASONS as OF_CLAIMS
-from mooring.authn.reasons import REASONS, reason_of
+from mooring.authn.claims.reasons import REASONS as OF_CLAIMS
+from mooring.authn.table import REASONS, reason_of
 from mooring.pki.errors import PeerCertificateError, TokenRefusedError
 from mooring.trust.bootstraptoken import tokensecret
 
 ROOT = Path(mooring.__file__).parent
 PLACES = (
-    *sorted((ROOT / "authn").rglob("*.py")),
+    *(path for path in sorted((ROOT / "authn").rglob("*.py")) if path.name != "reasons.py"),
     ROOT / "server/authentication/secondstage.py",
     ROOT / "server/pipeline.py",
 )
-GIVERS = frozenset({"NotMine", "Rejected", "ClaimsRefusedError", "TokenRefusedError", "Offered"})
-"""What is called with a code, in the modules whose constants are looked at."""
-CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
-NOT_CODES = frozenset({"may-speak", "impersonate-user", "impersonate-group", "impersonate-uid"})
-"""What has the form of a code: between two functions of one file, or the name of a header."""
+GIVERS = frozenset({"NotMine", "Rejected", "ClaimsRefusedError", "TokenRefusedError", "Offered", "Refusal"})
+"""What is called with a code."""
 
 
 def given(path: Path) -> Iterator[str]:
-    """The codes that a file gives: what `GIVERS` are called with, and every constant of the form of a code."""
+    """The codes that a file gives: texts that `GIVERS` are called with, and every constant of a table of reasons that it uses."""
     tree = ast.parse(path.read_text())
-    constants = dict(_constants(tree))
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in GIVERS
-    ]
-    arguments = [call.args[0] for call in calls if call.args]
-    if calls:
-        yield from (value for value in constants.values() if CODE.fullmatch(value))
-    for argument in arguments:
-        if isinstance(argument, ast.Constant):
-            yield str(argument.value)
-        elif isinstance(argument, ast.Name) and argument.id in constants:
-            yield constants[argument.id]  # a code of one word
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith(".reasons"):
+            module = importlib.import_module(str(node.module))
+            values = (getattr(module, one.name) for one in node.names if (one.asname or one.name) in used)
+            yield from (value for value in values if isinstance(value, str))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in GIVERS and node.args:
+            code = node.args[0]
+            if isinstance(code, ast.Constant) and code.value:
+                yield str(code.value)
 
 
-def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield ast.unparse(node.targets[0]), node.value.value
+NOT_CODES = frozenset({"may-speak"})
+"""Verdict between two functions of one file."""
 
 
 def every_code() -> dict[str, str]:

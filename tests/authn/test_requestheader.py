@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mooring.authn.chain import authenticate
 from mooring.authn.credentials import Credentials
-from mooring.authn.requestheader.authenticator import HeaderNames, RequestHeaderAuthenticator
+from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
+from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
 from mooring.identity import UserInfo

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.requestheader.authenticator import HeaderNames
+from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.stripping import Stripping
 
 OURS = HeaderNames(username=("x-who",), uid=("x-which",), groups=("x-team", "x-squad"), extra_prefixes=("x-more-",))

@@ -2,56 +2,63 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mooring import authn
-from mooring.authn.authenticator import NOTHING
-from mooring.authn.custom.authenticator import ContainedAuthenticator
-from mooring.authn.keystone.authenticator import KeystoneAuthenticator
-from mooring.authn.oidc.authenticator import OidcAuthenticator
-from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
-from mooring.authn.requestheader.authenticator import HeaderNames
-from mooring.authn.table import AUTHENTICATORS, Settings, build
-from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
-from mooring.authn.verdictcache import VerdictCache
-from mooring.authn.webhook.authenticator import WebhookAuthenticator
-from mooring.pki.jwt.keyset import key_set_of
-from mooring.pki.keys import generate_key
-from mooring.pki.x509.verify import ClientTrust
+from mooring.authn.authenticator import NOTHING, Authenticator
+from mooring.authn.table import NAMES, PROVIDERS, REASONS, SUBJECTS, build
+from mooring.plane.configuration import SUBJECTS as SERVER_SUBJECTS
+from tests.support.authnhost import AuthnHost, configured
+from tests.support.testca import ThrowawayCA
+from tests.support.tokenwebhook import kubeconfig
 
-KEYS = key_set_of([generate_key().public_key()])
+ALWAYS_ON = ["client-certificate", "legacy-service-account", "service-account", "bootstrap-token"]
 
 
-async def unasked(offered: object) -> object:
-    raise AssertionError("nobody asks")
+class Guest:
+    """A custom authenticator."""
+
+    def __init__(self, options: object) -> None:
+        pass
+
+    def authenticate(self, offered: object) -> None:
+        pass
 
 
-OWN = ContainedAuthenticator("own", unasked, timedelta(seconds=1), VerdictCache(b"k" * 32, timedelta(0)))
-REMEMBERED = VerdictCache(b"k" * 32, timedelta(0))
-EVERYTHING = Settings(
-    request_header=(ClientTrust([]), HeaderNames(username=("x-remote-user",)), ()),
-    client_trust=ClientTrust([]),
-    issuers=("https://i",),
-    service_account_keys=KEYS,
-    bootstrap_tokens=True,
-    user_token_keys=KEYS,
-    oidc=OidcAuthenticator(),
-    webhook=WebhookAuthenticator("v1", (), timedelta(0), b"k" * 32),
-    token_file=TokenFileAuthenticator(b"k" * 32),
-    password_file=PasswordFileAuthenticator(b"k" * 32, REMEMBERED),
-    keystone=KeystoneAuthenticator("Default", REMEMBERED),
-    own=(OWN,),
-    anonymous=True,
-)
+def everything(directory: Path) -> dict[str, Any]:
+    """Settings that turn on every row."""
+    files = {"users.csv": b"secret,jane,1\n", "ca.crt": ThrowawayCA().certificate_pem}
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+    return {
+        "requestheader_client_ca_file": str(directory / "ca.crt"),
+        "requestheader_username_headers": ("X-Remote-User",),
+        "token_auth_file": str(directory / "users.csv"),
+        "basic_auth_file": str(directory / "users.csv"),
+        "oidc_issuer_url": "https://idp.example",
+        "oidc_client_id": "kubernetes",
+        "authentication_token_webhook_config_file": str(
+            kubeconfig(directory / "hook", {"server": "https://hook.example"}, {})
+        ),
+        "keystone_url": "https://keystone.example",
+        "authenticators": [
+            {"name": "guest", "class": f"{__name__}:Guest"},
+            {"name": "second", "class": f"{__name__}:Guest"},
+        ],
+    }
 
 
-def test_everything_is_built_in_order_under_its_name() -> None:
-    names = [authenticator.name for authenticator in build(EVERYTHING)]
-    assert names == [name for name, _ in AUTHENTICATORS]
+def built(**values: Any) -> list[Authenticator]:
+    config = configured(**values)
+    return [one for running in build(config, AuthnHost(config).host) for one in running.authenticators]
+
+
+def test_everything_is_built_in_order_under_its_name(tmp_path: Path) -> None:
+    names = [authenticator.name for authenticator in built(**everything(tmp_path))]
+    assert names == [name for row in PROVIDERS for name in (("guest", "second") if row.name == "own" else (row.name,))]
     assert names == [
         "request-header",
         "client-certificate",
@@ -64,41 +71,39 @@ def test_everything_is_built_in_order_under_its_name() -> None:
         "webhook",
         "password-file",
         "keystone",
-        "own",
+        "guest",
+        "second",
         "anonymous",
     ]
 
 
-def test_several_of_the_operators_own_keep_their_order() -> None:
-    second = ContainedAuthenticator("second", unasked, timedelta(seconds=1), VerdictCache(b"k" * 32, timedelta(0)))
-    assert build(Settings(anonymous=False, own=(second, OWN))) == (second, OWN)
+def test_only_anonymous_is_a_fallback(tmp_path: Path) -> None:
+    names = [authenticator.name for authenticator in built(**everything(tmp_path)) if authenticator.judges == NOTHING]
+    assert names == ["anonymous"]
 
 
-def test_only_anonymous_is_a_fallback() -> None:
-    assert [authenticator.name for authenticator in build(EVERYTHING) if authenticator.judges == NOTHING] == [
-        "anonymous"
-    ]
+def test_settings_turn_rows_on() -> None:
+    assert [authenticator.name for authenticator in built(anonymous_auth=False, login_ttl=timedelta(0))] == ALWAYS_ON
 
 
-def test_every_authenticator_class_of_the_room_is_in_the_table() -> None:
-    classes = set()
-    for module in pkgutil.walk_packages(authn.__path__, "mooring.authn."):
-        found = importlib.import_module(module.name)
-        classes |= {
-            value
-            for value in vars(found).values()
-            if isinstance(value, type) and hasattr(value, "authenticate") and not getattr(value, "_is_protocol", False)
-        }
-    assert {type(authenticator) for authenticator in build(EVERYTHING)} == classes
+def test_anonymous_access_is_off_where_every_request_is_allowed() -> None:
+    assert "anonymous" in {authenticator.name for authenticator in built()}
+    assert "anonymous" not in {authenticator.name for authenticator in built(authorization_mode="AlwaysAllow")}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(Settings(anonymous=False), id="nothing said"),
-        pytest.param(Settings(anonymous=False, issuers=("https://i",)), id="an issuer without keys"),
-        pytest.param(Settings(anonymous=False, service_account_keys=KEYS), id="keys without an issuer"),
-    ],
-)
-def test_empty_means_off(settings: Settings) -> None:
-    assert build(settings) == ()
+@pytest.mark.parametrize("row", PROVIDERS, ids=lambda row: row.name)
+def test_a_row_names_a_function(row: Any) -> None:
+    assert callable(row.load())
+
+
+def test_flags_follow_from_the_rows() -> None:
+    assert set(SUBJECTS) <= set(SERVER_SUBJECTS)
+
+
+def test_names_are_used_once() -> None:
+    assert len(NAMES) == len(PROVIDERS)
+
+
+def test_no_two_rows_describe_one_code_differently() -> None:
+    for row in PROVIDERS:
+        assert {code: REASONS[code] for code in row.reasons} == dict(row.reasons)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.chain import UNKNOWN_TOKEN, Refusal, authenticate
+from mooring.authn.chain import Refusal, authenticate
 from mooring.authn.credentials import Basic, Credentials, bearer
+from mooring.authn.reasons import UNKNOWN_TOKEN
 from mooring.authn.tokenfile import authenticator as tokenfile
 from mooring.authn.tokenfile.authenticator import KEY_BYTES, TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Verdict

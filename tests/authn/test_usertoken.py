@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
 from mooring.authn.login.authenticator import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
+from mooring.authn.reasons import MALFORMED_CLAIMS
 from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, UserInfo
@@ -21,7 +23,6 @@ from mooring.pki.jwt.serviceaccount import Bound, bound_claims
 from mooring.pki.jwt.token import TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
-from mooring.settings.serviceaccounts import service_account_options
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -111,7 +112,7 @@ WRONG: dict[str, dict[str, Any]] = {
         pytest.param(SIGNER.sign(claims(exp=None)), NOW, "missing-expiry", id="without an end"),
         pytest.param(SIGNER.sign(claims(aud=["vault"])), NOW, "wrong-audience", id="for somebody else"),
         *(
-            pytest.param(SIGNER.sign(claims(**changed)), NOW, signedtokens.MALFORMED_CLAIMS, id=what)
+            pytest.param(SIGNER.sign(claims(**changed)), NOW, MALFORMED_CLAIMS, id=what)
             for what, changed in WRONG.items()
         ),
     ],
@@ -139,7 +140,7 @@ def test_a_service_account_token_is_none_and_this_is_none_of_a_service_account()
 
 def test_no_issuer_of_service_account_tokens_can_be_called_as_ours_is() -> None:
     with pytest.raises(ConfigError, match="is no issuer"):
-        service_account_options(service_account_issuer=(ISSUER,))
+        ServiceAccountSettings.read({"service_account_issuer": (ISSUER,)})
 
 
 def test_a_token_is_verified_once_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

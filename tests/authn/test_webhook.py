@@ -34,7 +34,7 @@ Reply = HttpResponse | HttpFailure
 
 
 def authenticator(
-    version: str = "v1", ttl: timedelta = TTL, told: webhook.Told = webhook._nobody
+    version: str = "v1", ttl: timedelta = TTL, told: webhook.OnVerdict = webhook._ignore
 ) -> WebhookAuthenticator:
     return WebhookAuthenticator(version, (API,), ttl, b"k" * 32, told)
 

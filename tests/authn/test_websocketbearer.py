@@ -11,16 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.websocketbearer import (
-    ALONE,
-    BEARER_PREFIX,
-    NOT_BASE64URL,
-    NOT_UTF8,
-    REPEATED,
-    Offered,
-    read_subprotocols,
-    without_token,
-)
+from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_NOT_UTF8, TOKEN_REPEATED
+from mooring.authn.websocketbearer import BEARER_PREFIX, Offered, read_subprotocols, without_token
 from mooring.secret import Secret
 
 
@@ -43,23 +35,23 @@ def protocol(token: str | bytes) -> str:
         pytest.param([BEARER_PREFIX, "x"], None, "", id="an empty token offers nothing"),
         pytest.param([BEARER_PREFIX], None, "", id="an empty token alone offers nothing"),
         pytest.param([protocol("abc").upper(), "x"], None, "", id="the prefix is compared as it is"),
-        pytest.param([protocol("abc")], None, ALONE, id="a token alone leaves nothing to echo"),
-        pytest.param([protocol("abc"), protocol("abc"), "x"], None, REPEATED, id="one token, said twice"),
-        pytest.param([protocol("abc"), "x", protocol("def")], None, REPEATED, id="two tokens"),
-        pytest.param([BEARER_PREFIX, "x", protocol("def")], None, REPEATED, id="an empty token and another"),
-        pytest.param([protocol("abcd") + "==", "x"], None, NOT_BASE64URL, id="padding is refused"),
+        pytest.param([protocol("abc")], None, NO_OTHER_SUBPROTOCOL, id="a token alone leaves nothing to echo"),
+        pytest.param([protocol("abc"), protocol("abc"), "x"], None, TOKEN_REPEATED, id="one token, said twice"),
+        pytest.param([protocol("abc"), "x", protocol("def")], None, TOKEN_REPEATED, id="two tokens"),
+        pytest.param([BEARER_PREFIX, "x", protocol("def")], None, TOKEN_REPEATED, id="an empty token and another"),
+        pytest.param([protocol("abcd") + "==", "x"], None, TOKEN_NOT_BASE64URL, id="padding is refused"),
         pytest.param(
-            [BEARER_PREFIX + "YWJj+/", "x"], None, NOT_BASE64URL, id="the letters of plain base64 are refused"
+            [BEARER_PREFIX + "YWJj+/", "x"], None, TOKEN_NOT_BASE64URL, id="the letters of plain base64 are refused"
         ),
         pytest.param(
-            [BEARER_PREFIX + "YWJjZ", "x"], None, NOT_BASE64URL, id="a letter that carries no byte is refused"
+            [BEARER_PREFIX + "YWJjZ", "x"], None, TOKEN_NOT_BASE64URL, id="a letter that carries no byte is refused"
         ),
-        pytest.param([BEARER_PREFIX + "YW Jj", "x"], None, NOT_BASE64URL, id="a space inside is refused"),
-        pytest.param([BEARER_PREFIX + "YWJjé", "x"], None, NOT_BASE64URL, id="a letter outside ASCII is refused"),
-        pytest.param([BEARER_PREFIX + "YWJj\n", "x"], None, NOT_BASE64URL, id="a line end is refused"),
-        pytest.param([protocol(b"\xff\xfe"), "x"], None, NOT_UTF8, id="bytes that are no text are refused"),
-        pytest.param([protocol(b"\xed\xa0\x80"), "x"], None, NOT_UTF8, id="half a surrogate pair is no text"),
-        pytest.param([protocol(b"\xff")], None, NOT_UTF8, id="what is worse is told first"),
+        pytest.param([BEARER_PREFIX + "YW Jj", "x"], None, TOKEN_NOT_BASE64URL, id="a space inside is refused"),
+        pytest.param([BEARER_PREFIX + "YWJjé", "x"], None, TOKEN_NOT_BASE64URL, id="a letter outside ASCII is refused"),
+        pytest.param([BEARER_PREFIX + "YWJj\n", "x"], None, TOKEN_NOT_BASE64URL, id="a line end is refused"),
+        pytest.param([protocol(b"\xff\xfe"), "x"], None, TOKEN_NOT_UTF8, id="bytes that are no text are refused"),
+        pytest.param([protocol(b"\xed\xa0\x80"), "x"], None, TOKEN_NOT_UTF8, id="half a surrogate pair is no text"),
+        pytest.param([protocol(b"\xff")], None, TOKEN_NOT_UTF8, id="what is worse is told first"),
     ],
 )
 def test_the_token_in_the_list(names: list[str], token: str | None, refused: str) -> None:

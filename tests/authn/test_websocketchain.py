@@ -15,8 +15,8 @@ from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.authenticator import CONNECTION, SECRET
 from mooring.authn.chain import Outcome, Refusal, authenticate
 from mooring.authn.credentials import Basic, Credentials, read_credentials
+from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_REPEATED
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.websocketbearer import ALONE, NOT_BASE64URL, REPEATED
 from mooring.identity import UserInfo
 from mooring.secret import Secret
 from tests.authn.test_websocketbearer import protocol
@@ -67,15 +67,21 @@ def websocket(*names: str, **headers: str | list[str]) -> dict[str, str | list[s
         ),
         pytest.param(websocket("x"), None, None, "", id="a WebSocket without a token offers nothing"),
         pytest.param(UPGRADE, None, None, "", id="a WebSocket without subprotocols offers nothing"),
-        pytest.param(websocket(protocol("ws")), None, None, ALONE, id="a token alone in the list is refused"),
         pytest.param(
-            websocket(protocol("a"), protocol("b"), "x"), None, None, REPEATED, id="two tokens in the list are refused"
+            websocket(protocol("ws")), None, None, NO_OTHER_SUBPROTOCOL, id="a token alone in the list is refused"
+        ),
+        pytest.param(
+            websocket(protocol("a"), protocol("b"), "x"),
+            None,
+            None,
+            TOKEN_REPEATED,
+            id="two tokens in the list are refused",
         ),
         pytest.param(
             websocket(protocol("ws") + "=", "x", authorization="Bearer header"),
             "header",
             None,
-            NOT_BASE64URL,
+            TOKEN_NOT_BASE64URL,
             id="a malformed token does not hide the header",
         ),
         pytest.param(
@@ -186,17 +192,17 @@ def test_a_bad_certificate_is_told_once() -> None:
 
 
 def test_a_malformed_token_is_refused_and_never_anonymous() -> None:
-    outcome = ask(Credentials(refused=REPEATED), Tokens())
-    assert (outcome.user, outcome.refusals) == (None, (Refusal("websocket", REPEATED),))
-    assert [(step.authenticator, step.verdict) for step in outcome.steps][-1] == ("websocket", Rejected(REPEATED))
+    outcome = ask(Credentials(refused=TOKEN_REPEATED), Tokens())
+    assert (outcome.user, outcome.refusals) == (None, (Refusal("websocket", TOKEN_REPEATED),))
+    assert [(step.authenticator, step.verdict) for step in outcome.steps][-1] == ("websocket", Rejected(TOKEN_REPEATED))
 
 
 @pytest.mark.parametrize(
     ("credentials", "peer"),
     [
-        pytest.param(Credentials(bearer=Secret("good"), refused=REPEATED), None, id="a good header"),
+        pytest.param(Credentials(bearer=Secret("good"), refused=TOKEN_REPEATED), None, id="a good header"),
         pytest.param(
-            Credentials(peer=(b"x",), refused=REPEATED), Peer(Accepted(UserInfo("good"))), id="a good certificate"
+            Credentials(peer=(b"x",), refused=TOKEN_REPEATED), Peer(Accepted(UserInfo("good"))), id="a good certificate"
         ),
     ],
 )

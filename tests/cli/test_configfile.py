@@ -12,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mooring.authn.anonymous.settings import AnonymousSettings
+from mooring.authn.custom.settings import CustomSettings
+from mooring.authn.login.settings import LoginSettings
+from mooring.authn.oidc.settings import OidcSettings
 from mooring.cli.options import configfile
 from mooring.cli.options.configfile import read
 from mooring.cli.server import serve
@@ -80,17 +84,15 @@ authenticators:
     )
     config = started("--config", str(file))
     network, serving = config[NetworkSettings], config[ServingSettings]
-    assert (network.secure_port, network.bind_address, config.anonymous_auth) == (7443, "127.0.0.1", False)
+    assert (network.secure_port, network.bind_address, config[AnonymousSettings].enabled) == (7443, "127.0.0.1", False)
     assert [str(one) for one in config.endpoints] == ["a.example:7443", "b.example:6444"]
     assert serving.apiserver_cert_extra_sans == ("c.example", "d.example")
     assert config[FlowControlSettings].anonymous_requests_per_second == 2.5
     assert serving.shutdown_delay_duration == timedelta(seconds=90)
-    options = config.authentication
-    assert options.login_ttl == timedelta(0)
-    assert options.anonymous_said
-    assert options.oidc is not None
-    assert options.oidc.required_claims == (("team", "blue"),)
-    (own,) = options.own
+    assert config[LoginSettings].login_ttl == timedelta(0)
+    assert config[AnonymousSettings].anonymous_auth is False
+    assert config[OidcSettings].required_claims == {"team": "blue"}
+    (own,) = config[CustomSettings].authenticators
     assert (own.name, own.location, own.deadline, own.cache_ttl) == (
         "ldap", "company.ldap:Ldap", timedelta(seconds=3), timedelta(seconds=10),
     )  # fmt: skip

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from mooring.authn.passwordfile.hash import parse_hash
-from mooring.authn.userfile import rows
+from mooring.authn.userfile.rows import rows
 from mooring.cli.options.declared import settings_options
 from mooring.secret import Secret
-from mooring.settings.authentication import AuthenticationSettings
+from mooring.settings.keystone import KeystoneSettings
 from tests.support.commandline import CommandLine, mooring
 
 __all__ = ["mooring"]
@@ -110,7 +110,7 @@ def test_keystones_flags_have_their_former_names_too_and_help_shows_the_new_ones
     def values_of(**values: object) -> None:
         read.update(values)
 
-    command = click.command()(settings_options(AuthenticationSettings.declared())(values_of))
+    command = click.command()(settings_options(KeystoneSettings.declared())(values_of))
     command.main([flags[0], "https://k", flags[1], "/ca"], standalone_mode=False)
     assert (read["keystone_url"], read["keystone_ca_file"]) == ("https://k", "/ca")
     with click.Context(command) as context:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mooring.agent.steps import Progress
 from mooring.apimachinery.schema import Obj
+from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.cli import cluster
 from mooring.cli.csr import decision, details
 from mooring.cli.csr.decision import Decision, decide, decided_request
@@ -375,7 +376,7 @@ def test_a_free_port_can_be_bound() -> None:
 def shown(**flags: Any) -> None:
     config = options.server_configuration(**flags)
     click.echo(
-        f"{config[NetworkSettings].secure_port} {config.anonymous_auth} {','.join(map(str, config.endpoints))} "
+        f"{config[NetworkSettings].secure_port} {config[AnonymousSettings].enabled} {','.join(map(str, config.endpoints))} "
         f"{config[ServingSettings].shutdown_delay_duration.total_seconds()}"
     )
 

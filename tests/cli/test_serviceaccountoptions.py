@@ -9,16 +9,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.cli.options.declared import settings_options
 from mooring.errors import ConfigError
-from mooring.settings.serviceaccounts import NOTHING_SAID, ServiceAccountOptions, ServiceAccountSettings
 
 
-def read(*arguments: str, **environment: str) -> ServiceAccountOptions:
-    found: list[ServiceAccountOptions] = []
+def read(*arguments: str, **environment: str) -> ServiceAccountSettings:
+    found: list[ServiceAccountSettings] = []
 
     def command(**flags: Any) -> None:
-        found.append(ServiceAccountSettings.read(flags).options())
+        found.append(ServiceAccountSettings.read(flags))
 
     decorated = click.command("server")(settings_options(ServiceAccountSettings.declared())(command))
     outcome = CliRunner().invoke(decorated, list(arguments), env=environment)
@@ -28,7 +28,7 @@ def read(*arguments: str, **environment: str) -> ServiceAccountOptions:
 
 
 def test_nothing_said() -> None:
-    assert read() == NOTHING_SAID
+    assert read() == ServiceAccountSettings()
 
 
 def test_every_flag() -> None:
@@ -40,28 +40,30 @@ def test_every_flag() -> None:
         "--service-account-jwks-uri", "https://keys.example/jwks",
         "--service-account-lookup=false", "--service-account-extend-token-expiration=false",
         "--service-account-max-token-expiration", "48h",
-    ) == ServiceAccountOptions(
-        issuers=("https://a.example/x,y", "b"),
-        audiences=("one", "two", "three"),
-        key_files=("/k,1.pem", "/k2.pem"),
-        signing_key_file="/s.key",
-        jwks_uri="https://keys.example/jwks",
-        lookup=False,
-        extend=False,
-        max_token=timedelta(hours=48),
+    ) == ServiceAccountSettings(
+        service_account_issuer=("https://a.example/x,y", "b"),
+        api_audiences=("one", "two", "three"),
+        service_account_key_file=("/k,1.pem", "/k2.pem"),
+        service_account_signing_key_file="/s.key",
+        service_account_jwks_uri="https://keys.example/jwks",
+        service_account_lookup=False,
+        service_account_extend_token_expiration=False,
+        service_account_max_token_expiration=timedelta(hours=48),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("said", [("--service-account-lookup",), ("--service-account-lookup", "true")], ids=" ".join)
 def test_a_switch_may_stand_alone(said: tuple[str, ...]) -> None:
-    assert read(*said).lookup is True
+    assert read(*said).service_account_lookup is True
 
 
 def test_the_environment_counts_and_the_command_line_wins() -> None:
     said = {"MOORING_SERVICE_ACCOUNT_LOOKUP": "false", "MOORING_SERVICE_ACCOUNT_ISSUER": "a b"}
-    assert read(**said).lookup is False
-    assert read(**said).issuers == ("a", "b")
-    assert read("--service-account-lookup=true", "--service-account-issuer", "c", **said).issuers == ("c",)
+    assert read(**said).service_account_lookup is False
+    assert read(**said).service_account_issuer == ("a", "b")
+    assert read("--service-account-lookup=true", "--service-account-issuer", "c", **said).service_account_issuer == (
+        "c",
+    )
 
 
 def test_what_contradicts_itself_is_refused() -> None:

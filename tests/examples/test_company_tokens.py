@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from examples.company_tokens import MAX_ANSWER, CompanyTokens
+from mooring.authn.custom.runtime import CustomCalls
 from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Secret, User
 from mooring.clock import SystemClock
-from mooring.server.authentication.customcode import GuestCode
 from tests.support.testca import ThrowawayCA
 
 NOW = SystemClock().now()
@@ -70,9 +70,9 @@ def answered(service: Service, ca: ThrowawayCA, tmp_path: Path, token: str = "co
     async def run() -> object:
         server = await asyncio.start_server(service.serve, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
-        code = GuestCode("company", CompanyTokens(options(tmp_path, url=f"https://127.0.0.1:{port}/introspect")))
+        code = CustomCalls("company", CompanyTokens(options(tmp_path, url=f"https://127.0.0.1:{port}/introspect")))
         try:
-            return await code.ask(Offered(token=Secret(token), now=NOW))
+            return await code.authenticate(Offered(token=Secret(token), now=NOW))
         finally:
             await code.close(10)
             server.close()
@@ -130,8 +130,8 @@ def test_tokens_of_others_are_not_shown_to_it(token: str, ca: ThrowawayCA, tmp_p
 
 def test_a_password_is_not_its_business(ca: ThrowawayCA, tmp_path: Path) -> None:
     async def run() -> object:
-        code = GuestCode("company", CompanyTokens(options(tmp_path)))
-        return await code.ask(Offered(user="company_jane", password=Secret("company_"), now=NOW))
+        code = CustomCalls("company", CompanyTokens(options(tmp_path)))
+        return await code.authenticate(Offered(user="company_jane", password=Secret("company_"), now=NOW))
 
     assert asyncio.run(run()) == NotMine()
 

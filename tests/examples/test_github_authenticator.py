@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from examples.github_authenticator import MAX_ANSWER, MAX_PAGES, PAGE, GithubAuthenticator
+from mooring.authn.custom.runtime import CustomCalls
 from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Secret, User
 from mooring.clock import SystemClock
-from mooring.server.authentication.customcode import GuestCode
 from tests.support.testca import ThrowawayCA
 
 NOW = SystemClock().now()
@@ -90,9 +90,9 @@ def ask(tmp_path: Path) -> Callable[..., object]:
             server = await asyncio.start_server(github.serve, "127.0.0.1", 0, ssl=context)
             api = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             options = {"api": api, "ca-file": str(tmp_path / "ca.crt"), "organizations": ["ships"], **more}
-            code = GuestCode("github", GithubAuthenticator(options))
+            code = CustomCalls("github", GithubAuthenticator(options))
             try:
-                return await code.ask(Offered(token=Secret(token), now=NOW))
+                return await code.authenticate(Offered(token=Secret(token), now=NOW))
             finally:
                 await code.close(10)
                 server.close()

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry
 
+from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
 from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.jwks import MAX_KEYS, parse_key_set
 from mooring.pki.jwt.keyset import MAX_TRIED, KeySet
-from mooring.settings.authentication import SIGNING_ALGORITHMS
 from tests.support.jwtsigner import encoded, key_for, key_set, public, signed, signed_with_secret
 
 RSA, EC = key_for("RS256"), key_for("ES256")

@@ -16,7 +16,6 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.pki.pem import certificates_pem
-from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import EPOCH, settle
 from tests.support.serverroom import Server, connection, open_server
 from tests.support.testca import ThrowawayCA
@@ -46,7 +45,7 @@ def bundle(tmp_path: Path, ca: ThrowawayCA) -> Path:
 
 def in_server_with(test: Callable[[Server], Awaitable[None]], **flags: Any) -> None:
     async def run() -> None:
-        async with open_server(authentication=authentication_options(**flags)) as server:
+        async with open_server(**flags) as server:
             await test(server)
 
     asyncio.run(run())
@@ -54,8 +53,7 @@ def in_server_with(test: Callable[[Server], Awaitable[None]], **flags: Any) -> N
 
 async def changed(server: Server, path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    for _ in range(2):
-        server.plane.authentication.reloading.look()
+    await server.files_changed()
     await settle()
 
 
@@ -151,7 +149,10 @@ def test_without_allowed_names_the_bundles_may_not_overlap(bundle: Path, tmp_pat
 
 def test_new_connections_are_told_the_names_of_both_bundles(bundle: Path, ca: ThrowawayCA) -> None:
     async def test(server: Server) -> None:
-        assert server.plane.authentication.bundles.every == (server.ca.authority.certificate, ca.authority.certificate)
+        assert server.plane.authentication.client_cas.every == (
+            server.ca.authority.certificate,
+            ca.authority.certificate,
+        )
         before = server.plane.context.current
         await changed(server, bundle, ThrowawayCA(now=EPOCH).certificate_pem)
         assert server.plane.context.current is not before

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mooring.authn.anonymous.settings import AnonymousSettings
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.settings.addresses import Endpoint
@@ -25,8 +27,8 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
     assert (made[NetworkSettings].bind_address, made[NetworkSettings].secure_port) == ("0.0.0.0", 6443)
     assert made.endpoints == (Endpoint("192.0.2.7", 6443),)
     assert made[AuthorizationSettings].authorization_mode == ("Node", "RBAC")
-    assert made.anonymous_auth
-    assert made.service_accounts.issuer == "https://kubernetes.default.svc.cluster.local"
+    assert made[AnonymousSettings].enabled
+    assert made[ServiceAccountSettings].issuer == "https://kubernetes.default.svc.cluster.local"
     assert made[StorageSettings].storage_url == "sqlite:/d/mooring.db"
 
 
@@ -45,8 +47,6 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ),
         ({"apiserver_cert_extra_sans": ["A.example", "::0:1"]}, "apiserver_cert_extra_sans", ("a.example", "::1")),
         ({"authorization_mode": " RBAC , ,Node"}, "authorization_mode", ("RBAC", "Node")),
-        ({"authorization_mode": "AlwaysAllow"}, "anonymous_auth", False),
-        ({"authorization_mode": "AlwaysAllow", "anonymous_auth": False}, "anonymous_auth", False),
         ({"anonymous_auth": False}, "anonymous_auth", False),
         ({"shutdown_delay_duration": timedelta(seconds=3)}, "shutdown_delay_duration", timedelta(seconds=3)),
         ({}, "disable_http2_serving", False),

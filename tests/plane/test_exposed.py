@@ -13,7 +13,6 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
 from mooring.plane.keystore import prepare
-from mooring.settings.serviceaccounts import service_account_options
 from tests.support.manualclock import EPOCH
 
 
@@ -96,7 +95,7 @@ def test_a_start_warns_of_other_files_with_secrets(
     flags: dict[str, object] = {}
     if flag:
         path = path.rename(root.parent / "signing.key")
-        flags["service_accounts"] = service_account_options(service_account_signing_key_file=str(path))
+        flags["service_account_signing_key_file"] = str(path)
     with caplog.at_level(logging.WARNING):
         start(root, **flags)
         assert caplog.text == ""

@@ -11,7 +11,7 @@ import logging
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.serviceaccount.lastuses import LAST_USED, LastUses
+from mooring.authn.lastuses import LAST_USED, LastUses
 from mooring.plane.lastuses import RECORD_SECONDS, record_forever
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room

@@ -11,23 +11,23 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.claims.mapping import Claim, Identification, identify
 from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.authenticationconfig import parse
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import IssuerConfig
+from mooring.authn.oidc.runtime import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, FollowedConfiguration, Issuers
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
-from mooring.plane.openid import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, OpenIdIssuers, configure
 from mooring.plane.reloading import Reloading
 from mooring.secret import Secret
-from mooring.server.authentication.secondstage import SecondStage, Target
-from mooring.settings.authentication import AuthenticationOptions, OidcFlags
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
+from tests.support.authnhost import AuthnHost, configured
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock, settle
 from tests.support.testca import ThrowawayCA
@@ -45,14 +45,17 @@ def config(url: str = ISSUER, prefix: str = "", ca_pem: bytes = b"") -> IssuerCo
 class Room:
     """Issuers over a clock that stands still, and providers that answer when they are told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *configs: IssuerConfig, **flags: Any) -> None:
+        self.config = configured(**flags)
         self.clock = ManualClock()
-        self.targets: dict[str, Target] = {}
+        self.around = AuthnHost(self.config, self.clock)
+        self.targets, self.stage = self.around.targets, self.around.stage
+        self.configuration = self.around.host.configuration
         self.authenticator = OidcAuthenticator()
-        self.stage = SecondStage(self.clock, lambda size: b"\x7f" * size, self.targets)
-        self.issuers = OpenIdIssuers(self.authenticator, self.stage, self.targets, self.clock)
         self.down: set[str] = set()
         self.asked: list[str] = []
+        self.begin(*(configs or self.configuration.issuers))
+        self.configuration.subscribe(lambda issuers: self.issuers.change(issuers))
 
     async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         """Every provider there is."""
@@ -69,8 +72,12 @@ class Room:
         for name in self.targets:
             self.targets[name] = self
 
+    async def close(self) -> None:
+        pass
+
     def begin(self, *configs: IssuerConfig) -> None:
-        self.issuers.begin(configs)
+        self.targets.clear()
+        self.issuers = Issuers(self.authenticator, configs, self.around.host)
         self.reached()
 
     def change(self, *configs: IssuerConfig) -> None:
@@ -91,11 +98,11 @@ class Room:
 Test = Callable[[Room], Awaitable[None]]
 
 
-def in_room(test: Test) -> Callable[[], None]:
+def in_room(test: Test, **flags: Any) -> Callable[[], None]:
     @wraps(test)
     def run() -> None:
         async def body() -> None:
-            room = Room()
+            room = Room(**flags)
             try:
                 await test(room)
             finally:
@@ -256,37 +263,30 @@ anonymous: {enabled: true, conditions: [{path: /livez}]}
 """
 
 
-def written(path: Path, text: str, reloading: Reloading) -> None:
+async def written(room: Room, path: Path, text: str) -> None:
     path.write_text(text)
-    reloading.look()
-    reloading.look()
+    await room.around.changed()
+    room.reached()
+    await settle()
 
 
 def test_a_file_is_followed_except_for_anonymous_access(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "authentication.yaml"
     path.write_text(FILE)
-    reloading = Reloading()
 
-    @in_room
     async def test(room: Room) -> None:
-        said = configure(AuthenticationOptions(config_file=str(path)), room.issuers, reloading, ())
-        assert said == AnonymousAccess(True, frozenset({"/livez"}))
-        room.reached()
+        assert room.configuration.anonymous == AnonymousAccess(True, frozenset({"/livez"}))
         room.issuers.start()
         await settle()
         assert room.says() == "PREFIXjane"
         for wrong in (FILE.replace("/livez", "/readyz"), FILE.replace("claim:", "clam:"), FILE.split("anonymous")[0]):
-            written(path, wrong, reloading)
-            room.reached()
-            await settle()
+            await written(room, path, wrong)
             assert room.says() == "PREFIXjane"
-        written(path, FILE.replace("PREFIX", "new:"), reloading)
-        room.reached()
-        await settle()
+        await written(room, path, FILE.replace("PREFIX", "new:"))
         assert room.says() == "new:jane"
 
     with caplog.at_level(logging.ERROR):
-        test()
+        in_room(test, authentication_config=str(path))()
     said = [message.partition("in force: ")[2] for message in caplog.messages]
     assert said == [
         f"{path}: anonymous: it cannot change while the server runs; restart the server",
@@ -306,55 +306,49 @@ def test_a_file_is_followed_except_for_anonymous_access(tmp_path: Path, caplog: 
 def test_a_file_that_is_wrong_at_start_stops_the_start(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "authentication.yaml"
     path.write_text(text)
-    options = AuthenticationOptions(config_file=str(path))
+    config = configured(authentication_config=str(path), service_account_issuer=("https://mooring.example",))
     with pytest.raises(ConfigError, match=said):
-        configure(options, Room().issuers, Reloading(), ["https://mooring.example"])
+        FollowedConfiguration(config, Reloading())
 
 
 def test_anonymous_access_by_flag_and_by_file_contradict(tmp_path: Path) -> None:
     path = tmp_path / "authentication.yaml"
     path.write_text(FILE)
-    options = AuthenticationOptions(config_file=str(path), anonymous_said=True)
+    config = configured(authentication_config=str(path), anonymous_auth=True)
     with pytest.raises(ConfigError, match="cannot be combined with --anonymous-auth"):
-        configure(options, Room().issuers, Reloading(), ())
+        FollowedConfiguration(config, Reloading())
+
+
+FLAGS: dict[str, Any] = {"oidc_issuer_url": ISSUER, "oidc_client_id": "kubernetes"}
 
 
 def test_flags_and_the_file_of_their_ca_are_followed(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     path.write_bytes(CA.certificate_pem)
-    reloading = Reloading()
 
-    @in_room
     async def test(room: Room) -> None:
-        flags = OidcFlags(issuer_url=ISSUER, client_id="kubernetes", ca_file=str(path), signing_algorithms=("ES256",))
-        assert configure(AuthenticationOptions(oidc=flags), room.issuers, reloading, ()) is None
-        room.reached()
+        assert room.configuration.anonymous is None
         room.issuers.start()
         await settle()
         assert room.says() == f"{ISSUER}#jane"
-        written(path, ThrowawayCA().certificate_pem.decode(), reloading)
+        path.write_bytes(ThrowawayCA().certificate_pem)
+        await room.around.changed()
         assert len(room.targets) == 2, "the other trust is tried, and takes over when it works"
 
-    test()
+    in_room(test, **FLAGS, oidc_ca_file=str(path), oidc_signing_algs=("ES256",))()
 
 
 def test_flags_that_name_our_own_issuer_stop_the_start() -> None:
-    options = AuthenticationOptions(oidc=OidcFlags(issuer_url=ISSUER, client_id="kubernetes"))
     with pytest.raises(ConfigError, match=r"oidc-issuer-url: .* is the issuer of this server's own tokens"):
-        configure(options, Room().issuers, Reloading(), [ISSUER])
+        FollowedConfiguration(configured(**FLAGS, service_account_issuer=(ISSUER,)), Reloading())
 
 
 def test_flags_without_a_ca_trust_the_machine() -> None:
-    room = Room()
-    flags = OidcFlags(issuer_url=ISSUER, client_id="kubernetes")
-    assert configure(AuthenticationOptions(oidc=flags), room.issuers, Reloading(), ()) is None
-    assert [issuer.config.ca_pem for issuer in room.authenticator.issuers] == [b""]
+    assert [issuer.config.ca_pem for issuer in Room(**FLAGS).authenticator.issuers] == [b""]
 
 
 def test_nothing_said_is_no_issuer() -> None:
-    room = Room()
-    assert configure(AuthenticationOptions(), room.issuers, Reloading(), ()) is None
-    assert room.authenticator.issuers == ()
+    assert Room().authenticator.issuers == ()
 
 
 def test_the_example_of_the_documentation_is_a_configuration_and_its_mistakes_are_told_as_it_says() -> None:

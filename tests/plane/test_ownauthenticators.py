@@ -10,13 +10,16 @@ import textwrap
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from mooring.authn.custom.authenticator import ContainedAuthenticator
+from mooring.authn.custom.runtime import RESERVED_NAMES, build
+from mooring.authn.host import Running
+from mooring.authn.table import NAMES
 from mooring.errors import ConfigError
-from mooring.plane.ownauthenticators import NAMES, OwnAuthenticators
-from mooring.settings.authentication import authentication_options
+from tests.support.authnhost import AuthnHost, configured
 from tests.support.serverroom import Reply, Server, connection, open_server
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -39,12 +42,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return made
 
 
-def options_of(*listed: dict[str, Any]) -> Any:
-    return authentication_options(authenticators=listed)
-
-
-def start(*listed: dict[str, Any]) -> OwnAuthenticators:
-    return OwnAuthenticators(options_of(*listed).own, bytes)
+def start(*listed: dict[str, Any]) -> Running:
+    config = configured(authenticators=listed)
+    running = build(config, AuthnHost(config).host)
+    assert running is not None
+    return running
 
 
 PLAIN = """
@@ -129,7 +131,7 @@ def test_a_module_that_is_not_there_is_named(location: str, missing: str) -> Non
     )
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("name", sorted(NAMES | RESERVED_NAMES))
 def test_nobody_takes_the_name_of_one_of_ours(write: Write, name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         start({"name": name, "class": f"{write(PLAIN)}:Guest"})
@@ -150,8 +152,13 @@ def test_several_are_made_in_order_each_with_its_own_options(write: Write) -> No
         {"name": "second", "class": f"{module}:Guest"},
     )
     assert [one.name for one in own.authenticators] == ["first", "second"]
-    assert [code._guest.options for code in own._running] == [{"a": 1}, {}]  # type: ignore[union-attr] # a Guest
-    asyncio.run(own.close())
+    instances = [cast(Any, one)._ask.__self__._instance for one in own.authenticators]
+    assert [instance.options for instance in instances] == [{"a": 1}, {}]
+
+    async def close() -> None:
+        await own.close()
+
+    asyncio.run(close())
 
 
 DIRECTORY = """
@@ -200,9 +207,15 @@ async def who(server: Server, user: str, password: str = "hunter2") -> Reply:
     return await server.post(WHO, REVIEW, via=connection(), headers=[basic(user, password)])
 
 
+def instance_of(server: Server) -> Any:
+    """The instance of the first custom authenticator."""
+    custom = next(one for one in server.plane.authentication.authenticators if isinstance(one, ContainedAuthenticator))
+    return cast(Any, custom._ask).__self__._instance
+
+
 def in_server_with(test: Callable[[Server], Awaitable[None]], *listed: dict[str, Any]) -> None:
     async def run() -> None:
-        async with open_server(authentication=options_of(*listed)) as server:
+        async with open_server(authenticators=listed) as server:
             await test(server)
 
     asyncio.run(run())
@@ -233,7 +246,7 @@ def test_whom_an_authenticator_lets_in_through_a_whole_server(
         assert {reply.status for reply in refused} == {401}
         assert len({reply.body for reply in refused}) == 1, "the caller is not told why"
         assert (await who(server, "jane")).status == 201, "the server lives"
-        guest: Any = server.plane.authentication.own._running[0]._guest
+        guest: Any = instance_of(server)
         assert guest.asked == 5, "jane is remembered, and an empty password is shown to nobody"
         await server.clock.advance(11)
         await who(server, "jane")
@@ -335,7 +348,7 @@ def test_those_who_offer_the_same_at_once_share_one_answer(write: Write) -> None
         offered = [("jane", "hunter2")] * 10 + [("joe", "hunter2"), ("jane", "wrong")] * 5
         replies = await asyncio.gather(*(who(server, user, password) for user, password in offered))
         assert [reply.status for reply in replies] == [201] * 10 + [401, 401] * 5
-        guest: Any = server.plane.authentication.own._running[0]._guest
+        guest: Any = instance_of(server)
         assert guest.asked == 3
 
     module = write(DIRECTORY)
@@ -360,7 +373,7 @@ def test_the_first_that_fails_does_not_keep_the_second_from_being_asked(write: W
 
 def test_what_others_know_is_not_shown_to_it(write: Write) -> None:
     async def test(server: Server) -> None:
-        guest: Any = server.plane.authentication.own._running[0]._guest
+        guest: Any = instance_of(server)
         token = await server.bootstrap_token()
         assert (await server.get("/version", token=token)).status == 200
         wrong = token[:-1] + ("0" if token[-1] != "0" else "1")

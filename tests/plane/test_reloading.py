@@ -52,23 +52,23 @@ def swap_link(path: Path, data: bytes) -> None:
 def test_a_change_is_applied_once_it_rests(tmp_path: Path, change: Callable[[Path, bytes], None]) -> None:
     path, holder, files = tmp_path / "file", Holder(), Reloading()
     path.write_bytes(b"one")
-    files.add(str(path), holder)
+    holder(files.follow(str(path), holder))
     change(path, b"two!")
-    files.look()
+    asyncio.run(files.look())
     assert holder.applied == [b"one"], "not yet: somebody may still be writing"
-    files.look()
-    files.look()
+    asyncio.run(files.look())
+    asyncio.run(files.look())
     assert holder.applied == [b"one", b"two!"]
 
 
 def test_who_keeps_writing_is_waited_for(tmp_path: Path) -> None:
     path, holder, files = tmp_path / "file", Holder(), Reloading()
     path.write_bytes(b"1")
-    files.add(str(path), holder)
+    holder(files.follow(str(path), holder))
     for size in range(2, 6):
         path.write_bytes(b"x" * size)
-        files.look()
-    files.look()
+        asyncio.run(files.look())
+    asyncio.run(files.look())
     assert holder.applied == [b"1", b"xxxxx"]
 
 
@@ -84,36 +84,36 @@ def test_the_last_good_content_stays_in_force_and_the_log_says_so_once(
 ) -> None:
     path, holder, files = tmp_path / "file", Holder(), Reloading()
     path.write_bytes(b"good")
-    files.add(str(path), holder)
+    holder(files.follow(str(path), holder))
     spoil(path)
     with caplog.at_level(logging.ERROR):
         for _ in range(4):
-            files.look()
+            asyncio.run(files.look())
     assert holder.applied == [b"good"]
     assert [str(path) in record.getMessage() for record in caplog.records] == [True]
     path.write_bytes(b"mended")
-    files.look()
-    files.look()
+    asyncio.run(files.look())
+    asyncio.run(files.look())
     assert holder.applied == [b"good", b"mended"]
 
 
 def test_what_is_wrong_at_the_start_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with pytest.raises(ConfigError, match="cannot be read"):
-        Reloading().add(str(path), Holder())
+        Holder()(Reloading().follow(str(path), Holder()))
     path.write_bytes(b"bad")
     with pytest.raises(ConfigError, match="line 1"):
-        Reloading().add(str(path), Holder())
+        Holder()(Reloading().follow(str(path), Holder()))
 
 
 def test_one_file_may_be_of_use_to_two(tmp_path: Path) -> None:
     path, files, holders = tmp_path / "file", Reloading(), (Holder(), Holder())
     path.write_bytes(b"one")
     for holder in holders:
-        files.add(str(path), holder)
+        holder(files.follow(str(path), holder))
     rename(path, b"two!")
-    files.look()
-    files.look()
+    asyncio.run(files.look())
+    asyncio.run(files.look())
     assert [holder.applied for holder in holders] == [[b"one", b"two!"]] * 2
 
 
@@ -138,7 +138,7 @@ def test_it_looks_every_second_and_what_changed_is_understood_apart_and_taken_be
     async def run() -> None:
         path, slow, files, clock, here = tmp_path / "file", Slow(), Reloading(), ManualClock(), threading.get_ident()
         path.write_bytes(b"one")
-        files.add_long(str(path), slow.prepare)
+        slow.prepare(files.follow_prepared(str(path), slow.prepare))()
         task = asyncio.create_task(files.run(clock))
         async with asyncio.timeout(60):
             for data in (b"two!", b"bad", b"three"):

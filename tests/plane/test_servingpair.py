@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import ssl
@@ -65,7 +66,7 @@ class Room:
             if data:
                 path.write_bytes(data)
         for _ in range(2):
-            self.reloading.look()
+            asyncio.run(self.reloading.look())
 
 
 @pytest.fixture

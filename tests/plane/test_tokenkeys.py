@@ -5,6 +5,7 @@ Source: docs/protocol/service-account-tokens.md#keys-and-flags.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -14,12 +15,12 @@ from typing import Any
 import pytest
 
 from mooring.api.view import FixedView
-from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Credentials
+from mooring.authn.lastuses import LastUses
 from mooring.authn.login.authenticator import UserTokenAuthenticator, claims_of
 from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.lastuses import LastUses
 from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
+from mooring.authn.serviceaccount.runtime import FollowedTokenKeys
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
@@ -28,9 +29,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_k
 from mooring.plane.configuration import server_config
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.reloading import Reloading
-from mooring.plane.tokenkeys import FollowedTokenKeys
 from mooring.secret import Secret
-from mooring.settings.serviceaccounts import service_account_options
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -52,14 +51,22 @@ class Server:
     def __init__(self, root: Path, **flags: Any) -> None:
         self.root = root
         self.reloading = Reloading()
-        config = server_config(data_dir=str(root), service_accounts=service_account_options(**flags))
+        config = server_config(data_dir=str(root), **flags)
         self.key_store: KeyStore = prepare(config, NOW, secrets.token_bytes).key_store
-        self.followed = FollowedTokenKeys(self.key_store, ISSUER, self.reloading)
+        self.followed = FollowedTokenKeys(
+            self.key_store.token_key,
+            self.key_store.token_keys,
+            issuer=ISSUER,
+            signing_file=self.key_store.token_signing_file,
+            verifying_files=self.key_store.token_key_files,
+            files=self.reloading,
+        )
         self.keys = self.followed.keys
         self.bound = ServiceAccountAuthenticator((ISSUER,), self.keys.verifying)
         legacy = LegacyServiceAccountAuthenticator(self.keys.verifying, (), LastUses())
         self.user = UserTokenAuthenticator(self.keys.verifying)
-        self.followed.follow_with((legacy, self.bound, self.user, BootstrapTokenAuthenticator()))
+        for one in (legacy, self.bound, self.user):
+            self.followed.subscribe(one.replace)
 
     def judge(self, token: str) -> str:
         verdict = self.bound.authenticate(Credentials(bearer=Secret(token)), VIEWS, NOW, ())
@@ -75,7 +82,7 @@ class Server:
     def write(self, name: str, data: bytes) -> None:
         (self.root / name).write_bytes(data)
         for _ in range(2):
-            self.reloading.look()
+            asyncio.run(self.reloading.look())
 
 
 def signed_with(key: PrivateKey) -> str:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -16,12 +17,10 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.webhook.runtime import build
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
-from mooring.plane.reloading import Reloading
-from mooring.plane.webhook import TokenWebhook
-from mooring.server.authentication.secondstage import SecondStage, Target
-from mooring.settings.authentication import Webhook
+from tests.support.authnhost import AuthnHost, configured
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook, waits
@@ -34,38 +33,33 @@ JANE = UserInfo("jane")
 class House:
     """A token webhook at work, without the rest of a server."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
-        self.reloading = Reloading()
-        self.targets: dict[str, Target] = {}
-        self.stage = SecondStage(self.clock, bytes, self.targets)
-        self.counted: list[str] = []
-        self.webhook = TokenWebhook(
-            Webhook(config_file=str(config), version="v1"),
-            (API,),
-            self.reloading,
-            self.targets,
-            self.clock,
-            bytes,
-            self.counted.append,
+        config = configured(
+            authentication_token_webhook_config_file=str(path),
+            authentication_token_webhook_version="v1",
+            api_audiences=(API,),
         )
+        self.around = AuthnHost(config, self.clock)
+        self.stage, self.counted = self.around.stage, self.around.counted
+        running = build(config, self.around.host)
+        assert running is not None
+        self.running = running
+        (self.authenticator,) = running.authenticators
 
     async def user(self, token: str) -> str:
         """The name of whose token it is; empty when it is nobody's."""
-        chain = judge(
-            Credentials(bearer=bearer(token)), [self.webhook.authenticator], NO_VIEWS, self.clock.now(), (API,)
-        )
+        chain = judge(Credentials(bearer=bearer(token)), [self.authenticator], NO_VIEWS, self.clock.now(), (API,))
         outcome = await self.stage.run(chain)
         return outcome.user.username if outcome.user else ""
 
-    def changed(self) -> None:
+    async def changed(self) -> None:
         """Two looks later."""
-        self.reloading.look()
-        self.reloading.look()
+        await self.around.changed()
 
     async def close(self) -> None:
         await self.stage.close()
-        await self.webhook.close()
+        await self.running.close()
 
 
 @pytest.fixture
@@ -107,7 +101,7 @@ def test_a_changed_kubeconfig_is_followed_and_verdicts_of_the_other_are_forgotte
     async def test(house: House) -> None:
         assert await house.user("t") == "jane"
         config.write_bytes(other.kubeconfig().read_bytes().replace(b'"webhook-ca.crt"', b'"other/webhook-ca.crt"'))
-        house.changed()
+        await house.changed()
         assert await house.user("t") == "john"
         assert (len(hook.asked), len(other.asked)) == (1, 1)
 
@@ -125,7 +119,7 @@ def test_who_waits_for_the_old_one_gets_its_answer_and_nobody_else_does(
         while not hook.asked:
             await asyncio.wait([slow], timeout=0.005)
         config.write_bytes(other.kubeconfig().read_bytes().replace(b'"webhook-ca.crt"', b'"other/webhook-ca.crt"'))
-        house.changed()
+        await house.changed()
         assert await house.user("t") == "john"
         hook.gate.set()
         assert await slow == "jane"
@@ -149,7 +143,7 @@ def test_a_change_for_the_worse_is_not_used(
 
     async def test(house: House) -> None:
         config.write_bytes(content)
-        house.changed()
+        await house.changed()
         assert await house.user("t") == "jane"
         assert f"{config} was changed and is not used" in caplog.text
 
@@ -166,11 +160,11 @@ def test_a_client_certificate_that_is_renewed_is_shown_once_its_key_fits(
         await house.user("a")
         second = ca.client("second")
         (hook.directory / "client.crt").write_bytes(second.certificate_pem)
-        house.changed()
+        await house.changed()
         await house.user("b")
         assert "client.crt was changed and is not used" in caplog.text
         (hook.directory / "client.key").write_bytes(second.key_pem)
-        house.changed()
+        await house.changed()
         await house.user("c")
         await house.user("a")
         assert [asked.peer for asked in hook.asked] == ["first", "first", "second"]
@@ -186,7 +180,7 @@ def test_a_ca_that_is_replaced_is_believed_from_then_on(hook: SimulatedWebhook, 
     async def test(house: House) -> None:
         assert await house.user("t") == ""
         (hook.directory / "webhook-ca.crt").write_bytes(ca.certificate_pem)
-        house.changed()
+        await house.changed()
         assert await house.user("t") == "jane"
 
     in_house(config, test)
@@ -198,8 +192,8 @@ def test_a_file_is_followed_once_however_often_it_is_named(hook: SimulatedWebhoo
     async def test(house: House) -> None:
         for number in range(5):
             config.write_text(json.dumps({**json.loads(config.read_text()), "number": "x" * number}))
-            house.changed()
-        assert len(house.reloading._files) == 2
+            await house.changed()
+        assert len(house.around.files._files) == 2
         assert await house.user("t") == "jane"
 
     in_house(config, test)
@@ -247,7 +241,7 @@ def test_a_file_without_a_current_context_stops_the_start(hook: SimulatedWebhook
 
 def told(house: House, *verdicts: Verdict) -> None:
     for verdict in verdicts:
-        house.webhook._told(verdict, house.clock.now())
+        cast(Any, house.authenticator)._on_verdict(verdict, house.clock.now())
 
 
 DOWN = Rejected("webhook-unreachable", "connection refused")
@@ -278,6 +272,8 @@ def test_trouble_is_told_at_once_then_every_minute_and_its_end_once(
 
 def test_every_asking_is_counted_by_its_result(hook: SimulatedWebhook) -> None:
     async def test(house: House) -> None:
+        told(house, DOWN)
+        house.counted.clear()
         told(house, Accepted(JANE), NotMine(), DOWN)
         assert house.counted == ["accepted", "not-mine", "webhook-unreachable"]
 

@@ -15,6 +15,8 @@ import pytest
 
 from mooring.authn import verdict
 from mooring.authn.chain import Found, Pending
+from mooring.authn.custom import runtime
+from mooring.authn.custom.runtime import CustomCalls
 from mooring.authn.own import (
     BlockingAuthenticator,
     NotMine,
@@ -26,8 +28,6 @@ from mooring.authn.own import (
     User,
 )
 from mooring.authn.verdict import Deferred, Verdict
-from mooring.server.authentication import customcode as guestcode
-from mooring.server.authentication.customcode import GuestCode
 from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock, settle
 
@@ -127,9 +127,9 @@ def test_what_it_raises_is_a_refusal_that_tells_the_type_and_no_more(
     form: type[Blocking | Remote], kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        code = GuestCode("ldap", form(raising(kind)))
-        assert await code.ask(offered()) == Rejected("failed", f"it raised {kind.__name__}")
-        assert await GuestCode("ldap", form()).ask(offered()) == JANE, "the server lives"
+        code = CustomCalls("ldap", form(raising(kind)))
+        assert await code.authenticate(offered()) == Rejected("failed", f"it raised {kind.__name__}")
+        assert await CustomCalls("ldap", form()).authenticate(offered()) == JANE, "the server lives"
 
     with caplog.at_level(logging.DEBUG):
         asyncio.run(run())
@@ -140,7 +140,7 @@ def test_what_it_raises_is_a_refusal_that_tells_the_type_and_no_more(
 @pytest.mark.parametrize(("form", "name"), [(Blocking, "StopIteration"), (Remote, "RuntimeError")])
 def test_not_even_the_end_of_an_iteration_gets_lost(form: type[Blocking | Remote], name: str) -> None:
     async def run() -> None:
-        assert await GuestCode("a", form(raising(StopIteration))).ask(offered()) == Rejected(
+        assert await CustomCalls("a", form(raising(StopIteration))).authenticate(offered()) == Rejected(
             "failed", f"it raised {name}"
         )
 
@@ -151,7 +151,7 @@ def test_not_even_the_end_of_an_iteration_gets_lost(form: type[Blocking | Remote
 @pytest.mark.parametrize("said", [JANE, NotMine("unknown-user"), Rejected("wrong-password"), None, 42])
 def test_what_it_answers_is_handed_on_as_it_is(form: type[Blocking | Remote], said: Result) -> None:
     async def run() -> None:
-        assert await GuestCode("a", form(lambda: said)).ask(offered()) is said
+        assert await CustomCalls("a", form(lambda: said)).authenticate(offered()) is said
 
     asyncio.run(run())
 
@@ -165,7 +165,7 @@ def test_a_plain_method_runs_beside_the_event_loop_and_a_coroutine_in_it() -> No
 
     async def run() -> None:
         for form in (Blocking, Remote):
-            await GuestCode("ldap", form(noting)).ask(offered())
+            await CustomCalls("ldap", form(noting)).authenticate(offered())
 
     asyncio.run(run())
     assert places[0].name == "authenticate-ldap"
@@ -173,11 +173,11 @@ def test_a_plain_method_runs_beside_the_event_loop_and_a_coroutine_in_it() -> No
     assert places[1] is threading.main_thread()
 
 
-async def decided(stage: SecondStage, code: GuestCode, name: str, seconds: float = SECONDS) -> Verdict | None:
+async def decided(stage: SecondStage, code: CustomCalls, name: str, seconds: float = SECONDS) -> Verdict | None:
     """What the second stage makes of it. `seconds` zero: the deadline passes at once."""
 
     async def foreign() -> Verdict | None:
-        said = await code.ask(offered())
+        said = await code.authenticate(offered())
         return verdict.NotMine("answered") if said is JANE else None
 
     def chain() -> Generator[Pending, Found, Found]:
@@ -202,11 +202,11 @@ ANSWERED = verdict.NotMine("answered")
 
 
 def test_one_that_blocks_keeps_its_threads_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guestcode, "AT_ONCE", 2)
+    monkeypatch.setattr(runtime, "AT_ONCE", 2)
     gate = Gate()
 
     async def test(stage: SecondStage) -> None:
-        stuck, well = GuestCode("stuck", gate), GuestCode("well", Blocking())
+        stuck, well = CustomCalls("stuck", gate), CustomCalls("well", Blocking())
         for _ in range(2):
             assert await decided(stage, stuck, "stuck", 0) == TIMED_OUT
             assert gate.entered.acquire(timeout=SECONDS)
@@ -226,7 +226,7 @@ def test_one_that_blocks_keeps_its_threads_and_holds_up_nobody_else(monkeypatch:
 def test_a_coroutine_that_hangs_is_left_at_the_deadline(kind: type[Silent | Stubborn]) -> None:
     async def test(stage: SecondStage) -> None:
         guest = kind()
-        code = GuestCode("slow", guest)
+        code = CustomCalls("slow", guest)
         assert await decided(stage, code, "slow", 0) == TIMED_OUT
         await settle()
         if isinstance(guest, Stubborn):
@@ -238,11 +238,11 @@ def test_a_coroutine_that_hangs_is_left_at_the_deadline(kind: type[Silent | Stub
 
 
 def test_one_that_does_not_let_itself_be_cancelled_keeps_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guestcode, "AT_ONCE", 1)
+    monkeypatch.setattr(runtime, "AT_ONCE", 1)
 
     async def test(stage: SecondStage) -> None:
         guest = Stubborn()
-        code = GuestCode("slow", guest)
+        code = CustomCalls("slow", guest)
         for _ in range(4):
             assert await decided(stage, code, "slow", 0) == TIMED_OUT
         assert guest.cancelled == 1, "the others were never asked"
@@ -253,18 +253,18 @@ def test_one_that_does_not_let_itself_be_cancelled_keeps_its_turns(monkeypatch: 
 
 
 def test_whoever_finds_too_many_waiting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guestcode, "AT_ONCE", 1)
-    monkeypatch.setattr(guestcode, "MAX_WAITING", 2)
+    monkeypatch.setattr(runtime, "AT_ONCE", 1)
+    monkeypatch.setattr(runtime, "MAX_WAITING", 2)
 
     async def run() -> None:
         guest = Stubborn()
-        code = GuestCode("slow", guest)
-        tasks = [asyncio.create_task(code.ask(offered())) for _ in range(3)]
+        code = CustomCalls("slow", guest)
+        tasks = [asyncio.create_task(code.authenticate(offered())) for _ in range(3)]
         await settle()
-        assert await code.ask(offered()) == Rejected("too-busy")
+        assert await code.authenticate(offered()) == Rejected("too-busy")
         tasks[1].cancel()
         await settle()
-        tasks[1] = asyncio.create_task(code.ask(offered()))
+        tasks[1] = asyncio.create_task(code.authenticate(offered()))
         await settle()
         guest.open.set()
         assert await asyncio.gather(*tasks) == [JANE] * 3, "who left made room for another"
@@ -277,29 +277,29 @@ def test_a_machine_without_threads_refuses_and_recovers(monkeypatch: pytest.Monk
         raise RuntimeError("can't start new thread")
 
     async def run() -> None:
-        code = GuestCode("a", Blocking())
+        code = CustomCalls("a", Blocking())
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", none_left)
-            for _ in range(guestcode.AT_ONCE + 1):
-                assert await code.ask(offered()) == Rejected("failed", "it raised RuntimeError")
-        assert await code.ask(offered()) == JANE
+            for _ in range(runtime.AT_ONCE + 1):
+                assert await code.authenticate(offered()) == Rejected("failed", "it raised RuntimeError")
+        assert await code.authenticate(offered()) == JANE
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("form", [Blocking, Remote])
 def test_nothing_of_a_credential_is_kept(form: type[Blocking | Remote], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guestcode, "AT_ONCE", 1)
+    monkeypatch.setattr(runtime, "AT_ONCE", 1)
 
     secret = f"nothing is kept of {form.__name__}"
 
     async def run() -> None:
         for call in (lambda: JANE, raising(ValueError), raising(SystemExit)):
-            code = GuestCode("a", form(call))
+            code = CustomCalls("a", form(call))
             for _ in range(20):
-                await code.ask(offered(secret))
-        stuck = GuestCode("slow", Silent())
-        tasks = [asyncio.create_task(stuck.ask(offered(secret))) for _ in range(20)]
+                await code.authenticate(offered(secret))
+        stuck = CustomCalls("slow", Silent())
+        tasks = [asyncio.create_task(stuck.authenticate(offered(secret))) for _ in range(20)]
         await settle()
         for task in tasks:
             task.cancel()
@@ -317,7 +317,7 @@ def test_a_call_that_ends_after_the_server_harms_nobody() -> None:
     gate = Gate()
 
     async def run() -> None:
-        task = asyncio.create_task(GuestCode("late", gate).ask(offered()))
+        task = asyncio.create_task(CustomCalls("late", gate).authenticate(offered()))
         await settle()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -334,14 +334,14 @@ ENDLESS = """
 import asyncio, sys, threading
 from datetime import UTC, datetime
 from mooring.authn.own import Offered, Secret
-from mooring.server.authentication.customcode import GuestCode
+from mooring.authn.custom.runtime import CustomCalls
 
 class Endless:
     def authenticate(self, offered):
         threading.Event().wait()
 
 async def run():
-    task = asyncio.create_task(GuestCode("endless", Endless()).ask(Offered(token=Secret("x"), now=datetime.now(UTC))))
+    task = asyncio.create_task(CustomCalls("endless", Endless()).authenticate(Offered(token=Secret("x"), now=datetime.now(UTC))))
     await asyncio.sleep(0.1)
     print(threading.active_count())
 
@@ -378,7 +378,7 @@ async def never_closes() -> None:
 def test_closing_badly_is_told_and_nothing_else(
     close: Callable[[], Awaitable[None]], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asyncio.run(GuestCode("ldap", Closing(close)).close(SECONDS if close is refuses_to_close else 0))
+    asyncio.run(CustomCalls("ldap", Closing(close)).close(SECONDS if close is refuses_to_close else 0))
     assert [record.getMessage() for record in caplog.records] == [told]
 
 
@@ -390,7 +390,7 @@ def test_what_can_be_closed_is_closed_once_and_what_cannot_is_left(caplog: pytes
 
     guests: list[OwnAuthenticator] = [Closing(close), Blocking(), Remote()]
     for guest in guests:
-        asyncio.run(GuestCode("a", guest).close(SECONDS))
+        asyncio.run(CustomCalls("a", guest).close(SECONDS))
     assert closed == ["closed"]
     assert not caplog.records
 

@@ -15,7 +15,6 @@ import pytest
 from mooring.authn.keystone.authenticator import MAX_ANSWER
 from mooring.errors import ConfigError
 from mooring.server.transport.http import Response
-from mooring.settings.authentication import authentication_options
 from tests.support.keystonepeer import HOME, Keystone, SimulatedKeystone, real, simulated
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
@@ -46,7 +45,7 @@ def in_server_of(keystone: Keystone, test: Callable[[Server], Awaitable[None]], 
 
     async def run() -> None:
         asked = {"keystone_url": keystone.url, "keystone_ca_file": str(keystone.ca_file), **flags}
-        async with open_server(authentication=authentication_options(**asked)) as server:
+        async with open_server(**asked) as server:
             try:
                 await test(server)
             finally:
@@ -171,19 +170,16 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
         for content, status in ((ThrowawayCA("stranger").certificate_pem, 401), (b"nothing", 401), (good, 201)):
             imitation.ca_file.write_bytes(content)
-            server.plane.authentication.reloading.look()
-            server.plane.authentication.reloading.look()
+            await server.files_changed()
             assert (await sent(server, "jane", "hunter2")).status == status
         await server.clock.advance(60)
         await settle()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
         imitation.ca_file.write_bytes(good + good)
-        server.plane.authentication.reloading.look()
-        server.plane.authentication.reloading.look()
-        assert server.plane.authentication.keystone is not None
-        await server.plane.authentication.keystone.close()
-        assert not server.plane.authentication.keystone._retiring, "what was about to be closed is"
+        await server.files_changed()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
+        await server.plane.authentication.close()
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "keystone-retire"], "closed at once"
 
     in_server_of(imitation, test)
 

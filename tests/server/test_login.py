@@ -21,7 +21,6 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.server.endpoints.login import MAX_REQUEST
 from mooring.server.transport.listener import Connection
-from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import EPOCH
 from tests.support.serverroom import Reply, Server, connection, open_server
 from tests.support.testca import ThrowawayCA
@@ -64,7 +63,7 @@ def in_room(test: Callable[[Room], Awaitable[None]], **options: Any) -> Callable
             ca = ThrowawayCA("proxies", EPOCH)
             bundle = tmp_path / "proxies.crt"
             bundle.write_bytes(ca.certificate_pem)
-            authentication = authentication_options(
+            authentication = dict(
                 requestheader_client_ca_file=str(bundle),
                 requestheader_username_headers=("X-Remote-User",),
                 requestheader_group_headers=("X-Remote-Group",),
@@ -73,7 +72,7 @@ def in_room(test: Callable[[Room], Awaitable[None]], **options: Any) -> Callable
                 **{"login_from_request_header": True, **options},
             )
             log = tmp_path / "audit.log"
-            async with open_server(authentication=authentication, audit_log_path=str(log)) as server:
+            async with open_server(**authentication, audit_log_path=str(log)) as server:
                 await test(Room(server, connection([ca.client("proxy").der]), log))
 
         asyncio.run(body())

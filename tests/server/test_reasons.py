@@ -16,9 +16,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from mooring.authn.reasons import REASONS
+from mooring.authn.table import REASONS
 from mooring.pki.x509 import names
-from mooring.settings.authentication import authentication_options
 from tests.support.refused import (
     BEARER,
     CA_BIT,
@@ -154,7 +153,7 @@ def test_a_refusal_is_explained_by(code: str, tmp_path: Path) -> None:
     case = CASES[code]
 
     async def body() -> None:
-        async with open_server(authentication=authentication_options(**case.options(tmp_path))) as server:
+        async with open_server(**case.options(tmp_path)) as server:
             refused = await case.drive(server)
             assert refused.status == case.status, refused.text
             if case.status == 401:

@@ -18,7 +18,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
-from mooring.settings.serviceaccounts import service_account_options
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, encoded, in_server, open_server
@@ -633,7 +633,7 @@ async def test_rules_are_told(server: Server) -> None:
 @in_server
 async def test_the_issuer_is_discoverable_for_service_accounts(server: Server) -> None:
     document = (await server.get("/.well-known/openid-configuration")).obj
-    assert document["issuer"] == server.config.service_accounts.issuer
+    assert document["issuer"] == server.config[ServiceAccountSettings].issuer
     assert document["jwks_uri"] == "https://192.0.2.10:6443/openid/v1/jwks"
     keys = await server.get("/openid/v1/jwks")
     assert keys.headers["content-type"] == "application/jwk-set+json"
@@ -643,7 +643,7 @@ async def test_the_issuer_is_discoverable_for_service_accounts(server: Server) -
 
 def test_an_issuer_that_is_no_https_url_is_not_discoverable() -> None:
     async def body() -> None:
-        async with open_server(service_accounts=service_account_options(service_account_issuer=("robots",))) as server:
+        async with open_server(service_account_issuer=("robots",)) as server:
             for target in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
                 assert (await server.get(target)).status == 404
 

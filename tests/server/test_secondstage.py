@@ -10,10 +10,11 @@ from datetime import datetime
 import pytest
 
 from mooring.authn.chain import Found, Pending
+from mooring.authn.reasons import GUESSING
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
 from mooring.server.authentication import secondstage
-from mooring.server.authentication.secondstage import GUESSING, SecondStage
+from mooring.server.authentication.secondstage import SecondStage
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse, Wait
 from tests.support.manualclock import ManualClock, settle
 
@@ -33,11 +34,17 @@ class Peer:
         await self.open.wait()
         return HttpResponse(200, b"alice")
 
+    async def close(self) -> None:
+        pass
+
 
 class Sleeper:
     async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         await asyncio.Event().wait()
         raise AssertionError("nobody wakes it")
+
+    async def close(self) -> None:
+        pass
 
 
 def pending(later: Deferred, name: str = "webhook") -> Generator[Pending, Found, Found]:

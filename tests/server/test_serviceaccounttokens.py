@@ -23,7 +23,6 @@ from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.plane.lastuses import record
-from mooring.settings.serviceaccounts import service_account_options
 from tests.support.serverroom import Reply, Server, in_server, open_server
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -37,8 +36,8 @@ YEAR = 365 * 86400
 
 def in_server_with(test: Callable[[Server], Awaitable[None]], audit: str = "", **flags: Any) -> None:
     async def run() -> None:
-        options = service_account_options(**flags)
-        async with open_server(service_accounts=options, audit_log_path=audit) as server:
+        options = flags
+        async with open_server(**options, audit_log_path=audit) as server:
             await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
             await test(server)
 
@@ -129,7 +128,7 @@ async def test_keys_change_for_authentication_issue_and_discovery_at_once(server
     followed = server.plane.authentication.tokens
     first, other = followed.keys.signer, TokenSigner(generate_key("RSA-2048"), ISSUER)
     old = await issued(server)
-    followed._use(other, {"sa.pub": (first.public_key,)})
+    followed._replace(other, {"sa.pub": (first.public_key,)})
     new = await issued(server)
     assert decode_unverified(new)[0] == {"alg": "RS256", "kid": other.key_id}
     assert [await who(server, token) for token in (old, new)] == [NAME, NAME]
@@ -140,7 +139,7 @@ async def test_keys_change_for_authentication_issue_and_discovery_at_once(server
     ]
     document = (await server.get("/.well-known/openid-configuration")).obj
     assert document["id_token_signing_alg_values_supported"] == ["ES256", "RS256"]
-    followed._use(other, {})
+    followed._replace(other, {})
     assert [await who(server, token) for token in (old, new)] == ["401", NAME]
     assert (await explained(server, old))["reason"] == "unknown-key"
 

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 from mooring.authn.passwordfile.hash import PasswordHash
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
+from mooring.authn.userfile.runtime import MAX_WARNINGS, follow
 from mooring.errors import ConfigError
 from mooring.plane.reloading import Reloading
-from mooring.plane.userfiles import MAX_WARNINGS, _follow
 from mooring.secret import Secret
-from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
 
@@ -56,11 +55,10 @@ class Files:
         path.write_text(text)
         path.chmod(0o600)
 
-    def change(self, server: Server, path: Path, text: str) -> None:
+    async def change(self, server: Server, path: Path, text: str) -> None:
         """Write, and let the server see it at rest."""
         self.write(path, text)
-        server.plane.authentication.reloading.look()
-        server.plane.authentication.reloading.look()
+        await server.files_changed()
 
 
 def with_files(test: Callable[Concatenate[Server, Files, P], Awaitable[None]]) -> Callable[..., None]:
@@ -70,8 +68,8 @@ def with_files(test: Callable[Concatenate[Server, Files, P], Awaitable[None]]) -
     def run(tmp_path: Path, *args: P.args, **kwargs: P.kwargs) -> None:
         async def body() -> None:
             files = Files(tmp_path)
-            options = authentication_options(token_auth_file=str(files.tokens), basic_auth_file=str(files.passwords))
-            async with open_server(authentication=options) as server:
+            options = {"token_auth_file": str(files.tokens), "basic_auth_file": str(files.passwords)}
+            async with open_server(**options) as server:
                 await test(server, files, *args, **kwargs)
 
         asyncio.run(body())
@@ -146,8 +144,8 @@ async def test_a_refusal_challenges_for_basic_but_never_a_browser(server: Server
 async def test_a_changed_file_is_in_force_on_connections_that_are_open(server: Server, files: Files) -> None:
     assert await user(server, "Bearer tok-1") == JANE
     assert await user(server, encoded("jane", "hunter2")) == JANE
-    files.change(server, files.tokens, "tok-9,jane,42\n")
-    files.change(server, files.passwords, f"{hashed('other')},jane,44\n")
+    await files.change(server, files.tokens, "tok-9,jane,42\n")
+    await files.change(server, files.passwords, f"{hashed('other')},jane,44\n")
     assert await user(server, "Bearer tok-1") == 401
     assert (await user(server, "Bearer tok-9"))["groups"] == ["system:authenticated"]
     assert await user(server, encoded("jane", "hunter2")) == 401, "what is remembered is forgotten"
@@ -158,8 +156,8 @@ async def test_a_changed_file_is_in_force_on_connections_that_are_open(server: S
 async def test_a_file_that_became_wrong_is_not_used_and_the_log_says_so(
     server: Server, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files.change(server, files.tokens, 'tok-9,jane,42\n"broken\n')
-    files.change(server, files.passwords, "s3cret,jane\n")
+    await files.change(server, files.tokens, 'tok-9,jane,42\n"broken\n')
+    await files.change(server, files.passwords, "s3cret,jane\n")
     assert await user(server, "Bearer tok-1") == JANE
     assert await user(server, "Bearer tok-9") == 401
     assert await user(server, encoded("jane", "hunter2")) == JANE
@@ -171,7 +169,7 @@ async def test_a_file_that_became_wrong_is_not_used_and_the_log_says_so(
         f"{files.passwords} {stays}: basic-auth-file: {files.passwords}: line 1: it has 2 of 3 columns; give password,user,uid",
     ]
     assert "s3cret" not in caplog.text
-    files.change(server, files.tokens, "tok-9,jane,42\n")
+    await files.change(server, files.tokens, "tok-9,jane,42\n")
     assert await user(server, "Bearer tok-1") == 401
 
 
@@ -191,7 +189,7 @@ async def test_a_reload_while_a_password_is_judged_leaves_nothing_of_the_old_fil
         patch.setattr(PasswordHash, "derive", held)
         under_way = asyncio.ensure_future(user(server, encoded("jane", "hunter2")))
         assert await asyncio.to_thread(begun.wait, 20)
-        files.change(server, files.passwords, f"{other},jane,42\n")
+        await files.change(server, files.passwords, f"{other},jane,42\n")
         after = asyncio.ensure_future(user(server, encoded("jane", "hunter2")))
         await settle()
         go_on.set()
@@ -203,8 +201,8 @@ async def test_a_reload_while_a_password_is_judged_leaves_nothing_of_the_old_fil
 @with_files
 async def test_requests_during_many_reloads_see_the_old_file_or_the_new_one(server: Server, files: Files) -> None:
     for number in range(30):
-        asked = [asyncio.ensure_future(user(server, f"Bearer tok-{one}")) for one in (1, 2, f"n{number}")]
-        files.change(server, files.tokens, f'{TOKENS}tok-n{number},jim,{number},"a,b"\n')
+        asked = [asyncio.ensure_future(user(server, f"Bearer tok-{one}")) for one in (1, 2)]
+        await files.change(server, files.tokens, f'{TOKENS}tok-n{number},jim,{number},"a,b"\n')
         assert (await asked[1])["username"] == "joe"
         found = await user(server, f"Bearer tok-n{number}")
         assert found == {"username": "jim", "uid": str(number), "groups": ["a", "b", "system:authenticated"]}
@@ -239,8 +237,7 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
 ) -> None:
     files.tokens.write_text(",jane,42\n" * (MAX_WARNINGS + 2))
     files.tokens.chmod(0o644)
-    server.plane.authentication.reloading.look()
-    server.plane.authentication.reloading.look()
+    await server.files_changed()
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     where = f"token-auth-file: {files.tokens}"
     assert told == [
@@ -260,7 +257,7 @@ async def test_a_file_that_is_replaced_at_the_moment_it_is_looked_at_is_no_fault
         path.unlink()
         return tokens.read(data)
 
-    _follow("token-auth-file", str(path), read, tokens.take, reloading)
+    follow("token-auth-file", str(path), read, tokens.take, reloading)
     assert await user(server, "Bearer tok-1") == JANE
 
 
@@ -279,7 +276,7 @@ def test_a_wrong_file_stops_the_start(tmp_path: Path, flag: str, text: str | Non
 
     async def start() -> None:
         given: dict[str, Any] = {flag: str(path)}
-        async with open_server(authentication=authentication_options(**given)):
+        async with open_server(**given):
             pytest.fail("it started")
 
     with pytest.raises(ConfigError) as refused:
@@ -344,8 +341,8 @@ async def test_who_guesses_beyond_the_budget_costs_no_scrypt_and_nobody_else_is_
 def test_malformed_authorization_is_never_anything_but_401_or_anonymous(tmp_path: Path, headers: list[str]) -> None:
     async def body() -> None:
         files = Files(tmp_path)
-        options = authentication_options(token_auth_file=str(files.tokens), basic_auth_file=str(files.passwords))
-        async with open_server(authentication=options) as server:
+        options = {"token_auth_file": str(files.tokens), "basic_auth_file": str(files.passwords)}
+        async with open_server(**options) as server:
             for number, header in enumerate(headers):
                 answer = await sent(server, header, f"198.51.{number % 250}.1")
                 assert answer.status in (401, 403), header

@@ -15,7 +15,6 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.authn.webhook import authenticator as rules
 from mooring.server.authentication import secondstage
-from mooring.settings.authentication import authentication_options
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, open_server
 from tests.support.testca import ThrowawayCA
@@ -45,12 +44,12 @@ def in_server_asking(
     """Run `test` with a server that asks this webhook."""
 
     async def run() -> None:
-        options = authentication_options(
-            authentication_token_webhook_config_file=str(config),
-            authentication_token_webhook_version=version,
-            authentication_token_webhook_cache_ttl=timedelta(seconds=ttl),
-        )
-        async with open_server(authentication=options, **flags) as server:
+        options = {
+            "authentication_token_webhook_config_file": str(config),
+            "authentication_token_webhook_version": version,
+            "authentication_token_webhook_cache_ttl": timedelta(seconds=ttl),
+        }
+        async with open_server(**options, **flags) as server:
             await test(server)
 
     asyncio.run(run())

@@ -13,23 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.authn.custom.settings import CustomSettings, parse_entries
+from mooring.authn.login.settings import LoginSettings
+from mooring.authn.oidc.settings import OidcSettings
+from mooring.authn.requestheader.settings import HeaderNames, RequestHeaderSettings
+from mooring.authn.table import SUBJECTS
+from mooring.authn.webhook.settings import WebhookSettings
 from mooring.errors import ConfigError
-from mooring.settings.authentication import (
-    NOTHING_SAID,
-    AuthenticationOptions,
-    AuthenticationSettings,
-    authentication_options,
-    own_authenticators,
-)
 from mooring.settings.checks import https_url
+from mooring.settings.declaration import Settings
+from mooring.settings.keystone import KeystoneSettings
 
 OIDC: dict[str, Any] = {"oidc_issuer_url": "https://idp.example.com/realm", "oidc_client_id": "mooring"}
 PROXY: dict[str, Any] = {"requestheader_client_ca_file": "/ca", "requestheader_username_headers": ("X-Remote-User",)}
 
 
-def test_nothing_said_is_nothing_wanted() -> None:
-    assert authentication_options() == NOTHING_SAID == AuthenticationOptions()
-    assert not NOTHING_SAID.passwords
+def read(**values: Any) -> dict[type[Settings], Settings]:
+    """The settings of every authenticator."""
+    return {subject: subject.read(values) for subject in SUBJECTS}
+
+
+def test_nothing_said_is_the_default_of_every_subject() -> None:
+    assert read() == {subject: subject() for subject in SUBJECTS}
 
 
 @pytest.mark.parametrize(
@@ -130,29 +135,24 @@ def test_nothing_said_is_nothing_wanted() -> None:
 )
 def test_what_contradicts_itself_is_told_by_its_flag(flags: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as error:
-        authentication_options(**flags)
+        read(**flags)
     assert told in str(error.value)
 
 
-def test_flags_become_groups() -> None:
-    found = authentication_options(
-        **OIDC,
-        **PROXY,
-        oidc_required_claim=("hd=example.com", "a=b=c"),
-        authentication_token_webhook_config_file="/hook",
-        keystone_url="https://k/v3/",
-        login_ttl=timedelta(0),
-    )
-    assert found.oidc is not None
-    assert found.oidc.required_claims == (("hd", "example.com"), ("a", "b=c"))
-    assert found.request_headers is not None
-    assert found.request_headers.username_headers == ("X-Remote-User",)
-    assert found.webhook is not None
-    assert (found.webhook.version, found.webhook.cache_ttl) == ("v1beta1", timedelta(minutes=2))
-    assert found.keystone is not None
-    assert found.keystone.url == "https://k/v3"
-    assert found.passwords
-    assert not found.login_ttl
+def test_flags_become_settings() -> None:
+    oidc = OidcSettings.read({**OIDC, "oidc_required_claim": ("hd=example.com", "a=b=c")})
+    assert oidc.required_claims == {"hd": "example.com", "a": "b=c"}
+    webhook = WebhookSettings.read({"authentication_token_webhook_config_file": "/hook"})
+    assert webhook.authentication_token_webhook_version == "v1beta1"
+    assert webhook.authentication_token_webhook_cache_ttl == timedelta(minutes=2)
+    assert KeystoneSettings.read({"keystone_url": "https://k/v3/"}).keystone_url == "https://k/v3"
+    assert not LoginSettings.read({"login_ttl": timedelta(0)}).login_ttl
+
+
+def test_a_proxy_names_users_in_headers_of_any_case() -> None:
+    settings = RequestHeaderSettings.read({**PROXY, "requestheader_uid_headers": ("X-Uid", "x-uid")})
+    assert settings.names == HeaderNames(username=("x-remote-user",), uid=("x-uid",))
+    assert RequestHeaderSettings().names is None
 
 
 @pytest.mark.parametrize(
@@ -186,15 +186,17 @@ def test_flags_become_groups() -> None:
 )
 def test_authenticators_of_ones_own(listed: list[Any], told: str) -> None:
     with pytest.raises(ConfigError) as error:
-        own_authenticators(listed)
+        parse_entries(tuple(listed), "authenticators")
     assert told in str(error.value)
 
 
 def test_an_authenticator_of_ones_own_keeps_its_options_out_of_sight() -> None:
-    (found,) = own_authenticators([{"name": "ldap", "class": "company.ldap:Ldap", "options": {"password": "hunter2"}}])
+    entry = {"name": "ldap", "class": "company.ldap:Ldap", "options": {"password": "hunter2"}}
+    settings = CustomSettings.read({"authenticators": [entry]})
+    (found,) = settings.authenticators
     assert (found.name, found.location, found.options["password"]) == ("ldap", "company.ldap:Ldap", "hunter2")
     assert "hunter2" not in repr(found)
-    assert not authentication_options(authenticators=[{"name": "a", "class": "b:C"}]).passwords, "the class says so"
+    assert "ldap" not in repr(settings)
 
 
 @given(st.text())
@@ -204,5 +206,5 @@ def test_no_text_is_anything_but_a_url_or_an_error(text: str) -> None:
 
 
 def test_an_entry_that_is_no_mapping_is_left_to_the_check_of_entries() -> None:
-    (authenticators,) = [one for one in AuthenticationSettings.declared() if one.name == "authenticators"]
+    (authenticators,) = [one for one in CustomSettings.declared() if one.name == "authenticators"]
     assert authenticators.kind.from_file(["ldap"]) == ("ldap",)

@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.errors import ConfigError
-from mooring.settings.serviceaccounts import NOTHING_SAID, ServiceAccountOptions, service_account_options
 
 HERE = "https://kubernetes.default.svc.cluster.local"
 NEW, OLD = "https://new.example", "https://old.example:6443/path"
 
 
 def test_nothing_said_is_what_kubeadm_says() -> None:
-    assert service_account_options() == NOTHING_SAID
-    assert (NOTHING_SAID.issuer, NOTHING_SAID.issuers, NOTHING_SAID.audiences) == (HERE, (HERE,), (HERE,))
-    assert NOTHING_SAID.lookup
-    assert NOTHING_SAID.extend
-    assert NOTHING_SAID.max_token == timedelta(days=365)
+    assert ServiceAccountSettings.read({}) == ServiceAccountSettings()
+    settings = ServiceAccountSettings()
+    assert (settings.issuer, settings.service_account_issuer, settings.audiences) == (HERE, (HERE,), (HERE,))
+    assert settings.service_account_lookup
+    assert settings.service_account_extend_token_expiration
+    assert settings.service_account_max_token_expiration == timedelta(days=365)
 
 
 @pytest.mark.parametrize(
@@ -30,53 +31,57 @@ def test_nothing_said_is_what_kubeadm_says() -> None:
     [
         pytest.param(
             {"service_account_issuer": (NEW, OLD)},
-            ServiceAccountOptions(issuers=(NEW, OLD), audiences=(NEW, OLD)),
+            ServiceAccountSettings(service_account_issuer=(NEW, OLD)),
             id="every issuer is an audience, the first signs",
         ),
         pytest.param(
             {"service_account_issuer": (NEW,), "api_audiences": ("api", "mesh")},
-            ServiceAccountOptions(issuers=(NEW,), audiences=("api", "mesh")),
+            ServiceAccountSettings(service_account_issuer=(NEW,), api_audiences=("api", "mesh")),
             id="audiences that are said take the place of the issuers",
         ),
         pytest.param(
             {"service_account_issuer": ("kubernetes/serviceaccount",)},
-            ServiceAccountOptions(issuers=("kubernetes/serviceaccount",), audiences=("kubernetes/serviceaccount",)),
+            ServiceAccountSettings(service_account_issuer=("kubernetes/serviceaccount",)),
             id="an issuer without a colon may be any text",
         ),
         pytest.param(
             {"service_account_key_file": ("a.pem", "b.pem"), "service_account_signing_key_file": "c.key"},
-            ServiceAccountOptions(key_files=("a.pem", "b.pem"), signing_key_file="c.key"),
+            ServiceAccountSettings(
+                service_account_key_file=("a.pem", "b.pem"), service_account_signing_key_file="c.key"
+            ),
             id="several files of keys",
         ),
         pytest.param(
             {"service_account_jwks_uri": "https://keys.example/jwks"},
-            ServiceAccountOptions(jwks_uri="https://keys.example/jwks"),
+            ServiceAccountSettings(service_account_jwks_uri="https://keys.example/jwks"),
             id="keys that are fetched elsewhere",
         ),
         pytest.param(
             {"service_account_lookup": False, "service_account_extend_token_expiration": False},
-            ServiceAccountOptions(lookup=False, extend=False),
+            ServiceAccountSettings(service_account_lookup=False, service_account_extend_token_expiration=False),
             id="what is on by itself can be off",
         ),
         pytest.param(
             {"service_account_max_token_expiration": timedelta(0)},
-            ServiceAccountOptions(max_token=timedelta(0)),
+            ServiceAccountSettings(service_account_max_token_expiration=timedelta(0)),
             id="no longest life",
         ),
         pytest.param(
             {"service_account_max_token_expiration": timedelta(hours=1)},
-            ServiceAccountOptions(max_token=timedelta(hours=1)),
+            ServiceAccountSettings(service_account_max_token_expiration=timedelta(hours=1)),
             id="the shortest longest life",
         ),
         pytest.param(
             {"service_account_max_token_expiration": timedelta(seconds=1 << 32)},
-            ServiceAccountOptions(max_token=timedelta(seconds=1 << 32)),
+            ServiceAccountSettings(service_account_max_token_expiration=timedelta(seconds=1 << 32)),
             id="the longest longest life",
         ),
     ],
 )
-def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountOptions) -> None:
-    assert service_account_options(**flags) == made
+def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountSettings) -> None:
+    settings = ServiceAccountSettings.read(flags)
+    assert settings == made
+    assert settings.audiences == (flags.get("api_audiences") or settings.service_account_issuer)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,6 @@ def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountOptions)
             {"service_account_issuer": [f"https://{n}.example" for n in range(33)]},
             "service-account-issuer: 33 are more than 32",
         ),
-        ({"api_audiences": ("a", "")}, 'api-audiences: "" is no audience'),
         ({"api_audiences": ("a", "a")}, 'api-audiences: "a" is given twice'),
         ({"service_account_key_file": ("",)}, "service-account-key-file: give the name"),
         ({"service_account_key_file": ("a", "a")}, 'service-account-key-file: "a" is given twice'),
@@ -117,5 +121,5 @@ def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountOptions)
 )
 def test_what_cannot_be_meant_is_refused(flags: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        service_account_options(**flags)
+        ServiceAccountSettings.read(flags)
     assert str(caught.value).startswith(message)

@@ -18,13 +18,12 @@ from mooring.authn import own
 from mooring.authn.login import authenticator as usertoken
 from mooring.authn.oidc.provider import Published
 from mooring.authn.passwordfile.hash import PasswordHash
+from mooring.authn.serviceaccount.settings import DEFAULT_ISSUER
 from mooring.identity import UserInfo
 from mooring.pki.jwt.jwks import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
 from mooring.pki.jwt.token import TokenSigner
 from mooring.secret import Secret
-from mooring.settings.authentication import authentication_options
-from mooring.settings.serviceaccounts import DEFAULT_ISSUER
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.refused import IDP, KUBECONFIG, OIDC, PROXIES, Answering, answered, reviewed
 from tests.support.serverroom import Server, open_server
@@ -75,31 +74,31 @@ def _options(directory: Path) -> Any:
     for name, text in files.items():
         (directory / name).write_text(text)
         (directory / name).chmod(0o600)
-    return authentication_options(
-        token_auth_file=str(directory / "tokens.csv"),
-        basic_auth_file=str(directory / "passwords.csv"),
-        requestheader_client_ca_file=str(directory / "proxies.crt"),
-        requestheader_allowed_names=("front",),
-        requestheader_username_headers=("X-Remote-User",),
-        requestheader_group_headers=("X-Remote-Group",),
-        requestheader_extra_headers_prefix=("X-Remote-Extra-",),
-        authentication_token_webhook_config_file=str(directory / "hook.kubeconfig"),
-        authentication_token_webhook_version="v1beta1",
-        keystone_url="https://keystone.example",
-        authenticators=[{"name": "guest", "class": f"{__name__}:Guest"}],
-        oidc_issuer_url=OIDC["oidc_issuer_url"],
-        oidc_client_id=OIDC["oidc_client_id"],
-    )
+    return {
+        "token_auth_file": str(directory / "tokens.csv"),
+        "basic_auth_file": str(directory / "passwords.csv"),
+        "requestheader_client_ca_file": str(directory / "proxies.crt"),
+        "requestheader_allowed_names": ("front",),
+        "requestheader_username_headers": ("X-Remote-User",),
+        "requestheader_group_headers": ("X-Remote-Group",),
+        "requestheader_extra_headers_prefix": ("X-Remote-Extra-",),
+        "authentication_token_webhook_config_file": str(directory / "hook.kubeconfig"),
+        "authentication_token_webhook_version": "v1beta1",
+        "keystone_url": "https://keystone.example",
+        "authenticators": [{"name": "guest", "class": f"{__name__}:Guest"}],
+        "oidc_issuer_url": OIDC["oidc_issuer_url"],
+        "oidc_client_id": OIDC["oidc_client_id"],
+    }
 
 
 @asynccontextmanager
 async def every_way(directory: Path, **flags: Any) -> AsyncIterator[EveryWay]:
-    async with open_server(authentication=_options(directory), **flags) as server:
+    async with open_server(**_options(directory), **flags) as server:
         authentication = server.plane.authentication
-        authentication._targets["webhook"] = Answering(reviewed(authenticated=False))
-        authentication._targets["keystone"] = Answering(answered(401))
-        (issuer,) = authentication.openid._authenticator.issuers
-        authentication._targets[issuer.provider.target] = Answering(answered(500))
+        authentication.host.targets["webhook"] = Answering(reviewed(authenticated=False))
+        authentication.host.targets["keystone"] = Answering(answered(401))
+        (issuer,) = server.authenticator("oidc").issuers
+        authentication.host.targets[issuer.provider.target] = Answering(answered(500))
         keys = parse_key_set(key_set(public(key_for("RS256"))))
         issuer.learn(Published(keys, f"{IDP}/keys", timedelta(hours=1)), server.clock.now())
         yield EveryWay(

@@ -19,12 +19,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.authn import own
 from mooring.authn.oidc.provider import Published
+from mooring.authn.serviceaccount.settings import DEFAULT_ISSUER
 from mooring.pki.jwt.jwks import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
-from mooring.settings.serviceaccounts import DEFAULT_ISSUER
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.manualclock import ManualClock
@@ -43,7 +43,7 @@ class Case:
 
     drive: Drive
     options: Callable[[Path], Mapping[str, Any]] = lambda directory: {}
-    """Keywords of `authentication_options`, given a directory for files."""
+    """Keywords of `open_server`, given a directory for files."""
     status: int = 401
 
 
@@ -222,14 +222,17 @@ class Nobody:
     async def send(self, call: HttpRequest) -> HttpFailure:
         return HttpFailure(UNREACHABLE, "nobody listens there")
 
+    async def close(self) -> None:
+        pass
+
 
 def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: Any) -> Case:
     """A token of the provider, whose keys are known unless it is not ready; claims changed (None leaves one out)."""
 
     async def drive(server: Server) -> Reply:
         authentication = server.plane.authentication
-        (issuer,) = authentication.openid._authenticator.issuers
-        authentication._targets[issuer.provider.target] = Nobody()
+        (issuer,) = server.authenticator("oidc").issuers
+        authentication.host.targets[issuer.provider.target] = Nobody()
         if ready:
             keys = parse_key_set(key_set(public(key_for("RS256"))))
             issuer.learn(Published(keys, f"{IDP}/keys", timedelta(hours=1)), server.clock.now())
@@ -262,6 +265,9 @@ class Answering:
     async def send(self, call: HttpRequest) -> HttpResponse | HttpFailure:
         return self._answer
 
+    async def close(self) -> None:
+        pass
+
 
 def answered(status: int, body: Any = None, **headers: str) -> HttpResponse:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -283,7 +289,7 @@ def hooked(answer: HttpResponse | HttpFailure, bearer: bytes = b"theirs") -> Cas
     """A bearer that a webhook is asked about, which answers so."""
 
     async def drive(server: Server) -> Reply:
-        server.plane.authentication._targets["webhook"] = Answering(answer)
+        server.plane.authentication.host.targets["webhook"] = Answering(answer)
         offered = [("Authorization", f"Bearer {bearer.decode('latin-1')}")]
         return await server.get(SECRETS, via=connection(), headers=offered)
 
@@ -306,7 +312,7 @@ def keystone(answer: HttpResponse | HttpFailure, user: str = "jane") -> Case:
     """A password that a Keystone is asked about, which answers so."""
 
     async def drive(server: Server) -> Reply:
-        server.plane.authentication._targets["keystone"] = Answering(answer)
+        server.plane.authentication.host.targets["keystone"] = Answering(answer)
         return await server.get(SECRETS, via=connection(), headers=basic(user, "hunter2"))
 
     return Case(drive, lambda directory: {"keystone_url": "https://keystone.example"})

@@ -204,6 +204,16 @@ class Server(Room):
         """A connection with the client certificate of a user."""
         return connection([self.ca.client(name, *groups).der])
 
+    async def files_changed(self) -> None:
+        """Let the server see changed files at rest."""
+        for _ in range(2):
+            await self.plane.authentication.reloading.look()
+
+    def authenticator(self, name: str) -> Any:
+        """The authenticator of this name."""
+        (found,) = (one for one in self.plane.authentication.authenticators if one.name == name)
+        return found
+
     async def bootstrap_token(self, text: str = "abcdef.0123456789abcdef") -> str:
         token = parse_token(text)
         record = TokenRecord(token, expires=self.clock.now() + timedelta(hours=1), usages=("signing", "authentication"))

@@ -20,7 +20,7 @@ NOTHING: Literal["nothing"] = "nothing"
 
 
 class Authenticator(Protocol):
-    """One row of `mooring.authn.table.AUTHENTICATORS`, built."""
+    """One row of `mooring.authn.table.PROVIDERS`, built."""
 
     @property
     def name(self) -> str:

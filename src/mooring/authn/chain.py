@@ -27,29 +27,30 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION, NOTHING, SECRET, Authenticator
 from mooring.authn.credentials import Credentials
+from mooring.authn.reasons import (
+    NOT_ASKED,
+    NOTHING_OFFERED,
+    UNDECIDED,
+    UNKNOWN_CA,
+    UNKNOWN_CREDENTIAL,
+    UNKNOWN_PASSWORD,
+    UNKNOWN_TOKEN,
+    WRONG_AUDIENCE,
+)
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 
 BEARER = "bearer"
 BASIC = "basic"
-UNKNOWN_TOKEN = "unknown-token"  # noqa: S105 - a reason code, not a password
-UNKNOWN_PASSWORD = "unknown-password"  # noqa: S105 - likewise
-UNKNOWN_CREDENTIAL = "unknown-credential"
-WRONG_AUDIENCE = "wrong-audience"
-NOTHING_OFFERED = "nothing-offered"
-"""No credential, and nobody is let in without one: what the operator is told, for there is no refusal to tell of."""
-UNDECIDED = "undecided"
-"""An authenticator did not decide even after it had been told what it asked for."""
 MAX_DEFERRALS = 2
 """How often one authenticator may ask about one credential: for the keys of an issuer, then for groups that are elsewhere."""
 
-UNKNOWN_CA = "unknown-ca"
-"""The code of a certificate below a CA that an authenticator does not know; another may know it."""
 
-NOT_ASKED = NotMine("not-asked")
-"""It would have to ask outside, and the credential was refused or accepted before."""
-_KNOWS_NOTHING = frozenset({"", NOT_ASKED.reason, UNKNOWN_CA})
+_UNASKED = NotMine(NOT_ASKED)
+"""Verdict of a deferred authenticator when the credential was accepted or rejected without it."""
+_UNINFORMED = frozenset({"", NOT_ASKED, UNKNOWN_CA})
+"""Reasons of authenticators that know nothing about the credential."""
 
 Said = tuple[str, Verdict]
 
@@ -171,7 +172,7 @@ def _judged(
             continue
         if isinstance(first, Deferred):
             waiting.append((len(said), authenticator, first))
-            said.append((authenticator.name, NOT_ASKED))
+            said.append((authenticator.name, _UNASKED))
             continue
         verdict = _for_us(first, audiences)
         said.append((authenticator.name, verdict))
@@ -275,7 +276,7 @@ def _last_reason(said: Iterable[Said], judges: Mapping[str, str], kind: str) -> 
     reasons = [
         verdict.reason
         for name, verdict in said
-        if judges.get(name) == kind and not isinstance(verdict, Accepted) and verdict.reason not in _KNOWS_NOTHING
+        if judges.get(name) == kind and not isinstance(verdict, Accepted) and verdict.reason not in _UNINFORMED
     ]
     return reasons[-1] if reasons else ""
 

@@ -27,7 +27,6 @@ from mooring.pki.jwt.token import verify_token
 
 T = TypeVar("T")
 
-MALFORMED_CLAIMS = "malformed-claims"
 _NOT_MINE = NotMine()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.authn.credentials import AUTHORIZATION
-from mooring.authn.requestheader.authenticator import HeaderNames
+from mooring.authn.requestheader.settings import HeaderNames
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case, and values, as HTTP carries them."""

@@ -1,148 +1,116 @@
-"""Every authenticator, in the order they are asked (law 10).
+"""Every authenticator, in the order in which the chain calls them (law 10, docs/protocol/authentication.md#chain).
 
-Source: docs/protocol/authentication.md#chain.
-
-A row is a name and what builds the authenticator from `Settings`; None means that the settings do not want it. Only `own` may be
-several: those of the operator's own have names of their own.
+A row names an authenticator, its settings, its reasons and the function that builds it. Flags, environment variables, configuration
+keys, `config check`, `auth explain` and the reference pages follow from the rows. The commands that start no server load the table
+too, so a row names its builder as text, and the builder's module is imported at the first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
 
-from mooring.authn.anonymous.authenticator import Anonymous, AnonymousAccess
-from mooring.authn.authenticator import Authenticator
-from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
-from mooring.authn.custom.authenticator import ContainedAuthenticator
-from mooring.authn.keystone.authenticator import KeystoneAuthenticator
-from mooring.authn.login.authenticator import UserTokenAuthenticator
-from mooring.authn.oidc.authenticator import OidcAuthenticator
-from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
-from mooring.authn.requestheader.authenticator import HeaderNames, RequestHeaderAuthenticator
-from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.lastuses import LastUses
-from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
-from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
-from mooring.authn.webhook.authenticator import WebhookAuthenticator
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.pki.jwt.keyset import KeySet
-from mooring.pki.x509.verify import ClientTrust
+from mooring.authn.anonymous.reasons import REASONS as ANONYMOUS_REASONS
+from mooring.authn.anonymous.settings import AnonymousSettings
+from mooring.authn.bootstraptoken.reasons import REASONS as BOOTSTRAP_TOKEN_REASONS
+from mooring.authn.custom.settings import CustomSettings
+from mooring.authn.keystone.reasons import REASONS as KEYSTONE_REASONS
+from mooring.authn.login.settings import LoginSettings
+from mooring.authn.oidc.reasons import REASONS as OIDC_REASONS
+from mooring.authn.oidc.settings import OidcSettings
+from mooring.authn.passwordfile.reasons import REASONS as PASSWORD_FILE_REASONS
+from mooring.authn.passwordfile.settings import PasswordFileSettings
+from mooring.authn.reasons import SHARED_REASONS, Reason
+from mooring.authn.requestheader.reasons import REASONS as REQUEST_HEADER_REASONS
+from mooring.authn.requestheader.settings import RequestHeaderSettings
+from mooring.authn.serviceaccount.reasons import REASONS as SERVICE_ACCOUNT_REASONS
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.settings import CacheSettings
+from mooring.authn.tokenfile.settings import TokenFileSettings
+from mooring.authn.webhook.reasons import REASONS as WEBHOOK_REASONS
+from mooring.authn.webhook.settings import WebhookSettings
+from mooring.authn.x509.reasons import REASONS as X509_REASONS
+from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.settings.declaration import Settings
+from mooring.settings.keystone import KeystoneSettings
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What authenticators are built from. Empty means off, except for anonymous access, which is said in full."""
-
-    request_header: tuple[ClientTrust, HeaderNames, tuple[str, ...]] | None = None
-    """The proxy's CAs, the headers it speaks in, and the common names that may."""
-    client_trust: ClientTrust | None = None
-    token_file: TokenFileAuthenticator | None = None
-    """Already built, like all that follow something that changes: who follows it holds it as well."""
-    issuers: tuple[str, ...] = ()
-    service_account_keys: KeySet | None = None
-    service_account_lookup: bool = True
-    api_audiences: tuple[str, ...] = ()
-    """Whom a token that a Secret holds is good for."""
-    last_uses: LastUses = field(default_factory=LastUses)
-    """Where the use of such a token is noted."""
-    bootstrap_tokens: bool = False
-    user_token_keys: KeySet | None = None
-    """Of the tokens that a login hands out."""
-    oidc: OidcAuthenticator | None = None
-    webhook: WebhookAuthenticator | None = None
-    password_file: PasswordFileAuthenticator | None = None
-    keystone: KeystoneAuthenticator | None = None
-    own: tuple[ContainedAuthenticator, ...] = ()
-    anonymous: bool
-    anonymous_paths: frozenset[str] = frozenset()
+if TYPE_CHECKING:
+    from mooring.authn.host import Configured, Host, Running
 
 
-Builder = Callable[[Settings], Authenticator | tuple[Authenticator, ...] | None]
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One row: an authenticator, or all custom ones."""
+
+    name: str
+    """Name in the operator's records, e.g. `client-certificate`."""
+    runtime: str
+    """`module:function`; the function takes the settings and the host, and returns the running authenticator, or None when off."""
+    settings: tuple[type[Settings], ...] = ()
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+
+    def load(self) -> Callable[[Configured, Host], Running | None]:
+        """Return the function that builds the authenticator. Imports its module."""
+        module, _, function = self.runtime.partition(":")
+        return cast("Callable[[Configured, Host], Running | None]", getattr(import_module(module), function))
 
 
-def _request_header(settings: Settings) -> Authenticator | None:
-    return None if settings.request_header is None else RequestHeaderAuthenticator(*settings.request_header)
-
-
-def _client_certificate(settings: Settings) -> Authenticator | None:
-    return None if settings.client_trust is None else ClientCertificateAuthenticator(settings.client_trust)
-
-
-def _token_file(settings: Settings) -> Authenticator | None:
-    return settings.token_file
-
-
-def _legacy_service_account(settings: Settings) -> Authenticator | None:
-    if not settings.issuers or settings.service_account_keys is None:
-        return None
-    return LegacyServiceAccountAuthenticator(
-        settings.service_account_keys, settings.api_audiences, settings.last_uses, settings.service_account_lookup
-    )
-
-
-def _service_account(settings: Settings) -> Authenticator | None:
-    if not settings.issuers or settings.service_account_keys is None:
-        return None
-    return ServiceAccountAuthenticator(settings.issuers, settings.service_account_keys)
-
-
-def _bootstrap_token(settings: Settings) -> Authenticator | None:
-    return BootstrapTokenAuthenticator() if settings.bootstrap_tokens else None
-
-
-def _user_token(settings: Settings) -> Authenticator | None:
-    return None if settings.user_token_keys is None else UserTokenAuthenticator(settings.user_token_keys)
-
-
-def _oidc(settings: Settings) -> Authenticator | None:
-    return settings.oidc
-
-
-def _webhook(settings: Settings) -> Authenticator | None:
-    return settings.webhook
-
-
-def _password_file(settings: Settings) -> Authenticator | None:
-    return settings.password_file
-
-
-def _keystone(settings: Settings) -> Authenticator | None:
-    return settings.keystone
-
-
-def _own(settings: Settings) -> tuple[Authenticator, ...]:
-    return settings.own
-
-
-def _anonymous(settings: Settings) -> Authenticator | None:
-    return Anonymous(AnonymousAccess(True, settings.anonymous_paths)) if settings.anonymous else None
-
-
-AUTHENTICATORS: tuple[tuple[str, Builder], ...] = (
-    ("request-header", _request_header),
-    ("client-certificate", _client_certificate),
-    ("token-file", _token_file),
-    ("legacy-service-account", _legacy_service_account),
-    ("service-account", _service_account),
-    ("bootstrap-token", _bootstrap_token),
-    ("user-token", _user_token),
-    ("oidc", _oidc),
-    ("webhook", _webhook),
-    ("password-file", _password_file),
-    ("keystone", _keystone),
-    ("own", _own),
-    ("anonymous", _anonymous),
+PROVIDERS: tuple[Provider, ...] = (
+    Provider(
+        "request-header",
+        "mooring.authn.requestheader.runtime:build",
+        (RequestHeaderSettings,),
+        REQUEST_HEADER_REASONS,
+    ),
+    Provider("client-certificate", "mooring.authn.x509.runtime:build", (ClientCertificateSettings,), X509_REASONS),
+    Provider("token-file", "mooring.authn.tokenfile.runtime:build", (TokenFileSettings,)),
+    Provider(
+        "legacy-service-account",
+        "mooring.authn.serviceaccount.runtime:build_legacy",
+        (ServiceAccountSettings,),
+        SERVICE_ACCOUNT_REASONS,
+    ),
+    Provider(
+        "service-account",
+        "mooring.authn.serviceaccount.runtime:build_bound",
+        (ServiceAccountSettings,),
+        SERVICE_ACCOUNT_REASONS,
+    ),
+    Provider("bootstrap-token", "mooring.authn.bootstraptoken.runtime:build", (), BOOTSTRAP_TOKEN_REASONS),
+    Provider("user-token", "mooring.authn.login.runtime:build", (LoginSettings,)),
+    Provider("oidc", "mooring.authn.oidc.runtime:build", (OidcSettings,), OIDC_REASONS),
+    Provider("webhook", "mooring.authn.webhook.runtime:build", (WebhookSettings,), WEBHOOK_REASONS),
+    Provider(
+        "password-file",
+        "mooring.authn.passwordfile.runtime:build",
+        (PasswordFileSettings, CacheSettings),
+        PASSWORD_FILE_REASONS,
+    ),
+    Provider("keystone", "mooring.plane.keystone:build", (KeystoneSettings, CacheSettings), KEYSTONE_REASONS),
+    Provider("own", "mooring.authn.custom.runtime:build", (CustomSettings,)),
+    Provider("anonymous", "mooring.authn.anonymous.runtime:build", (AnonymousSettings,), ANONYMOUS_REASONS),
 )
 
+NAMES = frozenset(row.name for row in PROVIDERS)
 
-def build(settings: Settings) -> tuple[Authenticator, ...]:
-    """The authenticators these settings want, in order."""
-    found: list[Authenticator] = []
-    for _, builder in AUTHENTICATORS:
-        built = builder(settings)
-        if isinstance(built, tuple):
-            found += built
-        elif built is not None:
-            found.append(built)
-    return tuple(found)
+SUBJECTS: tuple[type[Settings], ...] = tuple(dict.fromkeys(subject for row in PROVIDERS for subject in row.settings))
+"""Settings of all rows, each once."""
+
+REASONS: Mapping[str, Reason] = MappingProxyType(
+    {**SHARED_REASONS, **{code: reason for row in PROVIDERS for code, reason in row.reasons.items()}}
+)
+"""Every reason code that an authenticator of this server can give, but for those of custom authenticators."""
+
+
+def reason_of(code: str) -> Reason | None:
+    """Return the row of a code; None for a code of a custom authenticator."""
+    return REASONS.get(code)
+
+
+def build(config: Configured, host: Host) -> tuple[Running, ...]:
+    """Return the authenticators that these settings turn on, in order. Raises ConfigError."""
+    running = (row.load()(config, host) for row in PROVIDERS)
+    return tuple(one for one in running if one is not None)

@@ -17,15 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mooring import base64url
+from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_NOT_UTF8, TOKEN_REPEATED
 from mooring.secret import Secret
 
 NAME = "websocket"
 """What operators call this place of a token, e.g. in the reason of a refusal."""
 BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
-REPEATED = "token-repeated"
-NOT_BASE64URL = "token-not-base64url"
-NOT_UTF8 = "token-not-utf8"
-ALONE = "no-other-subprotocol"
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 
@@ -49,19 +46,19 @@ def read_subprotocols(offered: Iterable[str]) -> Offered:
         if not name.startswith(BEARER_PREFIX):
             others += 1
         elif encoded is not None:
-            return Offered(refused=REPEATED)
+            return Offered(refused=TOKEN_REPEATED)
         else:
             encoded = name.removeprefix(BEARER_PREFIX)
     if not encoded:
         return NOTHING
     if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
-        return Offered(refused=NOT_BASE64URL)
+        return Offered(refused=TOKEN_NOT_BASE64URL)
     token = base64url.decode(encoded)
     try:
         token.decode()
     except UnicodeDecodeError:
-        return Offered(refused=NOT_UTF8)
-    return Offered(Secret(token)) if others else Offered(refused=ALONE)
+        return Offered(refused=TOKEN_NOT_UTF8)
+    return Offered(Secret(token)) if others else Offered(refused=NO_OTHER_SUBPROTOCOL)
 
 
 def without_token(offered: Iterable[str]) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ from functools import partial
 from mooring.api.core.service.allocation import api_address
 from mooring.api.kinds import RESOURCES
 from mooring.authn.guesses import GuessLimiter
+from mooring.authn.login.settings import LoginSettings
+from mooring.authn.requestheader.settings import RequestHeaderSettings
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.stripping import Stripping
 from mooring.clock import Clock
 from mooring.controllers.table import ControllerSettings, build
@@ -120,7 +123,7 @@ def assemble(
     )
     context = ServingContext(
         serving,
-        lambda: authentication.bundles.every,
+        lambda: authentication.client_cas.every,
         http2=not config[ServingSettings].disable_http2_serving,
     )
     api = RegistryApi(registry, parts.authorize, clock)
@@ -132,7 +135,7 @@ def assemble(
         trust_changed,
         context,
         serving.root_ca,
-        authentication.bundles.config_map,
+        authentication.client_cas.bundles.config_map,
         registry,
         first_boot,
         reconciler,
@@ -151,11 +154,11 @@ def assemble(
         second_stage=authentication.second_stage,
         refusals=refusals,
         schemes=authentication.schemes,
-        stripping=Stripping(authentication.bundles.names),
+        stripping=Stripping(config[RequestHeaderSettings].names),
         authorize=parts.authorize,
         dispatch=Router(services, Resources(registry, watches, clock, parts.authorize)),
         registry=registry,
-        audiences=config.service_accounts.audiences,
+        audiences=config[ServiceAccountSettings].audiences,
         clock=clock,
         entropy=entropy,
         flow=flow,
@@ -240,7 +243,7 @@ def _services(
     metrics: Metrics,
 ) -> Services:
     address = str(config.endpoints[0])
-    tokens, keys = config.service_accounts, authentication.tokens.keys
+    tokens, keys = config[ServiceAccountSettings], authentication.tokens.keys
     return Services(
         api=ServedApi(resources=RESOURCES, server_address=address),
         health=health,
@@ -259,17 +262,19 @@ def _services(
             entropy=entropy,
             keys=keys,
             audiences=tokens.audiences,
-            max_seconds=int(tokens.max_token.total_seconds()),
-            extend=tokens.extend,
+            max_seconds=int(tokens.service_account_max_token_expiration.total_seconds()),
+            extend=tokens.service_account_extend_token_expiration,
         ),
         issuer=TokenIssuer(
-            url=tokens.issuer, jwks_uri=tokens.jwks_uri or f"https://{address}/openid/v1/jwks", keys=keys
+            url=tokens.issuer,
+            jwks_uri=tokens.service_account_jwks_uri or f"https://{address}/openid/v1/jwks",
+            keys=keys,
         ),
         logins=Logins(
-            ttl=config.authentication.login_ttl,
-            from_request_header=config.authentication.login_from_request_header,
+            ttl=config[LoginSettings].login_ttl,
+            from_request_header=config[LoginSettings].login_from_request_header,
             authority=key_store.authority,
-            is_authority_trusted=lambda: key_store.authority.certificate in authentication.bundles.clients,
+            is_authority_trusted=lambda: key_store.authority.certificate in authentication.client_cas.clients,
             keys=keys,
             audiences=tokens.audiences,
             entropy=entropy,

@@ -1,8 +1,7 @@
-"""Who may call: options, files and keys become the authenticators of one server.
+"""Builds the authenticators of one server from its settings, key material and files.
 
-Rules kept here: what is wrong at start stops the start, with the file's name; what changes later is followed by `Reloading`.
-Each way of authenticating that needs a file, a key or somebody to ask has one function here, which reads in the order in which
-the authenticators are asked.
+Rules kept here: a mistake in a setting or a file stops the start, with the name of the file. Later changes of the files are
+followed. The rows of `mooring.authn.table` do the rest.
 """
 
 from __future__ import annotations
@@ -10,30 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mooring.authn import table
-from mooring.authn.anonymous.authenticator import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import BASIC
-from mooring.authn.oidc.authenticator import OidcAuthenticator
-from mooring.authn.serviceaccount.lastuses import LastUses
+from mooring.authn.clientcas.runtime import FollowedClientCas
+from mooring.authn.host import Host, Target
+from mooring.authn.lastuses import LastUses
+from mooring.authn.oidc.runtime import FollowedConfiguration
+from mooring.authn.serviceaccount.runtime import FollowedTokenKeys
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock
-from mooring.pki.x509.verify import ClientTrust
-from mooring.plane.clientbundles import ClientBundles
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystone import KeystoneService
 from mooring.plane.keystore import KeyStore
-from mooring.plane.openid import OpenIdIssuers, configure
-from mooring.plane.ownauthenticators import OwnAuthenticators
 from mooring.plane.reloading import Reloading
-from mooring.plane.tokenkeys import FollowedTokenKeys
-from mooring.plane.userfiles import password_file, token_file
-from mooring.plane.webhook import TokenWebhook
-from mooring.server.authentication.httptarget import HttpTarget
-from mooring.server.authentication.secondstage import SecondStage, Target
-from mooring.settings.authorization import AuthorizationSettings
+from mooring.server.authentication.connector import Connector
+from mooring.server.authentication.secondstage import SecondStage
 
 
 class Authentication:
-    """The authenticators of one server, and what they need to live. `start` once, then `stop`."""
+    """The authenticators of one server. Call `start` in the event loop, and `close` at the end."""
 
     def __init__(
         self,
@@ -45,72 +37,51 @@ class Authentication:
         client_cas_changed: Callable[[], None],
         count_review: Callable[[str], None],
     ) -> None:
-        """Raises ConfigError for whatever the options name that cannot be used."""
-        self._clock = clock
-        self._entropy = entropy
+        """Raises ConfigError for a setting or a file that cannot be used. `count_review` counts answers of the token webhook."""
         self.reloading = Reloading()
-        self._targets: dict[str, Target] = {}
-        self.tokens = FollowedTokenKeys(key_store, config.service_accounts.issuer, self.reloading)
-        self.verification_keys = self.tokens.keys.verifying
         self.last_uses = LastUses()
-        self.second_stage = SecondStage(clock, entropy, self._targets)
-        options = config.authentication
-        self.bundles = ClientBundles(options, key_store.authority.certificate, self.reloading, client_cas_changed)
-        oidc = OidcAuthenticator() if options.oidc or options.config_file else None
-        self.openid = OpenIdIssuers(oidc or OidcAuthenticator(), self.second_stage, self._targets, clock)
-        said = configure(options, self.openid, self.reloading, config.service_accounts.issuers)
-        audiences = config.service_accounts.audiences
-        self.webhook = (
-            TokenWebhook(options.webhook, audiences, self.reloading, self._targets, clock, entropy, count_review)
-            if options.webhook
-            else None
+        self.tokens = FollowedTokenKeys(
+            key_store.token_key,
+            key_store.token_keys,
+            issuer=config[ServiceAccountSettings].issuer,
+            signing_file=key_store.token_signing_file,
+            verifying_files=key_store.token_key_files,
+            files=self.reloading,
         )
-        self.keystone = (
-            KeystoneService(options.keystone, options.cache_ttl, self.reloading, self._targets, clock, entropy)
-            if options.keystone
-            else None
+        self.client_cas = FollowedClientCas(config, key_store.authority.certificate, self.reloading)
+        targets: dict[str, Target] = {}
+        self.client_cas.subscribe(client_cas_changed)
+        self.second_stage = SecondStage(clock, entropy, targets)
+        self.host = Host(
+            clock=clock,
+            entropy=entropy,
+            files=self.reloading,
+            connect=Connector(clock, self.reloading.read),
+            targets=targets,
+            exchanges=self.second_stage,
+            count_review=count_review,
+            client_cas=self.client_cas,
+            token_keys=self.tokens,
+            last_uses=self.last_uses,
+            configuration=FollowedConfiguration(config, self.reloading),
+            names=table.NAMES,
         )
-        self.own = OwnAuthenticators(options.own, entropy)
-        anonymous = said or AnonymousAccess(config.anonymous_auth)
-        self.authenticators: tuple[Authenticator, ...] = table.build(
-            table.Settings(
-                request_header=self.bundles.request_header,
-                client_trust=ClientTrust(self.bundles.clients),
-                token_file=token_file(options, self.reloading, entropy),
-                issuers=config.service_accounts.issuers,
-                service_account_keys=self.verification_keys,
-                service_account_lookup=config.service_accounts.lookup,
-                api_audiences=config.service_accounts.audiences,
-                last_uses=self.last_uses,
-                bootstrap_tokens=True,
-                user_token_keys=self.verification_keys if options.login_ttl else None,
-                oidc=oidc,
-                webhook=self.webhook.authenticator if self.webhook else None,
-                password_file=password_file(options, self.reloading, entropy),
-                keystone=self.keystone.authenticator if self.keystone else None,
-                own=self.own.authenticators,
-                anonymous=anonymous.enabled and not config[AuthorizationSettings].always_allow,
-                anonymous_paths=anonymous.paths,
-            )
+        self.running = table.build(config, self.host)
+        self.authenticators: tuple[Authenticator, ...] = tuple(
+            authenticator for running in self.running for authenticator in running.authenticators
         )
-        self.schemes = self.own.schemes | ({BASIC: "Basic"} if options.passwords else {})
-        """The schemes beside Bearer that an authenticator judges: by their names in lower case, as a challenge spells them."""
-        self.bundles.follow_with(self.authenticators)
-        self.tokens.follow_with(self.authenticators)
+        self.schemes: dict[str, str] = {}
+        """HTTP authentication schemes beside Bearer that an authenticator judges, those of custom authenticators first."""
+        for running in reversed(self.running):
+            self.schemes |= running.schemes
 
     def start(self) -> None:
-        """Ask for what must be asked for before anybody comes."""
-        self.openid.start()
+        """Begin the background work of the authenticators, such as fetching keys."""
+        for running in self.running:
+            running.start()
 
     async def close(self) -> None:
-        """Stop asking, and end connections."""
-        await self.openid.close()
+        """End background work and connections."""
         await self.second_stage.close()
-        await self.own.close()
-        if self.webhook:
-            await self.webhook.close()
-        if self.keystone:
-            await self.keystone.close()
-        for target in self._targets.values():
-            if isinstance(target, HttpTarget):
-                await target.close()
+        for running in self.running:
+            await running.close()

@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from mooring.authn.anonymous.settings import AnonymousSettings
+from mooring.authn import table as authn
 from mooring.settings.addresses import Endpoint
 from mooring.settings.admission import AdmissionSettings
 from mooring.settings.audit import AuditSettings
-from mooring.settings.authentication import AuthenticationOptions, AuthenticationSettings
 from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.declaration import Setting, Settings
 from mooring.settings.flowcontrol import FlowControlSettings
 from mooring.settings.network import NetworkSettings
-from mooring.settings.serviceaccounts import ServiceAccountOptions, ServiceAccountSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
 
@@ -32,11 +30,9 @@ SUBJECTS: tuple[type[Settings], ...] = (
     ServingSettings,
     AuthorizationSettings,
     AdmissionSettings,
-    AnonymousSettings,
     FlowControlSettings,
     AuditSettings,
-    ServiceAccountSettings,
-    AuthenticationSettings,
+    *authn.SUBJECTS,
 )
 """Every subject that has settings, in the order of `--help` and of the reference page."""
 
@@ -55,8 +51,6 @@ class ServerConfig:
     """Addresses that are published to clients; the first is the address of the control plane."""
     advertise_address: str
     """Address under which Pods reach this server; "" when no usable one is known."""
-    authentication: AuthenticationOptions
-    service_accounts: ServiceAccountOptions
 
     def __getitem__(self, subject: type[S]) -> S:
         """Return the settings of a subject."""
@@ -73,17 +67,10 @@ class ServerConfig:
         """Directory of the state."""
         return self[StorageSettings].data_dir
 
-    @property
-    def anonymous_auth(self) -> bool:
-        """Anonymous requests are let through; never when every request is allowed."""
-        return self[AnonymousSettings].enabled and not self[AuthorizationSettings].always_allow
-
 
 def server_config(
     *,
     detected_addresses: Sequence[str] = (),
-    authentication: AuthenticationOptions | None = None,
-    service_accounts: ServiceAccountOptions | None = None,
     **values: Any,
 ) -> ServerConfig:
     """Check the values of settings, by field name, and return the configuration. Raises ConfigError.
@@ -95,11 +82,8 @@ def server_config(
         raise TypeError(f"no setting is called {', '.join(sorted(unknown))}")
     settings = {subject: subject.read(values) for subject in SUBJECTS}
     network = NetworkSettings.read(values)
-    anonymous_said = AnonymousSettings.read(values).anonymous_auth is not None
     return ServerConfig(
         settings=settings,
         endpoints=network.endpoints(detected_addresses),
         advertise_address=network.advertised(detected_addresses),
-        authentication=authentication or AuthenticationSettings.read(values).options(anonymous_said=anonymous_said),
-        service_accounts=service_accounts or ServiceAccountSettings.read(values).options(),
     )

@@ -33,8 +33,11 @@ from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
 
 
-def dry_run(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[str, ...]:
-    """Return the names of the authenticators of a server, in order. Raises MooringError for the first mistake."""
+def dry_run(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[tuple[str, str], ...]:
+    """Return the authenticators of a server with this configuration, in order, each with the setting that turns it on.
+
+    Raises MooringError for a setting or a file that cannot be used.
+    """
     check_names(config, clock)
     read_policy(config[AuditSettings].audit_policy_file)
     with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
@@ -67,8 +70,8 @@ def _with_existing_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
 
 async def _read_files(
     config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
-) -> tuple[str, ...]:
-    """Build the parts that read files, and return the names of the authenticators."""
+) -> tuple[tuple[str, str], ...]:
+    """Build the parts that read files, and return the authenticators, each with the setting that turns it on."""
     authentication = Authentication(
         config, key_store, clock, entropy, client_cas_changed=lambda: None, count_review=lambda result: None
     )
@@ -83,6 +86,10 @@ async def _read_files(
             clock.now,
             changed=lambda: None,
         )
-        return tuple(one.name for one in authentication.authenticators)
+        return tuple(
+            (authenticator.name, running.turned_on_by)
+            for running in authentication.running
+            for authenticator in running.authenticators
+        )
     finally:
         await authentication.close()

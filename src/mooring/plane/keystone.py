@@ -1,75 +1,72 @@
-"""Keystone at work: whom to ask, under which trust, and what is remembered of it.
+"""Runs the authenticator of Keystone: it connects to the service, and follows the CA that verifies it.
 
-Rules kept here (docs/protocol/authentication.md#removed-authenticators): TLS is verified always, under `--keystone-ca-file` or the
-machine's roots; the file is followed. A new CA forgets who was accepted under the one before, and who still waits for an answer
-gets it.
+Rules kept here (docs/protocol/authentication.md#removed-authenticators): TLS is always verified, under `--keystone-ca-file` or the
+machine's roots. A new CA clears the memory of accepted passwords. Requests under way still receive their responses.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable, MutableMapping
-from datetime import timedelta
 
+from mooring.authn.chain import BASIC
+from mooring.authn.host import Configured, Host, Running, Target
 from mooring.authn.keystone.authenticator import DEADLINE, TARGET, KeystoneAuthenticator, tokens_url
+from mooring.authn.settings import CacheSettings
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
-from mooring.client.http.tls import trusting, trusting_system_roots
-from mooring.clock import Clock
 from mooring.errors import ConfigError
-from mooring.plane.reloading import Reloading
-from mooring.server.authentication.httptarget import HttpTarget
-from mooring.server.authentication.secondstage import Target
-from mooring.settings.authentication import Keystone
+from mooring.settings.keystone import KeystoneSettings
 
 
-class KeystoneService:
-    """The Keystone of one server. Raises ConfigError for a CA that cannot be used."""
+def build(config: Configured, host: Host) -> Running | None:
+    """Return the authenticator; None without `--keystone-url`. Raises ConfigError for a CA that cannot be used."""
+    settings = config[KeystoneSettings]
+    if not settings.keystone_url:
+        return None
+    remembered = VerdictCache(host.entropy(KEY_BYTES), config[CacheSettings].authentication_cache_ttl)
+    authenticator = KeystoneAuthenticator(settings.keystone_user_domain, remembered)
+    connection = _Connection(settings, authenticator, host)
+    return Running(
+        authenticators=(authenticator,),
+        turned_on_by="keystone-url",
+        schemes={BASIC: "Basic"},
+        close=connection.close,
+    )
 
-    def __init__(
-        self,
-        options: Keystone,
-        cache_ttl: timedelta,
-        reloading: Reloading,
-        targets: MutableMapping[str, Target],
-        clock: Clock,
-        entropy: Callable[[int], bytes],
-    ) -> None:
-        self.authenticator = KeystoneAuthenticator(options.user_domain, VerdictCache(entropy(KEY_BYTES), cache_ttl))
-        self._url = tokens_url(options.url)
-        self._targets = targets
-        self._clock = clock
-        self._target: HttpTarget | None = None
-        self._retiring: dict[asyncio.Task[None], HttpTarget] = {}
-        if options.ca_file:
-            reloading.add(options.ca_file, self._trust)
-        else:
-            self._ask_under(trusting_system_roots())
+
+class _Connection:
+    """The connection to Keystone, under the CA that is in force."""
+
+    def __init__(self, settings: KeystoneSettings, authenticator: KeystoneAuthenticator, host: Host) -> None:
+        self._url = tokens_url(settings.keystone_url)
+        self._authenticator = authenticator
+        self._host = host
+        self._retiring: dict[asyncio.Task[None], Target] = {}
+        path = settings.keystone_ca_file
+        self._connect(host.files.follow(path, self._change_ca) if path else b"")
 
     async def close(self) -> None:
-        """End the connections of targets that are no longer asked; the present one is closed by who gave the targets."""
+        """Close all connections."""
         retiring = dict(self._retiring)
         for task, target in retiring.items():
             task.cancel()
             await target.close()
         await asyncio.gather(*retiring, return_exceptions=True)
+        await self._host.targets[TARGET].close()
 
-    def _trust(self, ca_pem: bytes) -> None:
+    def _connect(self, ca_pem: bytes) -> None:
         try:
-            context = trusting(ca_pem)
+            self._host.targets[TARGET] = self._host.connect.https(self._url, ca_pem)
         except ConfigError as error:
             raise ConfigError(f"keystone-ca-file: {error}") from None
-        self._ask_under(context)
 
-    def _ask_under(self, context: ssl.SSLContext) -> None:
-        old, self._target = self._target, HttpTarget(self._url, context, self._clock)
-        self._targets[TARGET] = self._target
-        self.authenticator.forget()
-        if old is not None:
-            task = asyncio.get_running_loop().create_task(self._retire(old), name="keystone-retire")
-            self._retiring[task] = old
-            task.add_done_callback(lambda done: self._retiring.pop(done, None))
+    def _change_ca(self, ca_pem: bytes) -> None:
+        old = self._host.targets[TARGET]
+        self._connect(ca_pem)
+        self._authenticator.forget()
+        task = asyncio.get_running_loop().create_task(self._retire(old), name="keystone-retire")
+        self._retiring[task] = old
+        task.add_done_callback(lambda done: self._retiring.pop(done, None))
 
-    async def _retire(self, target: HttpTarget) -> None:
-        await self._clock.sleep(DEADLINE)
+    async def _retire(self, target: Target) -> None:
+        await self._host.clock.sleep(DEADLINE)
         await target.close()

@@ -34,6 +34,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from mooring.api.core.service.allocation import api_address
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import (
@@ -167,22 +168,22 @@ class _Preparation:
         return Prepared(key_store, tuple(self.created))
 
     def _token_signing_key(self) -> tuple[Path, PrivateKey]:
-        path = self.config.service_accounts.signing_key_file
+        path = self.config[ServiceAccountSettings].service_account_signing_key_file
         if path:
             return Path(path), self._load_named("service-account-signing-key-file", Path(path), load_private_key)
         return self.pki / "sa.key", self._key("sa.key")
 
     def _token_public_keys(self, path: Path) -> tuple[PublicKey, ...]:
-        if self.config.service_accounts.key_files:
+        if self.config[ServiceAccountSettings].service_account_key_file:
             return self._load_named("service-account-key-file", path, load_public_keys)
         return self._load(path, load_public_keys)
 
     def _token_key_files(self, token_key: PrivateKey) -> tuple[Path, ...]:
         """Return the files of keys that verify tokens beside the signing key: those that were named, else `pki/sa.pub`."""
-        options, default = self.config.service_accounts, self.pki / "sa.pub"
-        if options.key_files:
-            return tuple(map(Path, options.key_files))
-        if not default.exists() and options.signing_key_file:
+        settings, default = self.config[ServiceAccountSettings], self.pki / "sa.pub"
+        if settings.service_account_key_file:
+            return tuple(map(Path, settings.service_account_key_file))
+        if not default.exists() and settings.service_account_signing_key_file:
             return ()
         if not default.exists():
             self._write(default, public_key_pem(token_key.public_key()))

@@ -14,7 +14,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.schema import Obj
-from mooring.authn.serviceaccount.lastuses import LAST_USED, LastUse, LastUses
+from mooring.authn.lastuses import LAST_USED, LastUse, LastUses
 from mooring.clock import Clock
 from mooring.errors import ConflictError, MooringError
 from mooring.plane.firstboot import SYSTEM_USER

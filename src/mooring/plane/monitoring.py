@@ -59,8 +59,9 @@ def add_gauges(
     gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
     gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
     gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
-    openid = authentication.openid
-    gauge("mooring_oidc_issuers_unready", "Issuers whose keys are not known.", lambda: openid.unready)
+    for running in authentication.running:
+        for one in running.gauges:
+            gauge(one.name, one.help, one.read)
     gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: audit.lost)
     gauge("mooring_storage_revision", "Newest revision seen.", lambda: registry.revision)
     gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(elector.leading))

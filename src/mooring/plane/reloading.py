@@ -1,14 +1,15 @@
 """Files that may change while the server runs: bundles of CAs, tokens, passwords, configurations.
 
 Rules kept here:
-* A file is looked at every second. When its identity, size or time of change differ, and it has rested for a look since, it
-  is read: who writes in place instead of renaming is not caught half-way.
-* What was read is applied whole or not at all: when it cannot be read or is wrong, the last good content stays in force, and
-  the log says so once per change.
-* A changed file is read, and understood where that takes long, in a thread: nobody waits for it. It takes over on the event loop,
-  between two requests.
-* At start there is no last good content: a file that is wrong then stops the start.
-* Editors replace files (rename) and Kubernetes swaps symbolic links (`..data`): both are changes of identity.
+* Every second the identity, the size and the modification time of each file are compared with those of the last reading. A
+  changed file is read one look later, if it has not changed again, so that a file which is written in place is not read
+  half-written.
+* New content is used whole or not at all. When the file cannot be read or its content is wrong, the last good content stays in
+  force, and the log says so once for each change.
+* A changed file is read in a thread, and prepared there where that takes long, so that no request waits. It comes into force on the
+  event loop, between two requests.
+* At start there is no last good content: a file that cannot be used stops the start.
+* Editors replace files (rename) and Kubernetes swaps symbolic links (`..data`): both change the identity of the file.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from pathlib import Path
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import MooringError
+from mooring.plane.exposed import warn_if_exposed
 
 log = logging.getLogger("mooring.reload")
 
 LOOK_SECONDS = 1.0
-"""A stat of a few files; kube-apiserver, which is told by the kernel, looks every minute beside that."""
+"""Between two looks, which cost one stat of each file. kube-apiserver uses inotify, and looks every minute beside that."""
 
-Apply = Callable[[bytes], None]
+Use = Callable[[bytes], None]
 Prepare = Callable[[bytes], Callable[[], None]]
 _State = tuple[int, int, int, int] | None
 
@@ -39,57 +41,68 @@ _State = tuple[int, int, int, int] | None
 class _File:
     path: Path
     prepare: Prepare
-    applied: _State
+    read_at: _State
     seen: _State
 
 
 class Reloading:
-    """The files of one server."""
+    """The followed files of one server. Implements `mooring.authn.host.Files`."""
 
     def __init__(self) -> None:
         self._files: list[_File] = []
 
-    def add(self, path: str, apply: Apply) -> None:
-        """Read `path` now and apply it; again after every change. Raises what `apply` raises, and ConfigError, now."""
-        self.add_long(path, lambda data: partial(apply, data))
+    def follow(self, path: str, use: Use) -> bytes:
+        """Return the content of `path`, and call `use` with the new content after each change.
 
-    def add_long(self, path: str, prepare: Prepare) -> None:
-        """Likewise, for content that takes long to understand: `prepare` does that, in a thread, and changes nothing. What it
-        returns is called on the event loop.
+        Raises ConfigError when the file cannot be read now. `use` raises MooringError for content that it does not take.
+        """
+        return self.follow_prepared(path, lambda data: partial(use, data))
+
+    def follow_prepared(self, path: str, prepare: Prepare) -> bytes:
+        """Return the content of `path`, and call `prepare` in a thread with the new content after each change.
+
+        The function that `prepare` returns is then called on the event loop. `prepare` itself changes nothing.
         """
         file = Path(path)
         state = _state(file)
-        prepare(read_limited(file))()
+        data = read_limited(file)
         self._files.append(_File(file, prepare, state, state))
+        return data
 
-    def look(self) -> None:
-        """Apply what has changed and has rested since the last look."""
-        for file in self._changed():
-            with _told(file.path):
-                _prepared(file)()
+    def read(self, path: str) -> bytes:
+        """Return the content of `path`. Raises ConfigError."""
+        return read_limited(Path(path))
+
+    def warn_if_exposed(self, path: str) -> None:
+        """Log a warning when other users of this machine can change the file, or every user can read it."""
+        warn_if_exposed(Path(path))
 
     async def run(self, clock: Clock) -> None:
-        """Look for ever."""
+        """Look at the files every LOOK_SECONDS until cancelled."""
         while True:
             await clock.sleep(LOOK_SECONDS)
-            for file in self._changed():
-                with _told(file.path):
-                    (await asyncio.to_thread(_prepared, file))()
+            await self.look()
+
+    async def look(self) -> None:
+        """Use the content of each file that changed and has not changed since the last look."""
+        for file in self._changed():
+            with _logged(file.path):
+                (await asyncio.to_thread(_prepare, file))()
 
     def _changed(self) -> Iterator[_File]:
-        for file in self._files:
+        for file in tuple(self._files):
             before, file.seen = file.seen, _state(file.path)
-            if file.seen != file.applied and file.seen == before:
-                file.applied = file.seen
+            if file.seen != file.read_at and file.seen == before:
+                file.read_at = file.seen
                 yield file
 
 
-def _prepared(file: _File) -> Callable[[], None]:
+def _prepare(file: _File) -> Callable[[], None]:
     return file.prepare(read_limited(file.path))
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _logged(path: Path) -> Iterator[None]:
     try:
         yield
     except MooringError as error:
@@ -99,7 +112,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def _state(file: Path) -> _State:
-    """What changes when the content does; None when there is no file."""
+    """Return numbers that change with the content of the file; None when there is no file."""
     try:
         found = file.stat()
     except OSError:

@@ -9,28 +9,18 @@ without its query; the others are nobody's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.view import Views
+from mooring.authn.anonymous.reasons import PATH_NOT_ANONYMOUS
+from mooring.authn.anonymousaccess import EVERYWHERE, AnonymousAccess
 from mooring.authn.authenticator import NOTHING
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.identity import ANONYMOUS_USER
 
 _VERDICT = Accepted(ANONYMOUS_USER)
-_ELSEWHERE = NotMine("path-not-anonymous")
-
-
-@dataclass(frozen=True, slots=True)
-class AnonymousAccess:
-    """Whether requests without a credential are let in. `paths`: only for these; none named: for all."""
-
-    enabled: bool
-    paths: frozenset[str] = frozenset()
-
-
-EVERYWHERE = AnonymousAccess(True)
+_ELSEWHERE = NotMine(PATH_NOT_ANONYMOUS)
 
 
 class Anonymous:

@@ -23,22 +23,21 @@ from types import MappingProxyType
 from typing import Any
 
 from mooring.authn.claims.cel import CelFailedError, Expression
+from mooring.authn.claims.reasons import (
+    CLAIM_RULE,
+    EMAIL_NOT_VERIFIED,
+    MALFORMED_CLAIM,
+    MAPPING_FAILED,
+    MISSING_CLAIM,
+    USER_RULE,
+    WRONG_CLAIM,
+)
 from mooring.errors import MooringError
 from mooring.identity import CREDENTIAL_ID, UserInfo
 
 EMAIL = "email"
 EMAIL_VERIFIED = "email_verified"
 
-MISSING_CLAIM = "missing-claim"
-MALFORMED_CLAIM = "malformed-claim"
-WRONG_CLAIM = "wrong-claim"
-EMAIL_NOT_VERIFIED = "email-not-verified"
-MAPPING_FAILED = "mapping-failed"
-CLAIM_RULE = "claim-rule"
-USER_RULE = "user-rule"
-REASONS = frozenset(
-    {MISSING_CLAIM, MALFORMED_CLAIM, WRONG_CLAIM, EMAIL_NOT_VERIFIED, MAPPING_FAILED, CLAIM_RULE, USER_RULE}
-)
 
 Claims = Mapping[str, Any]
 

@@ -29,14 +29,12 @@ from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import BASIC, BEARER
 from mooring.authn.credentials import Credentials
 from mooring.authn.own import Offered, User
+from mooring.authn.reasons import FAILED, RESERVED_NAME, TOKEN_TOO_LONG
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
-from mooring.authn.webhook.authenticator import TOKEN_TOO_LONG
 from mooring.identity import UserInfo
 from mooring.pki.jwt.compact import MAX_CLAIMED_BYTES
 
-FAILED = "failed"
-RESERVED = "reserved-name"
 MAX_USER = 65_536
 """Characters of all that a user has: a thousand groups of sixty; a verdict is remembered, and goes into every audit record."""
 MAX_DETAIL = 256
@@ -128,11 +126,11 @@ def _accepted(said: User) -> Verdict:
     if sum(map(len, texts)) > MAX_USER:
         return Rejected(FAILED, f"the user has more than {MAX_USER} characters")
     if said.username.startswith("system:"):
-        return Rejected(RESERVED, "the user name begins with system:")
+        return Rejected(RESERVED_NAME, "the user name begins with system:")
     if any(group.startswith("system:") for group in groups):
-        return Rejected(RESERVED, "a group begins with system:")
+        return Rejected(RESERVED_NAME, "a group begins with system:")
     if any(_KUBERNETES.fullmatch(key) for key in extra):
-        return Rejected(RESERVED, "a key of the extra is one of kubernetes.io or k8s.io")
+        return Rejected(RESERVED_NAME, "a key of the extra is one of kubernetes.io or k8s.io")
     kept = MappingProxyType({key: tuple(values) for key, values in extra.items()})
     return Accepted(UserInfo(said.username, said.uid, tuple(dict.fromkeys(groups)), kept))
 

@@ -24,6 +24,19 @@ import msgspec
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Basic, Credentials
+from mooring.authn.keystone.reasons import (
+    BROKEN,
+    BUSY,
+    FORBIDDEN,
+    MORE_FACTORS,
+    NOT_A_NAME,
+    NOT_V3,
+    UNEXPECTED,
+    UNREACHABLE,
+    UNREADABLE,
+    WRONG,
+)
+from mooring.authn.reasons import RESERVED_NAME
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import UserInfo
@@ -31,20 +44,6 @@ from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpR
 
 TARGET = "keystone"
 """Whom the composition root knows under this name: the URL of `tokens_url`, and its trust."""
-NOT_A_NAME = "no-keystone-name"
-WRONG = "wrong-user-or-password"
-MORE_FACTORS = "needs-more-than-a-password"
-FORBIDDEN = "keystone-forbids"
-NOT_V3 = "keystone-not-found"
-BUSY = "keystone-busy"
-BROKEN = "keystone-failed"
-UNEXPECTED = "keystone-unexpected-status"
-UNREACHABLE = "keystone-unreachable"
-UNREADABLE = "keystone-answer-unreadable"
-RESERVED = "reserved-name"
-CODES = (
-    NOT_A_NAME, WRONG, MORE_FACTORS, FORBIDDEN, NOT_V3, BUSY, BROKEN, UNEXPECTED, UNREACHABLE, UNREADABLE, RESERVED,
-)  # fmt: skip
 
 CALL_SECONDS = 5.0
 """Keystone hashes with bcrypt: a third of a second of its CPU, and it may have others to serve."""
@@ -142,7 +141,7 @@ class KeystoneAuthenticator:
         if not _good(name, MAX_NAME) or not _good(domain, MAX_DOMAIN) or "@" in domain or not _good(user.id, MAX_NAME):
             return Rejected(UNREADABLE, "the user has no name, id and domain that could be used")
         if name.startswith("system:"):
-            return Rejected(RESERVED, "the name begins with system:")
+            return Rejected(RESERVED_NAME, "the name begins with system:")
         full = name if domain == self._domain and "@" not in name else f"{name}@{domain}"
         return Accepted(UserInfo(full, user.id))
 

@@ -20,10 +20,10 @@ from typing import Any, TypeGuard
 
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
-from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.claims.mapping import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
-from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
+from mooring.authn.reasons import MALFORMED_CLAIMS, WRONG_AUDIENCE
+from mooring.authn.signedtokens import SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.pki.jwt.compact import Claims

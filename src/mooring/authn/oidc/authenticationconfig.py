@@ -17,11 +17,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mooring.apimachinery.codec.yaml import decode_yaml
-from mooring.authn.anonymous.authenticator import AnonymousAccess
+from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.claims.mapping import EMAIL, Claim, Identification, Required
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES, read_identification
 from mooring.authn.oidc.provider import https_problem
+from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.strictpart import Part
 from mooring.errors import (
     MAX_FIELD_ERRORS,
@@ -36,7 +37,6 @@ from mooring.errors import (
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
-from mooring.settings.authentication import OidcFlags
 
 GROUP = "apiserver.config.k8s.io"
 VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
@@ -56,11 +56,11 @@ class AuthenticationConfiguration:
 
 
 def parse(
-    data: bytes, source: str, *, own_issuers: Collection[str] = (), anonymous_said: bool = False
+    data: bytes, source: str, *, own_issuers: Collection[str] = (), anonymous_given: bool = False
 ) -> AuthenticationConfiguration:
     """The configuration in a YAML or JSON file. Raises ConfigError that names `source` and every wrong field.
 
-    `anonymous_said`: the operator gave --anonymous-auth.
+    `anonymous_given`: the operator gave --anonymous-auth.
     """
     mistakes: list[str] = []
     top = _document(data, source, mistakes)
@@ -71,29 +71,29 @@ def parse(
             if url and url in urls[:place]:
                 mistakes.append(str(duplicate(f"jwt[{place}].issuer.{name}", url)))
     anonymous = _anonymous(top.part("anonymous", "enabled", "conditions")) if top.said("anonymous") else None
-    if anonymous is not None and anonymous_said:
+    if anonymous is not None and anonymous_given:
         mistakes.append(str(forbidden("anonymous", "it cannot be combined with --anonymous-auth; leave the flag out")))
     if mistakes:
         raise ConfigError(f"{source}: {_told(mistakes)}")
     return AuthenticationConfiguration(tuple(issuers), anonymous)
 
 
-def from_flags(flags: OidcFlags, ca_pem: bytes) -> IssuerConfig:
+def from_flags(settings: OidcSettings, ca_pem: bytes) -> IssuerConfig:
     """The issuer that --oidc- flags mean (docs/protocol/openid-connect.md#flags). `ca_pem`: what is in --oidc-ca-file."""
-    prefix = flags.username_prefix
+    prefix = settings.oidc_username_prefix
     if not prefix:
-        prefix = "" if flags.username_claim == EMAIL else f"{flags.issuer_url}#"
+        prefix = "" if settings.oidc_username_claim == EMAIL else f"{settings.oidc_issuer_url}#"
     identification = Identification(
-        username=Claim(flags.username_claim, "" if prefix == "-" else prefix),
-        groups=Claim(flags.groups_claim, flags.groups_prefix) if flags.groups_claim else None,
-        claim_rules=tuple(Required(name, value) for name, value in flags.required_claims),
+        username=Claim(settings.oidc_username_claim, "" if prefix == "-" else prefix),
+        groups=Claim(settings.oidc_groups_claim, settings.oidc_groups_prefix) if settings.oidc_groups_claim else None,
+        claim_rules=tuple(Required(name, value) for name, value in settings.required_claims.items()),
     )
     return IssuerConfig(
-        url=flags.issuer_url,
-        audiences=(flags.client_id,),
+        url=settings.oidc_issuer_url,
+        audiences=(settings.oidc_client_id,),
         identification=identification,
         ca_pem=ca_pem,
-        algorithms=flags.signing_algorithms,
+        algorithms=settings.oidc_signing_algs,
     )
 
 

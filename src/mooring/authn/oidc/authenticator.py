@@ -24,14 +24,13 @@ from typing import Any
 
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
-from mooring.authn.chain import WRONG_AUDIENCE
-from mooring.authn.claims.mapping import REASONS as CLAIM_REASONS
 from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, identify
 from mooring.authn.credentials import Credentials
-from mooring.authn.oidc.distributedclaims import DISTRIBUTED_CLAIM, Source, fetch, source_of
+from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import REFRESH_SECONDS, JwtIssuer
 from mooring.authn.oidc.provider import ProviderError, Published, renew
+from mooring.authn.oidc.reasons import KEYS_NOT_FETCHED, NOT_READY
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
 from mooring.identity import UserInfo
@@ -39,14 +38,6 @@ from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.compact import Claims, claimed_issuer, decode_unverified
 from mooring.trust.httpexchange import Exchange
 
-NOT_READY = "provider-not-ready"
-KEYS_NOT_FETCHED = "keys-not-fetched"
-REASONS = (
-    frozenset({NOT_READY, KEYS_NOT_FETCHED, WRONG_AUDIENCE, DISTRIBUTED_CLAIM})
-    | CLAIM_REASONS
-    | TokenRefusedError.CODES
-)
-"""Every code of a refusal here."""
 DISTRIBUTED_TTL = timedelta(seconds=10)
 FETCH_SECONDS = 10.0
 """For a distributed claim: the source, and perhaps the discovery of who signed."""

@@ -20,11 +20,10 @@ from mooring.authn.claims.mapping import Claims, ClaimsRefusedError
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import JwtIssuer
 from mooring.authn.oidc.provider import Asking, Provider, ProviderError, ask, discover, https_problem
+from mooring.authn.oidc.reasons import DISTRIBUTED_CLAIM
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.compact import decode_unverified
 from mooring.secret import Secret
-
-DISTRIBUTED_CLAIM = "distributed-claim"
 
 
 @dataclass(frozen=True, slots=True)

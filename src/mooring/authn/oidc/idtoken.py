@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.claims.mapping import ClaimsRefusedError
+from mooring.authn.reasons import WRONG_AUDIENCE
 from mooring.duration import format_duration
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.claims import audiences, check_texts, time_claim

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from mooring.authn.claims.mapping import Identification
 from mooring.authn.oidc.idtoken import Expected
 from mooring.authn.oidc.provider import Provider, Published
-from mooring.settings.authentication import SIGNING_ALGORITHMS
+from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 
 KEEP = timedelta(hours=24)
 """ID tokens rarely live longer: an outage locks nobody out who could still come in, and a withdrawn key ends."""

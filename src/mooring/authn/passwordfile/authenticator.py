@@ -1,6 +1,6 @@
 """Passwords from a file, plain or hashed.
 
-Rules kept here (docs/protocol/authentication.md#removed-authenticators; the rows: `mooring.authn.userfile`; hashes:
+Rules kept here (docs/protocol/authentication.md#removed-authenticators; the rows: `mooring.authn.userfile.rows`; hashes:
 `mooring.authn.passwordfile.hash`):
 1. The user is who the password is looked up for: of two rows with one user the last counts, and a row without a password is
    skipped; both are said in warnings.
@@ -26,15 +26,14 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.passwordfile.hash import HASH_BYTES, MIN_SALT, PREFIX, PasswordHash, parse_hash
-from mooring.authn.userfile import Row, rows
+from mooring.authn.passwordfile.reasons import UNKNOWN_USER, WRONG_PASSWORD
+from mooring.authn.userfile.rows import Row, rows
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.secret import Secret
 
-UNKNOWN_USER = "unknown-user"
-WRONG_PASSWORD = "wrong-password"  # noqa: S105 - a reason code, not a password
 KEY_BYTES = 32
 _NOT_MINE = NotMine()
 _NO_DIGEST = bytes(hashlib.sha256().digest_size)

@@ -14,7 +14,6 @@ Rules kept here (docs/protocol/authentication.md#authenticating-proxy):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
@@ -22,26 +21,16 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials, HeaderValues
 from mooring.authn.impersonation import unescaped_key
+from mooring.authn.requestheader.reasons import NAME_NOT_ALLOWED, NO_USER_HEADER
+from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.x509.peers import Peers
 from mooring.identity import UserInfo
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
-NAME_NOT_ALLOWED = "proxy-name-not-allowed"
-NO_USER_HEADER = "no-user-header"
 _NOT_MINE = NotMine()
 _MAY_SPEAK = NotMine("may-speak")
 """What a proxy's certificate says by itself: the headers decide."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderNames:
-    """The headers a proxy speaks in, in lower case."""
-
-    username: tuple[str, ...]
-    uid: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    extra_prefixes: tuple[str, ...] = ()
 
 
 class RequestHeaderAuthenticator:

@@ -21,11 +21,11 @@ from typing import Any
 
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
-from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.claims.mapping import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
+from mooring.authn.reasons import MALFORMED_CLAIMS, WRONG_AUDIENCE
 from mooring.authn.serviceaccount.liveobjects import Live, problem
-from mooring.authn.signedtokens import MALFORMED_CLAIMS, SignedTokens
+from mooring.authn.signedtokens import SignedTokens
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username

@@ -10,16 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from mooring.api.view import Views
+from mooring.authn.serviceaccount.reasons import DELETED, GONE, REPLACED, UNKNOWN_KIND
 from mooring.authn.verdict import Rejected
 from mooring.clock import gap, parse_rfc3339
 
 GRACE = timedelta(seconds=60)
 NO_GRACE = timedelta.min
-
-GONE = "bound-object-gone"
-REPLACED = "bound-object-replaced"
-DELETED = "bound-object-deleted"
-UNKNOWN_KIND = "bound-object-unknown-kind"
 
 
 @dataclass(frozen=True, slots=True)

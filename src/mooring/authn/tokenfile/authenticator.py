@@ -1,6 +1,6 @@
 """Bearer tokens from a file.
 
-Rules kept here (docs/protocol/authentication.md#token-file; the rows: `mooring.authn.userfile`):
+Rules kept here (docs/protocol/authentication.md#token-file; the rows: `mooring.authn.userfile.rows`):
 1. An empty token is skipped, and of two rows with one token the last counts; both are said in warnings.
 2. A token nobody has is not mine: another authenticator may know it.
 3. Tokens are kept as HMAC-SHA256 under a key of this process. So the lookup tells nothing by the time it takes, which nobody can
@@ -20,7 +20,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
-from mooring.authn.userfile import rows
+from mooring.authn.userfile.rows import rows
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.identity import UserInfo
 from mooring.secret import Secret

@@ -28,10 +28,11 @@ import msgspec
 
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
-from mooring.authn.chain import WRONG_AUDIENCE
 from mooring.authn.credentials import Credentials
+from mooring.authn.reasons import TOKEN_TOO_LONG, WRONG_AUDIENCE
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
+from mooring.authn.webhook.reasons import BAD_ANSWER, ERROR, REFUSED, TOKEN_NOT_TEXT, UNREACHABLE
 from mooring.errors import MooringError
 from mooring.identity import UserInfo
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse, Wait
@@ -40,13 +41,6 @@ GROUP = "authentication.k8s.io"
 TARGET = "webhook"
 """Under which name the second stage knows whom to ask."""
 
-UNREACHABLE = "webhook-unreachable"
-ERROR = "webhook-error"
-BAD_ANSWER = "webhook-bad-answer"
-REFUSED = "refused-by-webhook"
-TOKEN_TOO_LONG = "token-too-long"  # noqa: S105 - a reason code, not a password
-TOKEN_NOT_TEXT = "token-not-text"  # noqa: S105 - likewise
-REASONS = (UNREACHABLE, ERROR, BAD_ANSWER, REFUSED, WRONG_AUDIENCE)
 
 STEPS = 5
 FIRST_PAUSE = 0.5
@@ -71,10 +65,10 @@ _NOT_MINE = NotMine()
 _HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
 
 T = TypeVar("T")
-Told = Callable[[Verdict, datetime], None]
+OnVerdict = Callable[[Verdict, datetime], None]
 
 
-def _nobody(verdict: Verdict, now: datetime) -> None:
+def _ignore(verdict: Verdict, now: datetime) -> None:
     pass
 
 
@@ -96,17 +90,19 @@ class Question:
 
 
 class WebhookAuthenticator:
-    """Judges every bearer, later. `key`: entropy for the memory. `told` learns every verdict that was asked for."""
+    """Judges every bearer, later. `key`: entropy for the memory. `on_verdict` receives every verdict of the webhook."""
 
     name = "webhook"
     judges = SECRET
 
-    def __init__(self, version: str, implicit: Sequence[str], ttl: timedelta, key: bytes, told: Told = _nobody) -> None:
+    def __init__(
+        self, version: str, implicit: Sequence[str], ttl: timedelta, key: bytes, on_verdict: OnVerdict = _ignore
+    ) -> None:
         self._version = version
         self._implicit = tuple(implicit)
         self._ttl = ttl
         self._key = key
-        self._told = told
+        self._on_verdict = on_verdict
         self._generation = 0
         self.forget()
 
@@ -138,7 +134,7 @@ class WebhookAuthenticator:
         accepted, refused = self._accepted, self._refused
 
         def found(verdict: Verdict, then: datetime) -> None:
-            self._told(verdict, then)
+            self._on_verdict(verdict, then)
             if isinstance(verdict, Accepted):
                 accepted.put(place, verdict, then)
             elif isinstance(verdict, NotMine) or verdict.reason == WRONG_AUDIENCE:

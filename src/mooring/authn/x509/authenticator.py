@@ -20,10 +20,10 @@ from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.authn.x509.peers import MAX_REMEMBERED, Peers
+from mooring.authn.x509.reasons import NO_COMMON_NAME
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
-NO_COMMON_NAME = "certificate-without-common-name"
 _NOT_MINE = NotMine()
 
 

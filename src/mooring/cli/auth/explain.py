@@ -23,8 +23,8 @@ from urllib.parse import quote
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.chain import UNKNOWN_CA
-from mooring.authn.reasons import reason_of
+from mooring.authn.reasons import UNKNOWN_CA
+from mooring.authn.table import reason_of
 from mooring.cli import cluster
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output

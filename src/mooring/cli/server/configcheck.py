@@ -32,6 +32,8 @@ from mooring.plane.dryrun import dry_run
 from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.storage import StorageSettings
 
+Authenticators = tuple[tuple[str, str], ...]
+"""Names of authenticators, each with the setting that turns it on."""
 _KEY = re.compile(r"([a-z][a-z0-9-]*)(?:\[|:)")
 """Beginning of an error about a key."""
 
@@ -49,7 +51,7 @@ def check(file: str) -> int:
     found = read(path, declared_settings(), named=bool(file))
     problems = list(found.problems)
     with _collected_warnings() as warnings:
-        config, names = _check_values(found, problems)
+        config, rows = _check_values(found, problems)
     for problem in problems:
         echo(f"{path}: {redacted(str(problem))}", err=True)
     for line in warnings:
@@ -58,7 +60,7 @@ def check(file: str) -> int:
         mistakes = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         echo(f"Error: {path} has {mistakes}; no server would start with it", err=True)
         return 1
-    _print_authenticators(path, found, config, names)
+    _print_authenticators(path, found, config, rows)
     return 0
 
 
@@ -72,7 +74,7 @@ def _server_command() -> click.Command:
     return click.command("server")(nothing)
 
 
-def _check_values(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, tuple[str, ...]]:
+def _check_values(found: ConfigFile, problems: list[Problem]) -> tuple[ServerConfig | None, Authenticators]:
     """Check values and files, and add the mistakes to `problems`. The key of each mistake is left out of the next round.
 
     Returns the configuration that remains, and the names of its authenticators; None when an error is about no key. A mistake in a
@@ -154,21 +156,8 @@ def _collected_warnings() -> Iterator[list[str]]:
         lines.extend(dict.fromkeys(stream.getvalue().splitlines()))
 
 
-def _print_authenticators(path: str, found: ConfigFile, config: ServerConfig, names: tuple[str, ...]) -> None:
-    options = config.authentication
-    reasons = {
-        "request-header": "requestheader-client-ca-file",
-        "client-certificate": "client-ca-file" if options.client_ca_file else "always",
-        "token-file": "token-auth-file",
-        "oidc": "authentication-config" if options.config_file else "oidc-issuer-url",
-        "webhook": "authentication-token-webhook-config-file",
-        "password-file": "basic-auth-file",
-        "keystone": "keystone-url",
-        "user-token": "login-ttl",
-        "anonymous": "anonymous-auth",
-        **{one.name: "authenticators" for one in options.own},
-    }
+def _print_authenticators(path: str, found: ConfigFile, config: ServerConfig, rows: Authenticators) -> None:
     echo(f"{path} is good: {len(found.values)} keys. Who calls would be judged by:")
-    output.print_table(("AUTHENTICATOR", "TURNED ON BY"), [(name, reasons.get(name, "always")) for name in names])
+    output.print_table(("AUTHENTICATOR", "TURNED ON BY"), rows)
     modes = ", ".join(config[AuthorizationSettings].authorization_mode)
     echo(f"Authorization: {modes}. State: {config[StorageSettings].storage_url}.")

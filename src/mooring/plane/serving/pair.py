@@ -58,18 +58,19 @@ class ServingPair:
     ) -> None:
         """`pair` is the first one in force; `authority` is the cluster's own CA. Raises ConfigError."""
         self.chain, self.key = pair
-        self._changed = changed
+        self._changed = _nothing
         self._settings = settings
         self._authority = authority
         self._now = now
         self._certificate_pem = self._key_pem = b""
-        self._root_pem = self._newest_root = read_limited(Path(settings.root_ca_file)) if settings.root_ca_file else b""
+        root = settings.root_ca_file
+        self._root_pem = self._newest_root = reloading.follow(root, self._use_root) if root else b""
         self.root_ca = RootCa(self._verifying_cas(self.chain, self._root_pem))
-        if settings.root_ca_file:
-            reloading.add(settings.root_ca_file, self._use_root)
         if settings.tls_cert_file:
-            reloading.add(settings.tls_cert_file, self._use_certificate)
-            reloading.add(settings.tls_private_key_file, self._use_key)
+            self._certificate_pem = reloading.follow(settings.tls_cert_file, self._use_certificate)
+            self._key_pem = reloading.follow(settings.tls_private_key_file, self._use_key)
+            self._use_newest()
+        self._changed = changed
 
     def _use_root(self, data: bytes) -> None:
         self._newest_root = data
@@ -87,7 +88,7 @@ class ServingPair:
         """Use the newest content of the files that fits together. Raises ConfigError for the rest."""
         problem: ConfigError | None = None
         present = newest = (self.chain, self.key)
-        if self._certificate_pem and self._key_pem:  # else one of the files was not read yet
+        if self._certificate_pem and self._key_pem:  # else the pair is the cluster's own
             try:
                 newest = _parse_pair(self._certificate_pem, self._key_pem)
             except ConfigError as error:
@@ -134,3 +135,7 @@ def _parse_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
     if chain[0].public_key() != key.public_key():
         raise ConfigError(f"{KEY_KEY}: it is not the key of the first certificate in {CERTIFICATE_KEY}")
     return chain, key
+
+
+def _nothing() -> None:
+    pass

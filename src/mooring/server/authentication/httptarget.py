@@ -20,6 +20,7 @@ class HttpTarget:
 
     def __init__(self, url: str, context: ssl.SSLContext, clock: Clock, proxy_url: str = "") -> None:
         self._url = url
+        self._context = context  # kept alive for other targets under the same CA
         self._connection = Connection(context, proxy_url)
         self._clock = clock
 

@@ -28,12 +28,6 @@ from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, Ht
 from mooring.trust.kubeconfig.model import Cluster, Selected, User
 
 
-def named_files(selected: Selected) -> tuple[str, ...]:
-    """The files whose content `inlined` takes in."""
-    cluster, user = selected.cluster, selected.user
-    return tuple(path for path in (cluster.ca_file, user.certificate_file, user.key_file) if path)
-
-
 def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
     """The same with the CA, the certificate and the key themselves. Raises ConfigError that names the field and the file.
 
@@ -82,8 +76,8 @@ class KubeconfigTarget:
         cluster, user = selected.cluster, selected.user
         _check(cluster)
         self.url = cluster.server
-        self.told_url = cluster.server.partition("?")[0]
-        """For people: a query may hold a key."""
+        self.shown_url = cluster.server.partition("?")[0]
+        """URL for logs: a query may hold a key."""
         self._cluster = cluster
         self._user = user
         self._clock = clock

@@ -17,9 +17,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from mooring.authn.chain import Found, Pending
+from mooring.authn.host import Target
+from mooring.authn.reasons import FAILED, GUESSING, TIMED_OUT, TOO_BUSY
 from mooring.authn.verdict import Deferred, Rejected, Verdict
 from mooring.client.http.driver import drive
 from mooring.clock import Clock
@@ -39,10 +41,6 @@ log = logging.getLogger("mooring.authentication")
 
 R = TypeVar("R")
 
-TIMED_OUT = "timed-out"
-FAILED = "failed"
-TOO_BUSY = "too-busy"
-GUESSING = "too-many-guesses"
 THREADS = 2
 """scrypt takes a core for a tenth of a second, and 32 MiB: two at a time leave the other requests their share."""
 MAX_COMPUTING = 64
@@ -55,13 +53,6 @@ MAX_STEPS = 64
 
 class StepLimitError(MooringError):
     """An exchange yielded more than MAX_STEPS steps."""
-
-
-class Target(Protocol):
-    """A server that receives HTTP requests under one trust."""
-
-    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
-        """Send one request and return the reply. Raises nothing but cancellation."""
 
 
 def _never() -> bool:

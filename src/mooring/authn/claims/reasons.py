@@ -1,0 +1,40 @@
+"""Reason codes of the mapping from claims to a user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from mooring.authn.reasons import ASK_ISSUER, Reason
+
+MISSING_CLAIM = "missing-claim"
+MALFORMED_CLAIM = "malformed-claim"
+WRONG_CLAIM = "wrong-claim"
+EMAIL_NOT_VERIFIED = "email-not-verified"
+MAPPING_FAILED = "mapping-failed"
+CLAIM_RULE = "claim-rule"
+USER_RULE = "user-rule"
+
+REASONS: Mapping[str, Reason] = MappingProxyType(
+    {
+        MISSING_CLAIM: Reason("The token lacks a claim that the configuration wants.", ASK_ISSUER),
+        MALFORMED_CLAIM: Reason("A claim is not of the type that the configuration wants.", ASK_ISSUER),
+        WRONG_CLAIM: Reason("A claim has another value than the required one.", ASK_ISSUER),
+        EMAIL_NOT_VERIFIED: Reason(
+            "The user name is an e-mail address that the issuer has not verified.",
+            "Let the user verify it at the issuer, or choose another claim as user name.",
+        ),
+        MAPPING_FAILED: Reason(
+            "An expression of the configuration did not turn the claims into a user.",
+            "See the detail, and correct claimMappings in the AuthenticationConfiguration; it is read again when it changes.",
+        ),
+        CLAIM_RULE: Reason(
+            "A claimValidationRule of the configuration refuses the token.",
+            "If it should pass, correct the rule; the file is read again when it changes.",
+        ),
+        USER_RULE: Reason(
+            "A userValidationRule of the configuration refuses the user.",
+            "If the user should pass, correct the rule; the file is read again when it changes.",
+        ),
+    }
+)

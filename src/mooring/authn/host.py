@@ -1,0 +1,189 @@
+"""Everything that the server hands to the runtime of an authenticator: its I/O as protocols, and the trust of the cluster.
+
+The room `authn` lies below files, TLS and the event loop of the server. So a runtime (`mooring.authn.*.runtime`) imports none of
+them: it gets a `Host`, and returns the `Running` authenticator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from cryptography import x509
+
+from mooring.authn.anonymousaccess import AnonymousAccess
+from mooring.authn.authenticator import Authenticator
+from mooring.authn.lastuses import LastUses
+from mooring.clock import Clock
+from mooring.pki.jwt.keyset import KeySet
+from mooring.settings.declaration import Settings
+from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.kubeconfig.model import Selected
+
+R = TypeVar("R")
+S = TypeVar("S", bound=Settings)
+
+
+class Configured(Protocol):
+    """The settings of a server. `config[WebhookSettings]` are those of one subject."""
+
+    def __getitem__(self, subject: type[S]) -> S:
+        """Return the settings of a subject."""
+
+
+class Files(Protocol):
+    """Files that are read, and followed while the server runs. An error of the content is a ConfigError."""
+
+    def follow(self, path: str, use: Callable[[bytes], None]) -> bytes:
+        """Return the content of `path`, and call `use` with the new content after each change."""
+
+    def follow_prepared(self, path: str, prepare: Callable[[bytes], Callable[[], None]]) -> bytes:
+        """Likewise. `prepare` runs in a thread and changes nothing; the function that it returns runs on the event loop."""
+
+    def read(self, path: str) -> bytes:
+        """Return the content of `path`. Raises ConfigError."""
+
+    def warn_if_exposed(self, path: str) -> None:
+        """Log a warning when other users of this machine can change the file, or every user can read it."""
+
+
+class Target(Protocol):
+    """A server that receives HTTP requests under one trust."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send one request and return the reply. Raises nothing but cancellation."""
+
+    async def close(self) -> None:
+        """Close the connections at once."""
+
+
+class KubeconfigTarget(Target, Protocol):
+    """A target that the current context of a kubeconfig describes."""
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its query, which may hold a key."""
+
+    def retire(self) -> None:
+        """Close the connections as soon as the requests under way have their replies."""
+
+
+class Connector(Protocol):
+    """Makes targets. Raises ConfigError for a trust or a kubeconfig that cannot be used."""
+
+    def https(self, url: str, ca_pem: bytes) -> Target:
+        """Return the server at `url`, verified under the CAs in `ca_pem`; the machine's own roots when that is empty."""
+
+    def kubeconfig(self, selected: Selected) -> KubeconfigTarget:
+        """Return the server of a kubeconfig. The files that it names are read now."""
+
+
+class ExchangeDriver(Protocol):
+    """Drives exchanges with the targets of the host."""
+
+    async def drive(self, exchange: Exchange[R]) -> R:
+        """Run an exchange to its end and return its result."""
+
+
+class ClientCas(Protocol):
+    """The CAs that verify client certificates and authenticating proxies, which change with their files."""
+
+    @property
+    def clients(self) -> tuple[x509.Certificate, ...]:
+        """The CAs that verify clients now."""
+
+    @property
+    def proxies(self) -> tuple[x509.Certificate, ...]:
+        """The CAs that verify authenticating proxies now."""
+
+    def subscribe(self, use: Callable[[], None]) -> None:
+        """Call `use` after each change."""
+
+
+class TokenKeys(Protocol):
+    """The keys of service account tokens, which change with their files."""
+
+    @property
+    def verifying(self) -> KeySet:
+        """The keys that verify now."""
+
+    def subscribe(self, use: Callable[[KeySet], None]) -> None:
+        """Call `use` with the keys that verify from then on, after each change."""
+
+
+class Configuration(Protocol):
+    """The AuthenticationConfiguration of the server, from its file or from flags.
+
+    Issuers are `mooring.authn.oidc.issuer.IssuerConfig`. The host imports no single authenticator, so their type is not named here.
+    """
+
+    @property
+    def issuers(self) -> tuple[Any, ...]:
+        """The issuers at start."""
+
+    @property
+    def anonymous(self) -> AnonymousAccess | None:
+        """Access without a credential; None when the configuration leaves that to the flag. It never changes."""
+
+    def subscribe(self, use: Callable[[tuple[Any, ...]], None]) -> None:
+        """Call `use` with the issuers after each change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One server, as runtimes see it: I/O, and the trust of the cluster that several authenticators share."""
+
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    files: Files
+    connect: Connector
+    targets: MutableMapping[str, Target]
+    """Targets by the names that requests carry."""
+    exchanges: ExchangeDriver
+    count_review: Callable[[str], None]
+    """Counts one answer of the token webhook: `accepted`, `not-mine` or the reason of a rejection."""
+    client_cas: ClientCas
+    token_keys: TokenKeys
+    last_uses: LastUses
+    configuration: Configuration
+    names: frozenset[str]
+    """Names of all rows, which a custom authenticator cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A number of the server's metrics. `read` is called at each scrape."""
+
+    name: str
+    help: str
+    read: Callable[[], float]
+
+
+ALWAYS = "always"
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _closed() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The authenticators of one row at work. Only custom authenticators are several.
+
+    `schemes`: HTTP authentication schemes beside Bearer that they judge, by their names in lower case, as a challenge spells them.
+    """
+
+    authenticators: tuple[Authenticator, ...]
+    turned_on_by: str = ALWAYS
+    """Key of the setting that turns them on."""
+    schemes: Mapping[str, str] = field(default_factory=dict)
+    gauges: tuple[Gauge, ...] = ()
+    start: Callable[[], None] = _nothing
+    """Begins background work, in the event loop."""
+    close: Callable[[], Awaitable[None]] = _closed
+    """Ends background work and connections."""

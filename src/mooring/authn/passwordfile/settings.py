@@ -1,0 +1,24 @@
+"""Settings of the password file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordFileSettings(Settings):
+    """Passwords from a file."""
+
+    heading: ClassVar[str] = "Password file"
+
+    basic_auth_file: str = setting(
+        TEXT,
+        default="",
+        meaning='CSV of passwords: password,user,uid,"group,..."; a password may be hashed (mooring auth hash-password). '
+        "Read again when it changes.",
+        metavar="FILE",
+    )

@@ -1,0 +1,20 @@
+"""Runs the authenticator of authenticating proxies, which follows the CAs of proxies."""
+
+from __future__ import annotations
+
+from mooring.authn.host import Configured, Host, Running
+from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
+from mooring.authn.requestheader.settings import RequestHeaderSettings
+from mooring.pki.x509.verify import ClientTrust
+
+
+def build(config: Configured, host: Host) -> Running | None:
+    """Return the authenticator; None without `--requestheader-client-ca-file`."""
+    settings = config[RequestHeaderSettings]
+    names = settings.names
+    if names is None:
+        return None
+    cas = host.client_cas
+    authenticator = RequestHeaderAuthenticator(ClientTrust(cas.proxies), names, settings.requestheader_allowed_names)
+    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.proxies)))
+    return Running(authenticators=(authenticator,), turned_on_by="requestheader-client-ca-file")

@@ -1,0 +1,34 @@
+"""Makes the targets of remote authenticators: servers that they send requests to, each under its own trust."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from mooring.client.http.tls import trusting, trusting_system_roots
+from mooring.clock import Clock
+from mooring.server.authentication.httptarget import HttpTarget
+from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined
+from mooring.trust.kubeconfig.model import Selected
+
+
+class Connector:
+    """Implements `mooring.authn.host.Connector`. Targets of the same CA share one TLS context: the machine's roots take 2 MB."""
+
+    def __init__(self, clock: Clock, read: Callable[[str], bytes]) -> None:
+        """`read` returns the content of a file that a kubeconfig names, or raises ConfigError."""
+        self._clock = clock
+        self._read = read
+        self._contexts: WeakValueDictionary[bytes, ssl.SSLContext] = WeakValueDictionary()
+
+    def https(self, url: str, ca_pem: bytes) -> HttpTarget:
+        """Return the server at `url`, verified under the CAs in `ca_pem`; the machine's own roots when that is empty."""
+        context = self._contexts.get(ca_pem)
+        if context is None:
+            context = self._contexts[ca_pem] = trusting(ca_pem) if ca_pem else trusting_system_roots()
+        return HttpTarget(url, context, self._clock)
+
+    def kubeconfig(self, selected: Selected) -> KubeconfigTarget:
+        """Return the server of a kubeconfig, whose files are read now. Raises ConfigError."""
+        return KubeconfigTarget(inlined(selected, self._read), self._clock)
