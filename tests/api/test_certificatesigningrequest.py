@@ -189,7 +189,7 @@ LONG_DOMAIN = ".".join(["a" * 63] * 4)
         pytest.param(
             "Ex.Com/x",
             [f'p: Invalid value: "Ex.Com": validating label "Ex": {LABEL}'],
-            id="the first bad label is told",
+            id="the first invalid label is reported",
         ),
         pytest.param("a.b/", [f'p: Invalid value: "": validating label "": {SUBDOMAIN}'], id="the path is not empty"),
         pytest.param(
@@ -432,7 +432,7 @@ def test_a_status_may_stay_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "shown"),
+    ("obj", "printed"),
     [
         pytest.param(
             STORED, "x 55m kubernetes.io/kube-apiserver-client-kubelet jane <none> Pending", id="a pending request"
@@ -449,8 +449,8 @@ def test_a_status_may_stay_empty() -> None:
         ),
     ],
 )
-def test_print_columns(obj: Obj, shown: str) -> None:
-    assert " ".join(str(column.cell(obj, LATER)) for column in CSR.resource.columns) == shown
+def test_print_columns(obj: Obj, printed: str) -> None:
+    assert " ".join(str(column.cell(obj, LATER)) for column in CSR.resource.columns) == printed
 
 
 def test_requests_are_selected_by_signer() -> None:

@@ -246,12 +246,12 @@ MISMATCH = 'involvedObject.namespace: Invalid value: "": does not match event.na
             {"eventTime": NEWER["eventTime"], "involvedObject": {"namespace": "default"}},
             [
                 "reportingComponent: Required value",
-                *(f'reportingComponent: Invalid value: "": {why}' for why in qualified_name_errors("")),
+                *(f'reportingComponent: Invalid value: "": {detail}' for detail in qualified_name_errors("")),
                 "reportingInstance: Required value",
                 "action: Required value",
                 "reason: Required value",
             ],
-            id="a newer event says who, what and why",
+            id="an event with eventTime needs reporter, action and reason",
         ),
         pytest.param(
             "default",
@@ -278,7 +278,7 @@ def cells(**fields: Any) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "shown"),
+    ("fields", "expected"),
     [
         pytest.param(
             {
@@ -324,8 +324,8 @@ def cells(**fields: Any) -> dict[str, object]:
         pytest.param({"series": {}}, {"Last Seen": "<unknown>", "Count": 0}, id="an empty series"),
     ],
 )
-def test_print_columns_of_events(fields: Obj, shown: dict[str, object]) -> None:
-    assert cells(**fields).items() >= shown.items()
+def test_print_columns_of_events(fields: Obj, expected: dict[str, object]) -> None:
+    assert cells(**fields).items() >= expected.items()
 
 
 @pytest.mark.parametrize(

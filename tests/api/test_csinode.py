@@ -19,7 +19,7 @@ def node(*drivers: Obj) -> Obj:
     return {"metadata": {"name": "n1"}, "spec": {"drivers": list(drivers)}}
 
 
-def told(obj: Obj) -> list[str]:
+def error_paths(obj: Obj) -> list[str]:
     return [str(error) for error in KIND.validate(obj)]
 
 
@@ -33,7 +33,7 @@ def told(obj: Obj) -> list[str]:
     ],
 )
 def test_a_valid_csi_node(obj: Obj) -> None:
-    assert told(obj) == []
+    assert error_paths(obj) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_driver_is_named_once() -> None:
         pytest.param(node(), node(driver()), [], id="a driver comes"),
         pytest.param(node(driver()), node(), [], id="a driver goes"),
         pytest.param(node(driver()), node(driver(allocatable={"count": 3})), [], id="its count of volumes changes"),
-        pytest.param(node(driver()), node(driver(topologyKeys=[])), [], id="no keys, said in two ways"),
+        pytest.param(node(driver()), node(driver(topologyKeys=[])), [], id="no keys: absent and empty"),
         pytest.param(node(driver()), node(driver(nodeID="n2")), ["nodeID"], id="its id changes"),
         pytest.param(node(driver()), node(driver(topologyKeys=["a"])), ["topologyKeys"], id="its keys change"),
     ],

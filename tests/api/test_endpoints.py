@@ -99,7 +99,7 @@ def test_subsets(subsets: list[Obj], errors: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ip", "why"),
+    ("ip", "detail"),
     [
         pytest.param("0.0.0.0", "may not be unspecified (0.0.0.0)", id="unspecified"),
         pytest.param("::", "may not be unspecified (::)", id="unspecified IPv6"),
@@ -117,8 +117,8 @@ def test_subsets(subsets: list[Obj], errors: list[str]) -> None:
         pytest.param("ff05::1", "", id="multicast IPv6 beyond the link"),
     ],
 )
-def test_machine_local_addresses_are_refused(ip: str, why: str) -> None:
-    wanted = [f'subsets[0].addresses[0].ip: Invalid value: "{ip}": {why}'] if why else []
+def test_machine_local_addresses_are_refused(ip: str, detail: str) -> None:
+    wanted = [f'subsets[0].addresses[0].ip: Invalid value: "{ip}": {detail}'] if detail else []
     assert created(ENDPOINTS, {"subsets": [subset(ip)]})[1] == wanted
 
 

@@ -49,7 +49,7 @@ SERIES = {"count": 2, "lastObservedTime": WHEN}
 
 
 def test_conversion_renames_fields() -> None:
-    shown = {
+    event = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": "e"},
@@ -87,17 +87,17 @@ def test_conversion_renames_fields() -> None:
         "lastTimestamp": OLD_WHEN,
         "count": 4,
     }
-    assert to_core(shown) == stored
-    assert from_core(stored) == shown
-    assert set(shown) == set(KIND.resource.schema.by_name) | {"apiVersion", "kind"}
+    assert to_core(event) == stored
+    assert from_core(stored) == event
+    assert set(event) == set(KIND.resource.schema.by_name) | {"apiVersion", "kind"}
     assert set(stored) == set(CORE.resource.schema.by_name) | {"apiVersion", "kind"}
 
 
 @given(st.sets(st.sampled_from(sorted(KIND.resource.schema.by_name))))
 def test_conversion_keeps_absent_fields_absent_and_copies(names: set[str]) -> None:
-    shown: Obj = {"apiVersion": "events.k8s.io/v1", "kind": "Event", **{name: {"of": name} for name in names}}
-    before = copy.deepcopy(shown)
-    assert from_core(to_core(shown)) == shown == before
+    event: Obj = {"apiVersion": "events.k8s.io/v1", "kind": "Event", **{name: {"of": name} for name in names}}
+    before = copy.deepcopy(event)
+    assert from_core(to_core(event)) == event == before
 
 
 def test_both_kinds_exist_and_the_core_kind_is_stored() -> None:
@@ -108,8 +108,8 @@ def test_both_kinds_exist_and_the_core_kind_is_stored() -> None:
     assert CORE.to_storage(WHOLE) is CORE.from_storage(WHOLE) is WHOLE, "a kind without an alias has one form"
 
 
-def said(shown: Obj, namespace: str = "default") -> list[str]:
-    return created(KIND, to_core(shown), namespace=namespace)[1]
+def create_errors(event: Obj, namespace: str = "default") -> list[str]:
+    return created(KIND, to_core(event), namespace=namespace)[1]
 
 
 def without(*names: str) -> Obj:
@@ -117,24 +117,24 @@ def without(*names: str) -> Obj:
 
 
 @pytest.mark.parametrize(
-    ("shown", "errors"),
+    ("event", "errors"),
     [
         pytest.param(WHOLE, [], id="what a recorder sends is fine"),
         pytest.param({**WHOLE, "type": "Warning"}, [], id="a warning, too"),
         pytest.param({**WHOLE, "series": SERIES}, [], id="a series, too"),
         pytest.param({**WHOLE, "deprecatedSource": {"component": ""}}, [], id="an empty source is none"),
-        pytest.param(without("related", "note"), [], id="it need not say more than who, what, why and when"),
+        pytest.param(without("related", "note"), [], id="related and note are optional"),
         pytest.param(without("eventTime"), ["eventTime: Required value"], id="it says when"),
         pytest.param(
             without("reportingController", "reportingInstance", "action", "reason"),
             [
                 "reportingController: Required value",
-                *(f'reportingController: Invalid value: "": {why}' for why in qualified_name_errors("")),
+                *(f'reportingController: Invalid value: "": {detail}' for detail in qualified_name_errors("")),
                 "reportingInstance: Required value",
                 "action: Required value",
                 "reason: Required value",
             ],
-            id="who, what and why",
+            id="reporter, action and reason",
         ),
         pytest.param(
             {**WHOLE, "reportingController": "a b"},
@@ -177,14 +177,14 @@ def without(*names: str) -> Obj:
         ),
     ],
 )
-def test_validation_on_create(shown: Obj, errors: list[str]) -> None:
-    assert sorted(said(shown)) == sorted(errors)
+def test_validation_on_create(event: Obj, errors: list[str]) -> None:
+    assert sorted(create_errors(event)) == sorted(errors)
 
 
 def test_namespaces_of_events_about_cluster_scoped_objects() -> None:
     about_a_node = {**WHOLE, "regarding": {"kind": "Node", "name": "n"}}
-    assert said(about_a_node) == said(about_a_node, "kube-system") == []
-    assert said(about_a_node, "elsewhere") == [
+    assert create_errors(about_a_node) == create_errors(about_a_node, "kube-system") == []
+    assert create_errors(about_a_node, "elsewhere") == [
         'involvedObject.namespace: Invalid value: "": does not match event.namespace'
     ]
 
@@ -211,7 +211,7 @@ def test_a_changed_series_is_validated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "path"),
     [
         ("involvedObject", {**WHOLE["regarding"], "name": "other"}, "involvedObject"),
         ("related", {"name": "other"}, "related"),
@@ -228,9 +228,9 @@ def test_a_changed_series_is_validated() -> None:
         ("count", 2, "count"),
     ],
 )
-def test_other_fields_are_immutable(field: str, value: Any, told: str) -> None:
+def test_other_fields_are_immutable(field: str, value: Any, path: str) -> None:
     (error,) = changed(to_core(WHOLE), **{field: value})
-    assert error.startswith(f"{told}: Invalid value: ")
+    assert error.startswith(f"{path}: Invalid value: ")
     assert error.endswith(": field is immutable")
 
 

@@ -94,14 +94,14 @@ def test_an_alias_has_the_storage_prefix_of_its_stored_kind() -> None:
     aliases = [kind for kind in KINDS if kind.alias]
     assert [kind.resource.group for kind in aliases] == ["events.k8s.io"]
     for kind in aliases:
-        shown = kind.storage_kind
-        assert shown.stored
+        stored_kind = kind.storage_kind
+        assert stored_kind.stored
         assert not kind.stored
         assert not kind.virtual
-        assert kind.storage == shown.storage
-        assert kind.resource.plural == shown.resource.plural, "caches and views are found by plural"
-        assert kind.resource.kind == shown.resource.kind
-        stored_as = (shown.resource.group, shown.resource.version, shown.resource.kind)
+        assert kind.storage == stored_kind.storage
+        assert kind.resource.plural == stored_kind.resource.plural, "caches and views are found by plural"
+        assert kind.resource.kind == stored_kind.resource.kind
+        stored_as = (stored_kind.resource.group, stored_kind.resource.version, stored_kind.resource.kind)
         assert kind.resource.stored_as == stored_as
 
 
@@ -174,8 +174,8 @@ def test_the_category_all_is_that_of_kubernetes() -> None:
 
 
 def test_subresources_are_those_of_kubernetes() -> None:
-    shown = {f"{r.plural}/{s.name}": " ".join(s.verbs) for r in RESOURCES for s in r.subresources}
-    assert shown == {
+    verbs = {f"{r.plural}/{s.name}": " ".join(s.verbs) for r in RESOURCES for s in r.subresources}
+    assert verbs == {
         "certificatesigningrequests/approval": "get patch update",
         "certificatesigningrequests/status": "get patch update",
         "namespaces/finalize": "update",
@@ -365,8 +365,8 @@ NUMBERS = {
 def test_field_numbers_are_those_of_kubernetes(name: str) -> None:
     fields = sorted(ALL_MESSAGES[f"io.k8s.api.{name}"].fields, key=lambda field: (field.within, field.number))
     within = [f"{field.within}." if field.within else "" for field in fields]
-    shown = [f"{field.name}{outer}{field.number}" for field, outer in zip(fields, within, strict=True)]
-    assert " ".join(shown) == NUMBERS[name]
+    numbers = [f"{field.name}{outer}{field.number}" for field, outer in zip(fields, within, strict=True)]
+    assert " ".join(numbers) == NUMBERS[name]
 
 
 PATCH_KEYS = {

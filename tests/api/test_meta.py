@@ -253,7 +253,7 @@ OWNER = {"apiVersion": "v1", "kind": "Secret", "name": "o", "uid": "u"}
                 f'metadata.generateName: Invalid value: "Ab": {SUBDOMAIN}',
                 f'metadata.name: Invalid value: "Ab": {SUBDOMAIN}',
             ],
-            id="a bad base is told as such",
+            id="an invalid generateName is reported",
         ),
         pytest.param(
             NODE,

@@ -191,12 +191,12 @@ def test_addresses_are_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "shown"),
+    ("obj", "printed"),
     [
         pytest.param(
             {},
             "Unknown <none> 0s  <none> <none> <unknown> <unknown> <unknown>",
-            id="a node that said nothing yet",
+            id="a node without a status",
         ),
         pytest.param(
             {
@@ -241,9 +241,9 @@ def test_addresses_are_unique() -> None:
         ),
     ],
 )
-def test_print_columns(obj: Obj, shown: str) -> None:
+def test_print_columns(obj: Obj, printed: str) -> None:
     node = created(NODE, obj)[0]
-    assert " ".join(str(column.cell(node, NOW)) for column in NODE.resource.columns[1:]) == shown
+    assert " ".join(str(column.cell(node, NOW)) for column in NODE.resource.columns[1:]) == printed
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ COLUMNS = BY_PLURAL["pods"].resource.columns
 Obj = dict[str, Any]
 
 
-def shown(obj: Obj) -> str:
+def printed(obj: Obj) -> str:
     """Return all cells except name and age."""
     full = {"metadata": {"name": "p"}, **obj}
     return " ".join(str(column.cell(full, LATER)) for column in COLUMNS if column.name not in ("Name", "Age"))
@@ -128,7 +128,7 @@ REST = "<none> <none> <none> <none>"
     ],
 )
 def test_print_columns(obj: Obj, cells: str) -> None:
-    assert shown(obj) == cells
+    assert printed(obj) == cells
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_print_columns(obj: Obj, cells: str) -> None:
 )
 def test_init_containers_come_first(statuses: list[Obj], cells: str) -> None:
     obj = {"spec": spec(inits=2), "status": {"phase": "Pending", "initContainerStatuses": statuses}}
-    assert shown(obj) == f"{cells} 0 {REST}"
+    assert printed(obj) == f"{cells} 0 {REST}"
 
 
 def test_sidecars_count_as_containers() -> None:
@@ -155,9 +155,9 @@ def test_sidecars_count_as_containers() -> None:
         "initContainerStatuses": [running("s0", restartCount=2)],
         "containerStatuses": [running()],
     }
-    assert shown({"spec": spec(sidecars=1), "status": status}) == f"2/2 Running 2 {REST}"
+    assert printed({"spec": spec(sidecars=1), "status": status}) == f"2/2 Running 2 {REST}"
     status["initContainerStatuses"] = [{"name": "s0", "started": False, "state": {"running": {}}}]
-    assert shown({"spec": spec(sidecars=1), "status": status}) == f"0/2 Init:0/1 0 {REST}"
+    assert printed({"spec": spec(sidecars=1), "status": status}) == f"0/2 Init:0/1 0 {REST}"
 
 
 def test_a_pod_once_initialized_shows_its_containers() -> None:
@@ -167,7 +167,7 @@ def test_a_pod_once_initialized_shows_its_containers() -> None:
         "initContainerStatuses": [waiting("i0", "PodInitializing") | {"restartCount": 7}],
         "containerStatuses": [running(restartCount=1), waiting("c1", "Oops")],
     }
-    assert shown({"spec": spec(2, inits=1), "status": status}) == f"1/2 Oops 1 {REST}"
+    assert printed({"spec": spec(2, inits=1), "status": status}) == f"1/2 Oops 1 {REST}"
 
 
 @pytest.mark.parametrize(
@@ -200,4 +200,4 @@ def test_restarts_show_the_time_of_the_last_one(last: list[tuple[str | None, int
 )
 def test_a_deleted_pod_is_terminating(status: Obj, word: str) -> None:
     metadata = {"name": "p", "deletionTimestamp": "2026-01-02T03:00:00Z"}
-    assert shown({"metadata": metadata, "spec": spec(), "status": status}) == f"0/1 {word} 0 {REST}"
+    assert printed({"metadata": metadata, "spec": spec(), "status": status}) == f"0/1 {word} 0 {REST}"

@@ -34,7 +34,7 @@ def spread(*constraints: Obj) -> Obj:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         pytest.param({}, [], id="nothing"),
         pytest.param(probe(exec={"command": ["a"]}), [], id="a command"),
@@ -108,6 +108,6 @@ def spread(*constraints: Obj) -> Obj:
         ),
     ],
 )
-def test_errors_of_a_spec(spec: Obj, told: list[str]) -> None:
+def test_errors_of_a_spec(spec: Obj, expected: list[str]) -> None:
     paths = [error.field.removeprefix("spec.affinity.nodeAffinity.") for error in scheduling_and_probe_errors(spec)]
-    assert paths == told
+    assert paths == expected

@@ -44,7 +44,7 @@ def test_a_template_gets_the_shared_defaults_of_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "told"),
+    ("obj", "errors"),
     [
         pytest.param({}, ["template.spec.containers: Required value"], id="no template"),
         pytest.param(template(containers=[]), ["template.spec.containers: Required value"], id="no container"),
@@ -63,8 +63,8 @@ def test_a_template_gets_the_shared_defaults_of_pods() -> None:
         ),
     ],
 )
-def test_an_invalid_template(obj: Obj, told: list[str]) -> None:
-    assert created(KIND, obj)[1] == told
+def test_an_invalid_template(obj: Obj, errors: list[str]) -> None:
+    assert created(KIND, obj)[1] == errors
 
 
 def test_labels_of_the_template_are_validated() -> None:
@@ -92,5 +92,5 @@ def test_every_field_may_change_and_generation_counts_it() -> None:
     ],
 )
 def test_print_columns(obj: Obj, cells: list[str]) -> None:
-    shown = {"metadata": {"name": "x"}, **obj}
-    assert [column.cell(shown, NOW) for column in KIND.resource.columns] == cells
+    named = {"metadata": {"name": "x"}, **obj}
+    assert [column.cell(named, NOW) for column in KIND.resource.columns] == cells

@@ -197,7 +197,7 @@ S = "subjects[0]"
             CLUSTER_BINDING,
             {"kind": "ServiceAccount", "name": "sa"},
             [f"{S}.namespace: Required value"],
-            id="but has to be said where there is none",
+            id="but is required in a ClusterRoleBinding",
         ),
         pytest.param(
             BINDING,

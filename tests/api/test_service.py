@@ -61,7 +61,7 @@ POLICIES = ("internalTrafficPolicy", "externalTrafficPolicy", "allocateLoadBalan
         pytest.param(
             {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False, "externalTrafficPolicy": "Local"},
             ["Cluster", "Local", False],
-            id="what is said counts",
+            id="given values stay",
         ),
     ],
 )
@@ -108,7 +108,7 @@ def test_families_and_addresses(spec: Obj, families: list[Any]) -> None:
         pytest.param(
             {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}}},
             {"clientIP": {"timeoutSeconds": 1}},
-            id="unless said otherwise",
+            id="unless given",
         ),
         pytest.param({"sessionAffinityConfig": {"clientIP": {}}}, None, id="nothing to configure without affinity"),
     ],
@@ -142,9 +142,9 @@ def stored(**spec: Any) -> Obj:
 @pytest.mark.parametrize(
     ("before", "after", "kept"),
     [
-        pytest.param(ADDRESS, {}, ADDRESS, id="nothing said: the address stays"),
-        pytest.param(ADDRESS, {"clusterIP": "10.96.0.9"}, ADDRESS, id="the address alone said: the list stays"),
-        pytest.param(ADDRESS, ADDRESS, ADDRESS, id="both said"),
+        pytest.param(ADDRESS, {}, ADDRESS, id="neither given: the address stays"),
+        pytest.param(ADDRESS, {"clusterIP": "10.96.0.9"}, ADDRESS, id="only clusterIP given: clusterIPs stays"),
+        pytest.param(ADDRESS, ADDRESS, ADDRESS, id="both given"),
         pytest.param(ADDRESS, {"type": "NodePort"}, ADDRESS, id="another type that has an address"),
         pytest.param(ADDRESS, {"type": "ExternalName", **ADDRESS}, {}, id="a mere name gives it back"),
         pytest.param(NAME, {"clusterIP": "10.96.0.9"}, ADDRESS, id="a name that gets an address"),
@@ -191,7 +191,7 @@ def test_a_stored_service_without_families_may_be_updated() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "ports"),
     [
-        pytest.param(NODE_PORT, {"type": "NodePort"}, [30001], id="nothing said: it stays"),
+        pytest.param(NODE_PORT, {"type": "NodePort"}, [30001], id="no port given: it stays"),
         pytest.param(NODE_PORT, {"type": "LoadBalancer"}, [30001], id="also for a load balancer"),
         pytest.param(NODE_PORT, {"type": "NodePort", "ports": [{"port": 81}]}, [None], id="another port gets another"),
         pytest.param(
@@ -264,9 +264,9 @@ def test_fields_that_the_resource_and_its_status_change() -> None:
     }
     new, _ = updated(SERVICE, asked, old)
     assert (new["spec"]["selector"], new["status"]) == ({"a": "b"}, {"loadBalancer": {}})
-    told, errors = updated(SERVICE, asked, old, "status")
-    assert (told["spec"], errors) == (old["spec"], [])
-    assert told["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
+    new, errors = updated(SERVICE, asked, old, "status")
+    assert (new["spec"], errors) == (old["spec"], [])
+    assert new["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
     named = {"spec": LOAD_BALANCER, "status": {"loadBalancer": {"ingress": [{"hostname": "a.example"}]}}}
     assert updated(SERVICE, named, old, "status")[0]["status"] == named["status"]
 

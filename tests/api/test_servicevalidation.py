@@ -91,7 +91,7 @@ RULES: list[tuple[str, Obj, list[str]]] = [
         ports({"port": 80, "targetPort": "80"}),
         ['spec.ports[0].targetPort: Invalid value: "80": must contain at least one letter (a-z)'],
     ),
-    ("what is spoken may be said", ports({"port": 80, "appProtocol": "kubernetes.io/h2c"}), []),
+    ("an application protocol", ports({"port": 80, "appProtocol": "kubernetes.io/h2c"}), []),
     (
         "node ports are for services that have them",
         ports({"port": 80, "nodePort": 30001}),
@@ -241,7 +241,7 @@ def test_names_and_labels_are_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "way", "told"),
+    ("kind", "way", "names"),
     [
         pytest.param("ClusterIP", {"ip": "1.2.3.4", "ipMode": "VIP"}, ["ingress"], id="no load balancer"),
         pytest.param("LoadBalancer", {"ip": "1.2.3.4", "ipMode": "Proxy"}, [], id="an address"),
@@ -254,9 +254,9 @@ def test_names_and_labels_are_checked() -> None:
         pytest.param("LoadBalancer", {"hostname": "-"}, ["ingress[0].hostname"], id="no name"),
     ],
 )
-def test_errors_of_load_balancer_ingress(kind: str, way: Obj, told: list[str]) -> None:
+def test_errors_of_load_balancer_ingress(kind: str, way: Obj, names: list[str]) -> None:
     policy = (SERVICE.subresources or {})["status"]
     new: Obj = {"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": [way]}}}
     assert [error.field for error in policy.validate_update(new, new)] == [
-        f"status.loadBalancer.{name}" for name in told
+        f"status.loadBalancer.{name}" for name in names
     ]

@@ -52,7 +52,7 @@ TWO_PATHS = {"items": [{"key": "a", "path": "d"}, {"key": "b", "path": "d/f"}, {
 
 
 @pytest.mark.parametrize(
-    ("spec", "annotations", "told"),
+    ("spec", "annotations", "warnings"),
     [
         pytest.param({"nodeSelector": {"a": "b"}}, {}, [], id="nothing"),
         pytest.param(
@@ -282,17 +282,17 @@ TWO_PATHS = {"items": [{"key": "a", "path": "d"}, {"key": "b", "path": "d/f"}, {
         ),
     ],
 )
-def test_warnings_about_pods_and_templates(spec: Obj, annotations: dict[str, str], told: list[str]) -> None:
+def test_warnings_about_pods_and_templates(spec: Obj, annotations: dict[str, str], warnings: list[str]) -> None:
     kinds = BY_PLURAL["pods"], BY_PLURAL["podtemplates"]
     new = pod(spec, annotations)
     template: Obj = {"metadata": {"generation": 2}, "template": copy.deepcopy(new)}
     for kind, obj in zip(kinds, (new, template), strict=True):
         complete(obj, kind.resource.schema)
-    assert kinds[0].warnings(new, None) == told
+    assert kinds[0].warnings(new, None) == warnings
     assert kinds[0].warnings(new, new) == []
     before = {"metadata": {"generation": 1}}
     extra = [warning for warning in kinds[1].warnings(template, before) if "apparmor" not in warning]
-    prefixed = [warning if warning.startswith("volume") else f"template.{warning}" for warning in told]
+    prefixed = [warning if warning.startswith("volume") else f"template.{warning}" for warning in warnings]
     assert [
         warning.replace("with template.", "with ").replace("use template.", "use ") for warning in extra
     ] == prefixed
@@ -303,7 +303,7 @@ APPARMOR = "container.apparmor.security.beta.kubernetes.io/c"
 
 
 @pytest.mark.parametrize(
-    ("profile", "annotation", "told"),
+    ("profile", "annotation", "warnings"),
     [
         (None, "runtime/default", True),
         ({"type": "RuntimeDefault"}, "runtime/default", False),
@@ -313,21 +313,21 @@ APPARMOR = "container.apparmor.security.beta.kubernetes.io/c"
         ({"type": "Localhost"}, "localhost/", True),
     ],
 )
-def test_apparmor_annotations_of_a_template(profile: Obj | None, annotation: str, told: bool) -> None:
+def test_apparmor_annotations_of_a_template(profile: Obj | None, annotation: str, warnings: bool) -> None:
     spec = {"securityContext": {"appArmorProfile": profile}} if profile else {}
     template = {"metadata": {}, "template": pod(spec, {APPARMOR: annotation})}
     warning = (
         f'template.metadata.annotations[{APPARMOR}]: deprecated since v1.30; use the "appArmorProfile" field instead'
     )
-    assert BY_PLURAL["podtemplates"].warnings(template, None) == ([warning] if told else [])
+    assert BY_PLURAL["podtemplates"].warnings(template, None) == ([warning] if warnings else [])
     template["template"]["spec"]["containers"][0]["securityContext"] = {"appArmorProfile": {"type": "Unconfined"}}
     assert BY_PLURAL["podtemplates"].warnings(template, None) == []
 
 
 def test_a_pod_name_that_is_no_dns_label() -> None:
-    told = BY_PLURAL["pods"].warnings(pod({}, name="a.b"), None)
+    warnings = BY_PLURAL["pods"].warnings(pod({}, name="a.b"), None)
     hint = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
-    assert [warning[: len(hint) + 15] for warning in told] == [f"metadata.name: {hint}"]
+    assert [warning[: len(hint) + 15] for warning in warnings] == [f"metadata.name: {hint}"]
 
 
 def test_warnings_and_what_is_compared_are_bounded() -> None:
@@ -356,7 +356,7 @@ SLOPPY = 'IPv6 address "1::0" should be in RFC 5952 canonical format ("1::")'
 
 
 @pytest.mark.parametrize(
-    ("plural", "obj", "told"),
+    ("plural", "obj", "warnings"),
     [
         pytest.param("services", service(), [], id="a Service"),
         pytest.param("services", service(trafficDistribution="PreferClose"), [CLOSE], id="PreferClose"),
@@ -453,25 +453,25 @@ SLOPPY = 'IPv6 address "1::0" should be in RFC 5952 canonical format ("1::")'
         ),
     ],
 )
-def test_warnings_of_other_kinds(plural: str, obj: Obj, told: list[str]) -> None:
+def test_warnings_of_other_kinds(plural: str, obj: Obj, warnings: list[str]) -> None:
     kind = BY_PLURAL[plural]
     made, _ = created(kind, copy.deepcopy(obj))
     complete(made, kind.resource.schema)
     made["spec"] = made.get("spec", {}) | {
         key: value for key, value in obj.get("spec", {}).items() if key == "clusterIPs"
     }
-    assert kind.warnings(made, None) == told
+    assert kind.warnings(made, None) == warnings
 
 
 def test_a_new_annotation_of_a_service_account() -> None:
     kind = BY_PLURAL["serviceaccounts"]
     marked: Obj = {"metadata": {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}}
     bare: Obj = {"metadata": {}}
-    told = [
+    warnings = [
         "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to "
         "isolate access to mounted secrets"
     ]
-    assert [kind.warnings(marked, None), kind.warnings(marked, bare)] == [told, told]
+    assert [kind.warnings(marked, None), kind.warnings(marked, bare)] == [warnings, warnings]
     assert [kind.warnings(marked, marked), kind.warnings(bare, None)] == [[], []]
 
 

@@ -53,7 +53,7 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "attributes",
     [
         pytest.param(ask("get", resource="nodes", name="n1"), id="read its own Node"),
         pytest.param(ask("watch", resource="nodes", name="n1"), id="watch its own Node by field selector"),
@@ -79,7 +79,8 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
         pytest.param(ask("patch", name="mine", subresource="status", **POD), id="report on a Pod"),
         pytest.param(ask("create", name="mine", subresource="eviction", **POD), id="evict a Pod"),
         pytest.param(
-            ask("watch", field_selector="spec.nodeName=n2", name="mine", **POD), id="watch its Pod, said twice"
+            ask("watch", field_selector="spec.nodeName=n2", name="mine", **POD),
+            id="watch its Pod, selected by name and by field",
         ),
         pytest.param(ask("get", name="key", **SECRETS), id="read a Secret its Pod mounts"),
         pytest.param(ask("list", name="key", **SECRETS), id="list one Secret by its name"),
@@ -118,12 +119,12 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
         pytest.param(ask("create", group="authentication.k8s.io", resource="tokenreviews"), id="review a token"),
     ],
 )
-def test_a_node_may(asked: Attributes) -> None:
-    assert NodeAuthorizer().authorize(asked, VIEWS).allowed
+def test_a_node_may(attributes: Attributes) -> None:
+    assert NodeAuthorizer().authorize(attributes, VIEWS).allowed
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("attributes", "reason"),
     [
         pytest.param(
             ask("get", resource="nodes", name="n2"),
@@ -302,8 +303,8 @@ def test_a_node_may(asked: Attributes) -> None:
         ),
     ],
 )
-def test_a_node_may_not(asked: Attributes, reason: str) -> None:
-    decision = NodeAuthorizer().authorize(asked, VIEWS)
+def test_a_node_may_not(attributes: Attributes, reason: str) -> None:
+    decision = NodeAuthorizer().authorize(attributes, VIEWS)
     assert (decision.ruling, decision.reason) == (Ruling.NO_OPINION, reason)
 
 

@@ -158,12 +158,14 @@ MISSING = 'RBAC: clusterroles.rbac.authorization.k8s.io "gone" not found'
             "",
             id="an unknown kind of subject",
         ),
-        pytest.param([cluster_binding("b", "gone", user("jane"))], ask(), MISSING, id="a missing cluster role is told"),
+        pytest.param(
+            [cluster_binding("b", "gone", user("jane"))], ask(), MISSING, id="a missing cluster role is reported"
+        ),
         pytest.param(
             [binding("ns", "b", "gone", user("jane"))],
             ask(),
             'RBAC: roles.rbac.authorization.k8s.io "gone" not found',
-            id="a missing role is told",
+            id="a missing role is reported",
         ),
         pytest.param(
             [cluster_binding("b", "gone", user("jane")), binding("ns", "c", "lost", user("jane"))],
@@ -176,7 +178,7 @@ MISSING = 'RBAC: clusterroles.rbac.authorization.k8s.io "gone" not found'
             [cluster_binding("b", "gone", user("jane")), cluster_binding("c", "gone", group("dev"))],
             ask(),
             MISSING,
-            id="one missing role is told once",
+            id="one missing role is reported once",
         ),
         pytest.param(
             [{**cluster_binding("b", "reader", user("jane")), "roleRef": {"kind": "Odd", "name": "reader"}}, READER],
@@ -185,7 +187,7 @@ MISSING = 'RBAC: clusterroles.rbac.authorization.k8s.io "gone" not found'
             id="a reference to an unknown kind grants nothing",
         ),
         pytest.param(
-            [cluster_binding("b", "gone", user("joe"))], ask(), "", id="a missing role of somebody else is not told"
+            [cluster_binding("b", "gone", user("joe"))], ask(), "", id="a missing role of another user is not reported"
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_rules_review_says_when_it_is_incomplete(who: UserInfo, error: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "selector", "text", "told"),
+    ("name", "selector", "text", "problem"),
     [
         pytest.param("fieldSelector", {"rawSelector": "a=b,c!=d"}, "a=b,c!=d", "", id="text"),
         pytest.param("fieldSelector", {"rawSelector": "a"}, "", "ignored", id="text that is no selector"),
@@ -183,9 +183,9 @@ def test_a_rules_review_says_when_it_is_incomplete(who: UserInfo, error: str) ->
         ),
     ],
 )
-def test_selectors_of_a_review(name: str, selector: Obj, text: str, told: str) -> None:
+def test_selectors_of_a_review(name: str, selector: Obj, text: str, problem: str) -> None:
     review = {"spec": {"user": "u", "resourceAttributes": {"verb": "list", "resource": "pods", name: selector}}}
     attributes = subject_access_attributes(review)
     assert {attributes.field_selector, attributes.label_selector} == {text, ""}
     error = with_status(review, Decision(Ruling.ALLOW))["status"].get("evaluationError", "")
-    assert error == (f"spec.resourceAttributes.{name} {told} due to parse error" if told else "")
+    assert error == (f"spec.resourceAttributes.{name} {problem} due to parse error" if problem else "")

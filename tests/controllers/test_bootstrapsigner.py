@@ -22,7 +22,7 @@ def info(**data: str) -> Obj:
 
 
 @pytest.mark.parametrize(
-    ("plural", "obj", "deleted", "wakes"),
+    ("plural", "obj", "deleted", "enqueues"),
     [
         pytest.param("configmaps", INFO, False, True, id="cluster-info changed"),
         pytest.param("configmaps", INFO, True, False, id="cluster-info deleted: nothing could be written"),
@@ -34,8 +34,8 @@ def info(**data: str) -> Obj:
         pytest.param("secrets", token_secret(kind="Opaque"), False, False, id="another Secret of kube-system"),
     ],
 )
-def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, wakes: bool) -> None:
-    assert list(SIGNER.keys(plural, obj, deleted, views())) == ([CLUSTER_INFO] if wakes else [])
+def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, enqueues: bool) -> None:
+    assert list(SIGNER.keys(plural, obj, deleted, views())) == ([CLUSTER_INFO] if enqueues else [])
 
 
 def test_a_new_token_is_signed_and_planned_again_at_its_expiry() -> None:

@@ -69,7 +69,7 @@ def planned(controller: Controller, obj: Obj | None, now: datetime = NOW) -> lis
     return plan(controller, ("", "join"), views(certificatesigningrequests=[obj] if obj else []), now)
 
 
-def wakes(controller: Controller, obj: Obj, deleted: bool = False) -> bool:
+def enqueues(controller: Controller, obj: Obj, deleted: bool = False) -> bool:
     return list(controller.keys("certificatesigningrequests", obj, deleted, views())) == [("", "join")]
 
 
@@ -102,14 +102,14 @@ STAGES = {
 def test_an_event_enqueues_only_requests_in_the_stage_of_the_controller(
     controller: Controller, concerned: set[str]
 ) -> None:
-    assert {name for name, obj in STAGES.items() if wakes(controller, obj)} == concerned
-    assert not any(wakes(controller, obj, deleted=True) for obj in STAGES.values())
+    assert {name for name, obj in STAGES.items() if enqueues(controller, obj)} == concerned
+    assert not any(enqueues(controller, obj, deleted=True) for obj in STAGES.values())
 
 
 @pytest.mark.parametrize("controller", [APPROVER, SIGNER])
 @pytest.mark.parametrize("name", STAGES)
 def test_a_plan_leaves_requests_of_other_stages_alone(controller: Controller, name: str) -> None:
-    assert bool(planned(controller, STAGES[name])) == wakes(controller, STAGES[name])
+    assert bool(planned(controller, STAGES[name])) == enqueues(controller, STAGES[name])
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda controller: controller.name)
@@ -118,7 +118,7 @@ def test_a_deleted_request_needs_no_action(controller: Controller) -> None:
 
 
 def test_failed_counts_only_when_it_is_true() -> None:
-    assert wakes(SIGNER, csr(APPROVED, {"type": FAILED, "status": "False"}))
+    assert enqueues(SIGNER, csr(APPROVED, {"type": FAILED, "status": "False"}))
 
 
 # -- approving -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
 from mooring.controllers.eventcleaner import EventCleaner
-from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views
+from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views
 
 KEY = ("x", "e")
 MINUTE = timedelta(minutes=1)
@@ -64,5 +64,5 @@ def test_no_action_is_planned_for(events: list[Obj]) -> None:
 
 def test_every_event_is_planned_until_it_is_deleted() -> None:
     seen = views(events=[event()])
-    assert fed(EventCleaner(), seen) == [KEY]
+    assert enqueued(EventCleaner(), seen) == [KEY]
     assert EventCleaner().keys("events", event(), True, seen) == ()

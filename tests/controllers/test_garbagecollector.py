@@ -10,7 +10,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
 from mooring.controllers.garbagecollector.collector import COLLECTED, GarbageCollector
 from mooring.controllers.garbagecollector.ownerindex import OwnerIndex, references
-from tests.support.plans import HOUR, fed, moment, plan, thing, views
+from tests.support.plans import HOUR, enqueued, moment, plan, thing, views
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -37,7 +37,7 @@ def waiting(name: str, *owners: Obj) -> Obj:
 def planned(plural: str, name: str, seen: Views, namespace: str = "a") -> list[Action]:
     """Return the plan for one object, after the index received every object."""
     collector = GarbageCollector()
-    fed(collector, seen)
+    enqueued(collector, seen)
     return plan(collector, (namespace, f"{plural}/{name}"), seen)
 
 
@@ -200,7 +200,7 @@ def test_orphan_removes_the_references_before_the_finalizer() -> None:
 def keys(seen: Views, plural: str, obj: Obj, deleted: bool = False) -> set[Key]:
     """Return the keys that one event enqueues, after the index received every object."""
     collector = GarbageCollector()
-    fed(collector, seen)
+    enqueued(collector, seen)
     return set(collector.keys(plural, obj, deleted, seen))
 
 

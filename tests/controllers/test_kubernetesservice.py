@@ -13,7 +13,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Update
 from mooring.controllers.kubernetesservice import KubernetesService
-from tests.support.plans import fed, plan, thing, views, with_metadata
+from tests.support.plans import enqueued, plan, thing, views, with_metadata
 
 KEY = ("default", "kubernetes")
 DEFAULT = thing("default", status={"phase": "Active"})
@@ -153,9 +153,9 @@ def test_a_slice_of_another_type_is_replaced() -> None:
 
 def test_keys_of_an_event() -> None:
     other = {name: [thing("other", "default"), thing("kubernetes", "other")] for name in KINDS}
-    assert fed(CONTROLLER, views(namespaces=[thing("other")], **other)) == []
+    assert enqueued(CONTROLLER, views(namespaces=[thing("other")], **other)) == []
     own = {name: [obj] for name, obj in stored().items()}
-    assert fed(CONTROLLER, views(namespaces=[DEFAULT], **own)) == [KEY] * 4
+    assert enqueued(CONTROLLER, views(namespaces=[DEFAULT], **own)) == [KEY] * 4
 
 
 def test_a_range_of_ipv6_has_slices_of_ipv6() -> None:

@@ -43,7 +43,7 @@ def test_every_namespaced_kind_is_content_and_belongs_to_one_stage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plural", "obj", "deleted", "known", "wakes"),
+    ("plural", "obj", "deleted", "known", "enqueues"),
     [
         pytest.param("namespaces", GOING, False, GOING, True, id="a namespace that is to go"),
         pytest.param("namespaces", GOING, True, None, False, id="not one that is gone"),
@@ -53,9 +53,9 @@ def test_every_namespaced_kind_is_content_and_belongs_to_one_stage() -> None:
         pytest.param("secrets", thing("s", "a"), True, None, False, id="not content of one that is gone"),
     ],
 )
-def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, known: Obj | None, wakes: bool) -> None:
+def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, known: Obj | None, enqueues: bool) -> None:
     seen = views(namespaces=[known] if known else [])
-    assert list(CONTROLLER.keys(plural, obj, deleted, seen)) == ([KEY] if wakes else [])
+    assert list(CONTROLLER.keys(plural, obj, deleted, seen)) == ([KEY] if enqueues else [])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ BEFORE, NOW = moment(-HOUR), moment(0 * HOUR)
 HELD = {"leases": [held("l", "example.com/f")], "secrets": [held("s", "example.com/g")]}
 
 
-def told(conditions: list[Obj], **more: list[Obj]) -> list[Action]:
+def planned_updates(conditions: list[Obj], **more: list[Obj]) -> list[Action]:
     found = namespace("kubernetes", conditions=conditions)
     return plan(CONTROLLER, KEY, views(**{"namespaces": [found], **HELD, **more}))
 
@@ -169,24 +169,24 @@ def told(conditions: list[Obj], **more: list[Obj]) -> list[Action]:
 def test_five_conditions_explain_the_wait() -> None:
     other = {"type": "Other", "status": "False"}
     wanted = namespace("kubernetes", conditions=[other, *waiting(NOW)])
-    assert told([other]) == [Update("namespaces", wanted, "status")]
+    assert planned_updates([other]) == [Update("namespaces", wanted, "status")]
     assert len(waiting(NOW)) == 5
 
 
 def test_current_conditions_are_not_written_again() -> None:
-    assert told(waiting(BEFORE)) == []
+    assert planned_updates(waiting(BEFORE)) == []
 
 
 def test_an_update_keeps_the_transition_time_of_unchanged_statuses() -> None:
     more = [*HELD["secrets"], held("s2", "example.com/g")]
     wanted = namespace("kubernetes", conditions=waiting(BEFORE, secrets=2))
-    assert told(waiting(BEFORE), secrets=more) == [Update("namespaces", wanted, "status")]
+    assert planned_updates(waiting(BEFORE), secrets=more) == [Update("namespaces", wanted, "status")]
 
 
 def test_only_a_changed_status_gets_a_new_transition_time() -> None:
     before = [*well(BEFORE), removed(BEFORE), unheld(BEFORE)]
     wanted = namespace("kubernetes", conditions=[*well(BEFORE), *waiting(NOW)[3:]])
-    assert told(before) == [Update("namespaces", wanted, "status")]
+    assert planned_updates(before) == [Update("namespaces", wanted, "status")]
 
 
 def test_content_without_finalizers_is_reported() -> None:

@@ -9,7 +9,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
 from mooring.controllers.podgc import PodGarbageCollector
-from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views
+from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views
 
 KEY = ("x", "p")
 NODE = thing("n1")
@@ -42,7 +42,7 @@ def test_when_a_pod_is_deleted(found: Obj, nodes: list[Obj], actions: list[Actio
 def test_keys_of_an_event() -> None:
     waiting, other, running = pod(HOUR), pod(HOUR, node="n2", name="q"), pod(name="r")
     seen = views(pods=[waiting, other, running], nodes=[NODE])
-    assert fed(CLEANER, seen) == [KEY, ("x", "q")]
+    assert enqueued(CLEANER, seen) == [KEY, ("x", "q")]
     assert CLEANER.keys("pods", waiting, True, seen) == ()
     assert CLEANER.keys("nodes", NODE, False, seen) == ()
     assert CLEANER.keys("nodes", NODE, True, seen) == [KEY]

@@ -19,7 +19,7 @@ from mooring.pki.jwt.serviceaccount import LegacyToken, read_legacy
 from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token
 from mooring.pki.keys import generate_key
 from mooring.pki.rootca import RootCa
-from tests.support.plans import HOUR, NOW, fed, moment, plan, thing, views, with_metadata
+from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata
 
 KEYS = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))
 CONTROLLER = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
@@ -159,7 +159,7 @@ def test_keys_of_an_event(plural: str, obj: Obj, keys: list[Key], deleted: bool)
     controller = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
     other = thing("robot-other", "a", type="Opaque", metadata={"annotations": {NAME: "robot"}})
     seen = views(secrets=[secret(), other])
-    fed(controller, seen)
+    enqueued(controller, seen)
     assert list(controller.keys(plural, obj, deleted, seen)) == keys
 
 
@@ -167,22 +167,22 @@ def test_an_account_enqueues_its_current_token_secrets() -> None:
     controller = ServiceAccountTokenController(KEYS, RootCa(b"CA\n"))
     seen = views()
 
-    def woken() -> list[Key]:
+    def enqueued_by_account() -> list[Key]:
         return list(controller.keys("serviceaccounts", ROBOT, False, seen))
 
     second = with_metadata(secret(), name="second")
     for one in (secret(), second):
         controller.keys("secrets", one, False, seen)
-    assert woken() == [KEY, ("a", "second")]
+    assert enqueued_by_account() == [KEY, ("a", "second")]
     moved = with_metadata(secret(), annotations={NAME: "somebody"})
     controller.keys("secrets", moved, False, seen)
-    assert woken() == [("a", "second")], "the annotation names another account now"
+    assert enqueued_by_account() == [("a", "second")], "the annotation names another account now"
     controller.keys("secrets", second, True, seen)
-    assert woken() == [], "deleted"
+    assert enqueued_by_account() == [], "deleted"
 
 
 def test_at_start_every_token_secret_is_enqueued() -> None:
-    assert fed(CONTROLLER, views(secrets=[secret()], serviceaccounts=[ROBOT])) == [KEY, KEY]
+    assert enqueued(CONTROLLER, views(secrets=[secret()], serviceaccounts=[ROBOT])) == [KEY, KEY]
 
 
 def test_the_plan_does_not_change_the_secret_of_the_view() -> None:

@@ -199,13 +199,13 @@ async def test_content_with_finalizers_keeps_its_namespace_waiting(room: Room) -
         await room.create("rolebindings", binding(), "going")
         await room.delete("namespaces", "going")
 
-        def told() -> dict[str, Any]:
+        def statuses() -> dict[str, Any]:
             found = room.registry.views["namespaces"].get("going") or {}
             conditions = found.get("status", {}).get("conditions", [])
             return {one["type"]: one["message"] for one in conditions if one["status"] == "True"}
 
-        await until(lambda: bool(told()))
-        assert told() == {
+        await until(lambda: bool(statuses()))
+        assert statuses() == {
             "NamespaceContentRemaining": "Waiting for content to go: 1 secrets",
             "NamespaceFinalizersRemaining": "Waiting for finalizers: 1 example.com/f",
         }

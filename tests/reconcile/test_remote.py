@@ -49,27 +49,27 @@ def test_a_view_holds_the_first_list_and_every_change(live_server: LiveServer) -
     async def run() -> None:
         async with live_server.client() as client:
             api = RemoteApi(client)
-            told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+            events: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
             await client.create("configmaps", config_map("before"))
 
-            def on_event(plural: str, obj: Obj, gone: bool) -> None:
+            def on_event(plural: str, obj: Obj, deleted: bool) -> None:
                 if obj["metadata"]["namespace"] != "default" or obj["metadata"]["name"] == "kube-root-ca.crt":
                     return
-                assert (api.views[plural].get(obj["metadata"]["name"], "default") is None) is gone
-                told.put_nowait((obj["metadata"]["name"], gone))
+                assert (api.views[plural].get(obj["metadata"]["name"], "default") is None) is deleted
+                events.put_nowait((obj["metadata"]["name"], deleted))
 
             stop = await api.follow(("configmaps",), on_event)
-            assert await told.get() == ("before", False)
+            assert await events.get() == ("before", False)
             made = await api.create("configmaps", config_map("after"))
-            assert await told.get() == ("after", False)
+            assert await events.get() == ("after", False)
             changed = await api.update("configmaps", {**made, "data": {"a": "b"}})
-            assert await told.get() == ("after", False)
+            assert await events.get() == ("after", False)
             with pytest.raises(ConflictError):
                 await api.update("configmaps", {**made, "data": {"a": "c"}})
             with pytest.raises(ConflictError):
                 await api.delete(Delete("configmaps", "default", "after", "another-uid"))
             await api.delete(Delete("configmaps", "default", "after", changed["metadata"]["uid"]))
-            assert await told.get() == ("after", True)
+            assert await events.get() == ("after", True)
             await stop()
             await client.delete("configmaps", "before", "default")
 
@@ -100,11 +100,11 @@ def obj(name: str, version: str, uid: str = "u") -> Obj:
 
 def test_a_second_list_is_reported_as_differences() -> None:
     view = LiveView()
-    view.replace([obj("same", "1"), obj("changed", "2"), obj("gone", "3"), obj("remade", "4", "old")])
+    view.replace([obj("same", "1"), obj("changed", "2"), obj("deleted", "3"), obj("remade", "4", "old")])
     before = view.revision
-    told = view.replace([obj("same", "1"), obj("changed", "5"), obj("new", "6"), obj("remade", "7", "new")])
-    assert [(one["metadata"]["name"], gone) for one, gone in told] == [
-        ("gone", True), ("remade", True), ("changed", False), ("new", False), ("remade", False),
+    differences = view.replace([obj("same", "1"), obj("changed", "5"), obj("new", "6"), obj("remade", "7", "new")])
+    assert [(one["metadata"]["name"], deleted) for one, deleted in differences] == [
+        ("deleted", True), ("remade", True), ("changed", False), ("new", False), ("remade", False),
     ]  # fmt: skip
     assert view.revision > before
     assert [one["metadata"]["name"] for one in view.list("n")] == ["changed", "new", "remade", "same"]

@@ -1,4 +1,4 @@
-"""What a controller's plan is tested with: views over given objects, no event loop, entropy that repeats itself.
+"""Support for tests of controller plans: views of given objects, no event loop, repeatable entropy.
 
 Rules kept here: an object gets uid and resourceVersion from its name, so that an expected action can be written down.
 """
@@ -26,7 +26,7 @@ def entropy(size: int) -> bytes:
 
 
 def thing(name: str, namespace: str = "", **more: Any) -> Obj:
-    """An object; `metadata` given is added to what every stored object has."""
+    """Return an object with the metadata of every stored object, and `metadata` if given."""
     metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "7", **more.pop("metadata", {})}
     if namespace:
         metadata["namespace"] = namespace
@@ -34,7 +34,7 @@ def thing(name: str, namespace: str = "", **more: Any) -> Obj:
 
 
 def token_secret(name: str = "abcdef", namespace: str = NAMESPACE, kind: str = SECRET_TYPE, **data: str) -> Obj:
-    """A bootstrap token's Secret; underscores in the names of `data` stand for dashes, "" leaves one out."""
+    """Return a bootstrap token Secret; underscores in the names of `data` stand for dashes, "" removes a value."""
     values = {"token-id": name, "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true"}
     values |= {name.replace("_", "-"): value for name, value in data.items()}
     encoded = {name: base64.b64encode(value.encode()).decode() for name, value in values.items() if value}
@@ -46,7 +46,7 @@ def moment(after: timedelta) -> str:
 
 
 def views(**objects: Iterable[Obj]) -> Views:
-    """Views of every kind; kinds not named are empty."""
+    """Return views of every kind; those of kinds not named are empty."""
     return {plural: FixedView(objects.get(plural, ())) for plural in BY_PLURAL}
 
 
@@ -54,8 +54,8 @@ def plan(controller: Controller, key: Key, seen: Views, now: datetime = NOW) -> 
     return list(controller.plan(key, seen, now, entropy))
 
 
-def fed(controller: Controller, seen: Views) -> list[Key]:
-    """Tell the controller about every object, as the loop does at its start; the keys it wants planned."""
+def enqueued(controller: Controller, seen: Views) -> list[Key]:
+    """Pass every object to the controller, as the loop does at its start; return the keys that it enqueues."""
     return [
         key
         for plural in controller.watches
