@@ -1,4 +1,4 @@
-"""One file for all flags of a server: what may be in it, what wins over it, and how every mistake is told."""
+"""Configuration file of a server: its keys and types, precedence over it, and the report of every mistake."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def started(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ServerConfig]:
-    """The configuration with which `mooring server` would serve."""
+    """Return the configuration of `mooring server` with some flags."""
     found: list[ServerConfig] = []
     monkeypatch.setattr(serve, "serve", lambda config, *rest: found.append(config))
     monkeypatch.setattr(configfile, "DEFAULT_PATH", str(tmp_path / "default.yaml"))
@@ -60,7 +60,7 @@ def started(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     return started
 
 
-def test_a_file_says_flags_of_every_type(started: Callable[..., ServerConfig], write: Write) -> None:
+def test_a_file_sets_flags_of_every_type(started: Callable[..., ServerConfig], write: Write) -> None:
     file = write(
         """
 # as k3s has it: flags without their dashes in front
@@ -121,7 +121,7 @@ def test_the_file_can_be_named_in_the_environment(
     assert started()[NetworkSettings].secure_port == 1001
 
 
-def test_the_file_in_the_default_place_counts_unless_none_is_wanted(
+def test_the_file_in_the_default_place_is_read_unless_config_is_empty(
     started: Callable[..., ServerConfig], tmp_path: Path
 ) -> None:
     assert started()[NetworkSettings].secure_port == 6443
@@ -130,7 +130,7 @@ def test_the_file_in_the_default_place_counts_unless_none_is_wanted(
     assert started("--config", "")[NetworkSettings].secure_port == 6443
 
 
-def test_init_and_up_take_the_same_file(mooring: CommandLine, write: Write) -> None:
+def test_init_and_up_read_the_same_file(mooring: CommandLine, write: Write) -> None:
     file = write("secure-port: yes")
     for command in ("init", "up", "server"):
         outcome = mooring(command, "--config", str(file))
@@ -138,7 +138,9 @@ def test_init_and_up_take_the_same_file(mooring: CommandLine, write: Write) -> N
         assert outcome.err == f'Error: {file}: line 1: "secure-port": give a whole number\n'
 
 
-def test_init_says_how_to_serve_with_the_same_file(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+def test_init_prints_the_command_that_serves_with_the_same_file(
+    mooring: CommandLine, write: Write, tmp_path: Path
+) -> None:
     file = write(f"data-dir: {tmp_path}/data")
     assert f"  mooring server --config {file}\n" in mooring.done("init", "--config", str(file), "--token", "")
     assert (tmp_path / "data/admin.conf").exists()
@@ -147,7 +149,7 @@ def test_init_says_how_to_serve_with_the_same_file(mooring: CommandLine, write: 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         pytest.param(
             "secure-prt: 1", 'line 1: "secure-prt": unknown key, did you mean "secure-port"?', id="a key that is none"
@@ -190,15 +192,17 @@ def test_init_says_how_to_serve_with_the_same_file(mooring: CommandLine, write: 
         pytest.param("a: &x [1]\nb: *x", '"b": unknown key', id="an alias"),
     ],
 )
-def test_a_mistake_is_told_with_its_key_and_line(write: Write, mooring: CommandLine, text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_its_key_and_line(
+    write: Write, mooring: CommandLine, text: str, message: str
+) -> None:
     outcome = mooring("server", "--config", str(write(text)))
     assert (outcome.code, outcome.out) == (1, "")
     (line,) = outcome.err.splitlines()
     assert line.startswith("Error: ")
-    assert told in line
+    assert message in line
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_in_order(write: Write, mooring: CommandLine) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once_in_order(write: Write, mooring: CommandLine) -> None:
     outcome = mooring("server", "--config", str(write("b-key: 1\nsecure-port: x\nlogin-ttl: 7\na-key: 2\n")))
     assert [part.partition('"')[0] for part in outcome.err.split("; ")][1:] == ["line 2: ", "line 3: ", "line 4: "]
 
@@ -230,7 +234,7 @@ def test_the_default_file_of_another_user_is_refused(write: Write, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         pytest.param(None, "cannot be read", id="no file"),
         pytest.param(b"\xff", "not UTF-8", id="not text"),
@@ -238,17 +242,17 @@ def test_the_default_file_of_another_user_is_refused(write: Write, monkeypatch: 
     ],
 )
 def test_a_file_that_cannot_be_read_at_all(
-    tmp_path: Path, mooring: CommandLine, content: bytes | None, told: str
+    tmp_path: Path, mooring: CommandLine, content: bytes | None, message: str
 ) -> None:
     file = tmp_path / "config.yaml"
     if content is not None:
         file.write_bytes(content)
     outcome = mooring("server", "--config", str(file))
     assert (outcome.code, outcome.out) == (1, "")
-    assert told in outcome.err
+    assert message in outcome.err
 
 
-def test_an_empty_file_says_nothing(started: Callable[..., ServerConfig], write: Write) -> None:
+def test_an_empty_file_sets_nothing(started: Callable[..., ServerConfig], write: Write) -> None:
     assert started("--config", str(write("# nothing yet\n")))[NetworkSettings].secure_port == 6443
 
 
@@ -265,7 +269,7 @@ JSON = st.recursive(
         st.sampled_from([*(one.name for one in declared_settings()), "authenticators", "other"]), JSON, max_size=4
     )
 )
-def test_whatever_a_file_says_it_is_read_or_refused_in_words(tmp_path: Path, document: dict[str, Any]) -> None:
+def test_any_document_is_read_or_refused_with_its_keys(tmp_path: Path, document: dict[str, Any]) -> None:
     import json
 
     file = tmp_path / "config.yaml"
@@ -296,7 +300,7 @@ def test_every_flag_of_a_server_is_a_key_with_a_type() -> None:
 # ── mooring config check ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_good_file_is_told_with_who_judges(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+def test_a_good_file_is_reported_with_the_authenticators(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(ThrowawayCA().certificate_pem)
     data = tmp_path / "data"
     file = write(f"data-dir: {data}\nclient-ca-file: {tmp_path}/ca.crt\nauthorization-mode: RBAC\n")
@@ -309,7 +313,7 @@ def test_a_good_file_is_told_with_who_judges(mooring: CommandLine, write: Write,
     assert not data.exists()
 
 
-def test_all_mistakes_are_told_those_in_files_too(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+def test_mistakes_in_named_files_are_reported_too(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
     (tmp_path / "empty.crt").write_text("nothing")
     file = write(
         f"""
@@ -326,7 +330,7 @@ authenticators: [{{name: Bad}}]
     )
     outcome = mooring("config", "check", str(file))
     assert (outcome.code, outcome.out) == (1, "")
-    told = outcome.err.splitlines()
+    lines = outcome.err.splitlines()
     for sentence in (
         'line 8: "secure-prt": unknown key, did you mean "secure-port"?',
         "line 4: oidc-issuer-url: it is needed with oidc-client-id",
@@ -337,12 +341,14 @@ authenticators: [{{name: Bad}}]
         'line 7: "audit-policy-file": /nowhere/policy.yaml cannot be read',
         'line 3: "client-ca-file": the text holds no CERTIFICATE PEM block',
     ):
-        assert any(sentence in line for line in told), (sentence, told)
-    assert told[-1] == f"Error: {file} has 8 mistakes; no server would start with it"
-    assert len(told) == 9
+        assert any(sentence in line for line in lines), (sentence, lines)
+    assert lines[-1] == f"Error: {file} has 8 mistakes; no server would start with it"
+    assert len(lines) == 9
 
 
-def test_what_was_left_out_for_a_mistake_is_not_missed(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+def test_a_key_that_was_left_out_for_a_mistake_is_not_reported_missing(
+    mooring: CommandLine, write: Write, tmp_path: Path
+) -> None:
     ca = ThrowawayCA()
     certificate, _ = ca.server("localhost").write(tmp_path, "tls")
     _, key = ca.server("localhost").write(tmp_path, "other")
@@ -358,7 +364,7 @@ def test_what_was_left_out_for_a_mistake_is_not_missed(mooring: CommandLine, wri
 
 
 @pytest.mark.parametrize(
-    ("root", "told"),
+    ("root", "message"),
     [
         pytest.param(True, "", id="the CAs are named"),
         pytest.param(
@@ -371,8 +377,8 @@ def test_what_was_left_out_for_a_mistake_is_not_missed(mooring: CommandLine, wri
         ),
     ],
 )
-def test_a_check_looks_whether_the_serving_certificate_will_be_verified(
-    mooring: CommandLine, write: Write, tmp_path: Path, root: bool | None, told: str
+def test_a_check_verifies_the_serving_certificate(
+    mooring: CommandLine, write: Write, tmp_path: Path, root: bool | None, message: str
 ) -> None:
     company = ThrowawayCA("company")
     certificate, key = company.server("localhost").write(tmp_path, "tls")
@@ -383,13 +389,11 @@ def test_a_check_looks_whether_the_serving_certificate_will_be_verified(
     key.chmod(0o600)
     outcome = mooring("config", "check", str(write("\n".join(lines))))
     assert outcome.code == (1 if root is None else 0)
-    assert told in outcome.err
-    assert bool(outcome.err) is bool(told)
+    assert message in outcome.err
+    assert bool(outcome.err) is bool(message)
 
 
-def test_the_environment_counts_for_a_check_as_for_a_server(
-    mooring: CommandLine, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_reads_the_environment(mooring: CommandLine, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write("storage: 'memory:'")
     monkeypatch.setenv("MOORING_SECURE_PORT", "many")
     outcome = mooring("config", "check", str(file))
@@ -409,7 +413,7 @@ def test_a_check_without_a_file_takes_the_default_one(
     assert mooring("config", "check").code == 0
 
 
-def test_the_real_ca_is_looked_at_where_there_is_one(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
+def test_a_check_reads_the_ca_of_the_data_directory(mooring: CommandLine, write: Write, tmp_path: Path) -> None:
     data = tmp_path / "data"
     mooring.done("init", "--data-dir", str(data), "--token", "")
     file = write(
@@ -431,7 +435,7 @@ def test_completion_reads_no_file(write: Write) -> None:
         assert ctx.default_map is None
 
 
-def test_the_file_of_the_documentation_is_one(write: Write) -> None:
+def test_the_file_of_the_documentation_is_valid(write: Write) -> None:
     page = Path(__file__).parents[2] / "docs/operate.md"
     _, _, section = page.read_text().partition("## The configuration file")
     file = write(section.partition("```yaml\n")[2].partition("```")[0])

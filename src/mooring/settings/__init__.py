@@ -2,7 +2,7 @@
 
 - `declaration`: `setting`, `Setting` and `Settings`, with which every room declares its settings; `kinds`: the types of values.
 - `checks`, `addresses`: checks that several settings share, and the values that they return.
-- `network`, `serving`, `storage`, `authorization`, `flowcontrol`, `audit`: the settings of one subject each.
+- `network`, `serving`, `storage`, `authorization`, `admission`, `flowcontrol`, `audit`: the settings of one subject each.
 
 Pure: values come in as arguments, from the command line room. All rooms above may import from here.
 """

@@ -1,0 +1,138 @@
+"""Flags made from declared settings: command line, environment variable, default and help of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mooring.cli.options.declared import OPTION_ARGUMENTS, settings_options
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import (
+    BOOLEAN,
+    COMMA_SEPARATED,
+    DURATION,
+    INTEGER,
+    NUMBER,
+    OPTIONAL_BOOLEAN,
+    OPTIONAL_TEXT,
+    PORT,
+    TEXT,
+    TEXTS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleSettings(Settings):
+    heading: ClassVar[str] = "Examples"
+
+    some_text: str = setting(TEXT, default="x", meaning="Text.", former_name="experimental-text")
+    maybe_text: str | None = setting(OPTIONAL_TEXT, default=None, meaning="Text.", default_note="another file")
+    switch: bool = setting(BOOLEAN, default=False, meaning="Switch.")
+    maybe_switch: bool | None = setting(OPTIONAL_BOOLEAN, default=None, meaning="Switch.")
+    number: int = setting(INTEGER, default=1, meaning="Number.")
+    port: int = setting(PORT, default=6443, meaning="Port.")
+    rate: float = setting(NUMBER, default=0.0, meaning="Rate.")
+    life: timedelta = setting(DURATION, default=timedelta(minutes=2), meaning="Life.")
+    whole: tuple[str, ...] = setting(TEXTS, default=(), meaning="Values.")
+    items: tuple[str, ...] = setting(COMMA_SEPARATED, default=("a", "b"), meaning="Items.", metavar="ITEM,...")
+    of_the_file: str = setting(TEXT, default="", meaning="No flag.", flag=False)
+
+
+def run(*arguments: str, **environment: str) -> tuple[ExampleSettings | None, str]:
+    """Return the settings that a command gets, and its output."""
+    found: list[ExampleSettings] = []
+
+    def command(**values: Any) -> None:
+        found.append(ExampleSettings.read(values))
+
+    decorated = click.command("example")(settings_options(ExampleSettings.declared())(command))
+    outcome = CliRunner().invoke(decorated, list(arguments), env=environment)
+    return (found[0] if found else None), outcome.output
+
+
+def test_without_flags_every_setting_has_its_default() -> None:
+    assert run()[0] == ExampleSettings()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (("--some-text", "a,b"), "some_text", "a,b"),
+        (("--experimental-text", "former"), "some_text", "former"),
+        (("--maybe-text", ""), "maybe_text", ""),
+        (("--switch",), "switch", True),
+        (("--switch=true",), "switch", True),
+        (("--maybe-switch=false",), "maybe_switch", False),
+        (("--number", "-5"), "number", -5),
+        (("--port", "0"), "port", 0),
+        (("--rate", "2.5"), "rate", 2.5),
+        (("--life", "1h30m"), "life", timedelta(minutes=90)),
+        (("--whole", "a,b", "--whole", "c"), "whole", ("a,b", "c")),
+        (("--items", "c, d", "--items", "e"), "items", ("c", "d", "e")),
+    ],
+    ids=str,
+)
+def test_a_flag_is_read_by_its_kind(arguments: tuple[str, ...], name: str, value: object) -> None:
+    found, output = run(*arguments)
+    assert found is not None, output
+    assert getattr(found, name) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--number", "x"), "'x' is not a valid integer"),
+        (("--port", "70000"), "70000 is not in the range 0<=x<=65535"),
+        (("--switch=perhaps",), "'perhaps' is not a valid boolean"),
+        (("--life", "5"), '"5" is not a duration; write it like 24h, 1h30m or 90s'),
+        (("--of-the-file", "x"), "No such option"),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_a_usage_error(arguments: tuple[str, ...], message: str) -> None:
+    found, output = run(*arguments)
+    assert found is None
+    assert message in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "name", "value"),
+    [
+        ((), {"MOORING_SOME_TEXT": "variable"}, "some_text", "variable"),
+        ((), {"MOORING_SWITCH": "true"}, "switch", True),
+        ((), {"MOORING_WHOLE": "a b"}, "whole", ("a", "b")),
+        ((), {"MOORING_ITEMS": "a,b c"}, "items", ("a", "b", "c")),
+        (("--some-text", "flag"), {"MOORING_SOME_TEXT": "variable"}, "some_text", "flag"),
+    ],
+    ids=str,
+)
+def test_an_environment_variable_counts_unless_the_flag_is_given(
+    arguments: tuple[str, ...], environment: Mapping[str, str], name: str, value: object
+) -> None:
+    found, output = run(*arguments, **environment)
+    assert found is not None, output
+    assert getattr(found, name) == value
+
+
+def test_help_shows_each_default_and_variable_and_no_former_name() -> None:
+    text = " ".join(run("--help")[1].split())
+    for part in (
+        "[env var: MOORING_SOME_TEXT; default: x]",
+        "Text. [default: another file] [env var: MOORING_MAYBE_TEXT]",
+        "--switch BOOL Switch. [env var: MOORING_SWITCH; default: False]",
+        "--life DURATION Life. [env var: MOORING_LIFE; default: 2m0s]",
+        "--items ITEM,... Items. [env var: MOORING_ITEMS; default: a, b]",
+    ):
+        assert part in text
+    assert "experimental" not in text
+    assert "of-the-file" not in text
+
+
+def test_every_kind_of_flag_is_tried_here() -> None:
+    assert {one.kind for one in ExampleSettings.declared()} == set(OPTION_ARGUMENTS)

@@ -1,0 +1,75 @@
+"""CAs in force are published when their files change: in cluster-info, in ConfigMaps, and to new TLS connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mooring.errors import StorageError
+from tests.support.manualclock import EPOCH, settle
+from tests.support.serverroom import Server, open_server
+from tests.support.testca import ThrowawayCA
+
+CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+NEXT = ThrowawayCA("next", EPOCH).certificate_pem
+
+
+def with_root_ca_file(path: Path, test: Callable[[Server], Awaitable[None]]) -> None:
+    """Run a test with a server whose `root-ca-file` is `path`."""
+
+    async def body() -> None:
+        async with open_server(root_ca_file=str(path)) as server:
+            await test(server)
+
+    asyncio.run(body())
+
+
+async def append_ca(server: Server, path: Path) -> None:
+    """Add a CA to the file, and let the server notice it."""
+    path.write_bytes(path.read_bytes() + NEXT)
+    for _ in range(2):
+        server.plane.authentication.reloading.look()
+    await settle()
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bundle of the CA that every server of these tests is made with."""
+    ca = ThrowawayCA(now=EPOCH)
+    monkeypatch.setattr("tests.support.serverroom.ThrowawayCA", lambda now: ca)
+    path = tmp_path / "root.crt"
+    path.write_bytes(ca.certificate_pem)
+    return path
+
+
+def test_a_changed_bundle_reaches_cluster_info_and_new_connections(bundle: Path) -> None:
+    async def test(server: Server) -> None:
+        before = server.plane.context.current
+        first = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
+        await append_ca(server, bundle)
+        assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
+        assert server.plane.serving.root_ca.pem == bundle.read_bytes()
+        assert server.plane.context.current is not before
+
+    with_root_ca_file(bundle, test)
+
+
+def test_a_failed_publication_is_logged_and_the_next_one_still_happens(
+    bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(server: Server) -> None:
+        async def fail() -> None:
+            raise StorageError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.plane.first_boot, "publish_cluster_info", fail)
+            await append_ca(server, bundle)
+        assert "the ConfigMap cluster-info could not be brought up to date: the disk is full" in caplog.messages
+        first = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
+        await append_ca(server, bundle)
+        assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
+
+    with_root_ca_file(bundle, test)
