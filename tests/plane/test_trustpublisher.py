@@ -31,7 +31,7 @@ async def append_ca(server: Server, path: Path) -> None:
     """Add a CA to the file, and let the server notice it."""
     path.write_bytes(path.read_bytes() + NEXT)
     for _ in range(2):
-        server.plane.authentication.reloading.look()
+        await server.plane.authentication.reloading.look()
     await settle()
 
 
