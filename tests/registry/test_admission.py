@@ -1,4 +1,4 @@
-"""Admission through the registry.
+"""Test admission plugins through the registry.
 
 Source: docs/protocol/certificate-signing-requests.md#admission, docs/protocol/rbac.md#escalation,
 docs/protocol/node-authorization.md#noderestriction, docs/protocol/namespaces.md.

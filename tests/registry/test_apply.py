@@ -1,4 +1,4 @@
-"""Server-side apply through the registry: what is stored, what is refused, and that ordinary writes go on as before."""
+"""Test server-side apply through the registry: stored objects, refusals, and ordinary writes beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no two Services may have is granted once, whichever of several servers on one store is asked."""
+"""Test that several servers on one store grant a value that no two Services may share only once."""
 
 from __future__ import annotations
 

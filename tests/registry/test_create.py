@@ -1,4 +1,4 @@
-"""Creating objects through the registry.
+"""Test creating objects through the registry.
 
 Source: docs/protocol/errors.md, docs/protocol/requests.md#options, docs/protocol/objects.md.
 """

@@ -1,4 +1,4 @@
-"""Deleting: finalizers, propagation, preconditions, namespaces, collections.
+"""Test deletion: finalizers, propagation, preconditions, namespaces, collections.
 
 Source: docs/protocol/requests.md#delete-options, docs/protocol/objects.md, docs/protocol/namespaces.md.
 """

@@ -1,4 +1,4 @@
-"""Deleting with a time of grace: Pods that run on a node (Kubernetes documentation "Pod Lifecycle", termination)."""
+"""Test deletion with a grace period: Pods that run on a node (Kubernetes documentation "Pod Lifecycle", termination)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting and listing: freshness, exact revisions, pages, selectors.
+"""Test get and list: freshness, exact revisions, pages, selectors.
 
 Source: docs/protocol/lists.md, docs/protocol/selectors.md.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from mooring.apimachinery.options import decode_continue, encode_continue
 from mooring.errors import AlreadyExistsError, BadRequestError, ExpiredError, NotFoundError, RequestTimeoutError
-from mooring.registry import reader as reading
+from mooring.registry import reader
 from mooring.registry.reader import ContinueExpiredError
 from tests.support.registryroom import Room, in_room, open_room, secret
 
@@ -98,7 +98,7 @@ async def test_pages_with_a_selector_are_full_and_do_not_tell_how_many_remain(ro
 
 
 def test_a_selector_looks_through_the_past_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SELECT_CHUNK", 2)
+    monkeypatch.setattr(reader, "SELECT_CHUNK", 2)
 
     async def scenario() -> None:
         async with open_room() as room:

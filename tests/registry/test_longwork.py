@@ -1,4 +1,4 @@
-"""Computations about large objects: beside the loop, users in turn, few of each waiting."""
+"""Test computations about large objects: beside the event loop, users in turn, bounded queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Pods a node may change.
+"""Test which changes of Pods NodeRestriction allows a node.
 
 Source: docs/protocol/node-authorization.md#noderestriction.
 """

@@ -1,4 +1,4 @@
-"""Every Pod runs as an account that exists (Kubernetes documentation "Configure Service Accounts for Pods")."""
+"""Test the admission plugin ServiceAccount (Kubernetes documentation "Configure Service Accounts for Pods")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services get addresses and node ports, and no two the same.
+"""Test the allocation of addresses and node ports to Services.
 
 Source: docs/protocol/namespaces.md#the-service-defaultkubernetes.
 """

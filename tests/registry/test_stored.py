@@ -1,4 +1,4 @@
-"""Kept bytes, scopes and the property that the registry behaves like a dictionary (design, laws 5 and 6)."""
+"""Test stored objects and selections, and that any history leaves what a dictionary would have (laws 5 and 6)."""
 
 from __future__ import annotations
 

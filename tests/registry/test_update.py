@@ -1,4 +1,4 @@
-"""Replacing and patching objects.
+"""Test replacing and patching objects.
 
 Source: docs/protocol/errors.md, docs/protocol/patches.md, docs/protocol/requests.md#options, docs/protocol/objects.md,
 docs/protocol/namespaces.md.

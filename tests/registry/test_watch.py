@@ -1,4 +1,4 @@
-"""Watches through the registry.
+"""Test watches through the registry.
 
 Source: docs/protocol/watch.md.
 """

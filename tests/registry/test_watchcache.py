@@ -1,4 +1,4 @@
-"""The watch cache against a store in trouble, and several registries over one store (design, storage contract)."""
+"""Test the watch cache with a failing store, and with several registries on one store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of which there are none: everybody who looks learns that, in the form asked for (docs/adr/0015)."""
+"""Test kinds that this server serves empty: lists, watches and 404s in every form (docs/adr/0015)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to change an object, of whichever kind: refused as the caller's mistake, or done and readable in every form.
+"""Test that any change of any kind is either a client error, or is stored and readable in every form.
 
 Rules kept here (docs/protocol/patches.md, docs/protocol/requests.md#options):
 * No body of a JSON patch, merge patch, strategic merge patch, apply or update is answered with a code of 500 or more.

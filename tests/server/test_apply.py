@@ -1,4 +1,4 @@
-"""`PATCH` with `application/apply-patch+yaml`: who is asked what, and what is answered.
+"""Test `PATCH` with `application/apply-patch+yaml`: authorization, replies and errors.
 
 Source: docs/protocol/server-side-apply.md, docs/protocol/requests.md#options.
 """

@@ -1,4 +1,4 @@
-"""A Pod that acts as the node it runs on, through the whole server.
+"""Test requests of a Pod that acts as the node on which it runs, through the whole server.
 
 Source: docs/protocol/impersonation.md; KEP-5284.
 """

@@ -1,4 +1,4 @@
-"""One record a request, on a disk that may misbehave.
+"""Test the audit log file: one record for each request, rotation, failing disks.
 
 Source: docs/protocol/audit.md.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.server.audit import logfile as audit
+from mooring.server.audit import logfile
 from mooring.server.audit.logfile import AuditLog
 from tests.support.serverroom import Server, connection, open_server
 
@@ -273,8 +273,8 @@ def test_a_disk_that_takes_half_a_batch_loses_and_counts_the_rest(tmp_path: Path
 def test_when_the_disk_does_not_keep_up_the_oldest_go_and_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit, "MAX_WAITING", 3)
-    monkeypatch.setattr(audit, "FLUSH_SECONDS", 0.001)
+    monkeypatch.setattr(logfile, "MAX_WAITING", 3)
+    monkeypatch.setattr(logfile, "FLUSH_SECONDS", 0.001)
 
     async def body() -> None:
         log = AuditLog(str(tmp_path / "a"))
@@ -297,7 +297,7 @@ def test_stopping_while_a_batch_is_being_written_loses_and_mixes_nothing(
 ) -> None:
     import threading
 
-    monkeypatch.setattr(audit, "FLUSH_SECONDS", 0.001)
+    monkeypatch.setattr(logfile, "FLUSH_SECONDS", 0.001)
     started, go_on = threading.Event(), threading.Event()
 
     class Slow(AuditLog):

@@ -1,4 +1,4 @@
-"""What a policy makes of requests: stages, bodies, and the bodies that no policy gets.
+"""Test audit policies: stages, levels, and the bodies that are never recorded.
 
 Source: docs/protocol/audit.md.
 """

@@ -1,4 +1,4 @@
-"""What one audit record may take, and what refused requests may take of the log.
+"""Test the size of one audit record, and the share of the log for refused requests.
 
 Source: docs/protocol/audit.md.
 """
@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.server.audit import logfile as audit
-from mooring.server.audit import truncate as auditbounds
+from mooring.server.audit import logfile, truncate
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.truncate import MAX_RECORD, OMITTED, TRUNCATED, encode_record
 from tests.support.serverroom import Server, connection, open_server
@@ -131,7 +130,7 @@ def test_what_is_cut_says_how_much_is_missing() -> None:
 
 
 def test_bodies_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditbounds, "MAX_OBJECT", 40_000)
+    monkeypatch.setattr(truncate, "MAX_OBJECT", 40_000)
     body = {"kind": "ConfigMap", "data": {"a": "x" * 30_000}}
     kept = json.loads(encode_record(event(requestObject=body, userAgent=FF)))
     assert kept["requestObject"] == body
@@ -181,7 +180,7 @@ def test_a_flood_of_refused_requests_pushes_out_no_other_record(
                 await ask(server, number)
             await server.get("/version", headers=[("User-Agent", "after")])
 
-    monkeypatch.setattr(audit, "FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(logfile, "FLUSH_SECONDS", 0.01)
     asyncio.run(body())
     kept = lines(tmp_path / "audit.log")
     assert [one["userAgent"] for one in kept if one["userAgent"] != "flood"] == ["before", "after"]

@@ -1,4 +1,4 @@
-"""Who gets 401, who gets 403, who is anonymous: the first half of the pipeline.
+"""Test the first half of the pipeline: 401, 403 and anonymous requests.
 
 Source: docs/protocol/authentication.md.
 """

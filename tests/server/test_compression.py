@@ -1,4 +1,4 @@
-"""Large replies as gzip: for whom, of what, and what it may cost.
+"""Test gzip of large replies: which replies, for which clients, at which cost.
 
 Source: docs/protocol/requests.md#limits; docs/adr/0014.
 """

@@ -1,4 +1,4 @@
-"""What a DELETE answers when the object is gone at once.
+"""Test the reply of a DELETE that removes the object at once.
 
 Source: docs/protocol/errors.md#successful-deletions.
 """

@@ -1,4 +1,4 @@
-"""In which form the legacy discovery documents come.
+"""Test the forms of the legacy discovery documents.
 
 Source: docs/protocol/discovery.md, docs/protocol/negotiation.md.
 """

@@ -1,4 +1,4 @@
-"""`/readyz` fails while the event loop is late, and passes soon after it is not."""
+"""Test the lag of the event loop: `/readyz` fails while it is late, and passes soon after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events served twice from the same objects: /api/v1 and /apis/events.k8s.io/v1 (k8s.io/api events/v1)."""
+"""Test Events that two API groups serve from the same objects: /api/v1 and /apis/events.k8s.io/v1."""
 
 from __future__ import annotations
 

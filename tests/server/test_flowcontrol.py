@@ -1,4 +1,4 @@
-"""Who runs and who waits: laws of the queues.
+"""Test flow control: seats, fair turns, queues and anonymous requests.
 
 Source: docs/protocol/flow-control.md.
 """

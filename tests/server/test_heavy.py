@@ -1,4 +1,4 @@
-"""Requests that cost much: what is not parsed for strangers, and what does not stop the others."""
+"""Test expensive requests: long queries before authentication, and large objects beside the event loop."""
 
 from __future__ import annotations
 

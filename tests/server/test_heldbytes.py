@@ -1,4 +1,4 @@
-"""What clients make the server hold: who is counted, who is cut off, and that others notice nothing."""
+"""Test the bounds of memory held for clients: counting, cutting off, and undisturbed neighbours."""
 
 from __future__ import annotations
 

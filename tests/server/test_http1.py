@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a connection that is none: what is written, and when (RFC 9112, RFC 9110)."""
+"""Test HTTP/1.1 over a simulated connection: bytes and their order (RFC 9112, RFC 9110)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/2 by ALPN: requests and replies, streams and how they end, slow readers, the end of a connection (docs/adr/0022)."""
+"""Test HTTP/2 by ALPN: requests and replies, ends of streams, slow readers, ends of connections (docs/adr/0022)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mooring.errors import RequestEntityTooLargeError
 from mooring.server.transport import listener, progress, responsewriter
 from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response
 from mooring.server.transport.http2 import connection as http2
-from mooring.server.transport.http2 import floodguard as http2guard
+from mooring.server.transport.http2 import floodguard
 from mooring.server.transport.http2 import stream as http2stream
 from mooring.server.transport.responsewriter import ResponseWriter
 from tests.support.http2peer import Peer, Reply, peer
@@ -655,7 +655,7 @@ def test_a_reply_that_the_kernel_still_holds_is_waited_for_before_the_end(
         octets = sum(len(reply.body) for reply in client.replies.values())
         while piece := client.socket.recv(1 << 16):
             octets += len(piece)
-        assert octets > 5 * LARGE_REPLY - http2guard.MAX_FRAME  # what h2 holds of a frame
+        assert octets > 5 * LARGE_REPLY - floodguard.MAX_FRAME  # what h2 holds of a frame
 
 
 def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
@@ -674,7 +674,7 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
 
 
 def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
-    assert http2guard.MAX_FRAME == listener.RECORD
+    assert floodguard.MAX_FRAME == listener.RECORD
 
 
 _names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=200).map(str.encode)

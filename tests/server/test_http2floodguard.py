@@ -1,4 +1,4 @@
-"""What an HTTP/2 client may send, frame by frame, and the end of a connection whose client does not keep to it (RFC 9113 10.5)."""
+"""Test the frames that an HTTP/2 client may send, and the end of a connection that breaks the limits (RFC 9113 10.5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.server.transport.http import MAX_HEADER_BYTES, Application, Request, Response
-from mooring.server.transport.http2 import floodguard as http2guard
+from mooring.server.transport.http2 import floodguard
 from mooring.server.transport.http2.connection import Http2Server
 from mooring.server.transport.http2.floodguard import (
     CONTINUATION,
@@ -132,8 +132,8 @@ def test_a_header_block_is_bounded_whatever_carries_it(piece: int) -> None:
     guard = opened()
     passed(guard, frame(HEADERS, stream=1))
     with pytest.raises(ClientProtocolError) as caught:
-        passed(guard, frame(CONTINUATION, b"x" * piece, stream=1) * (http2guard.MAX_BLOCK // piece + 1))
-    assert (caught.value.code, http2guard.MAX_BLOCK) == (CALM, MAX_HEADER_BYTES)
+        passed(guard, frame(CONTINUATION, b"x" * piece, stream=1) * (floodguard.MAX_BLOCK // piece + 1))
+    assert (caught.value.code, floodguard.MAX_BLOCK) == (CALM, MAX_HEADER_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_who_is_sent_much_may_open_windows_often() -> None:
     assert passed(guard, frame(WINDOW_UPDATE, b"\0\0\0\1") * 5_500) == 5_500
     guard.sent(1 << 40)
     with pytest.raises(ClientProtocolError):
-        passed(guard, frame(WINDOW_UPDATE, b"\0\0\0\1") * (http2guard.MAX_UPDATES + FREE_FRAMES + 1))
+        passed(guard, frame(WINDOW_UPDATE, b"\0\0\0\1") * (floodguard.MAX_UPDATES + FREE_FRAMES + 1))
 
 
 def test_a_goaway_is_noted_and_not_passed_on() -> None:

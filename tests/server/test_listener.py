@@ -1,4 +1,4 @@
-"""Real TLS connections: who the peer is, what is not TLS, limits, and bytes in the right order (docs/adr/0003)."""
+"""Test the listener over real TLS: peer chains, plain HTTP, limits, order of bytes (docs/adr/0003)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long lists: made in slices, with the bytes that a list made in one go has (docs/adr/0024)."""
+"""Test long lists: slices give the bytes of a list that is made at once (docs/adr/0024)."""
 
 from __future__ import annotations
 

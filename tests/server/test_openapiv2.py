@@ -1,4 +1,4 @@
-"""`/openapi/v2`: which form is answered to whom.
+"""Test the forms of `/openapi/v2`.
 
 Source: docs/protocol/openapi.md.
 """

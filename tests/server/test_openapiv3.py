@@ -1,4 +1,4 @@
-"""`/openapi/v3/<group version>`: which form is answered to whom.
+"""Test the forms of `/openapi/v3/<group version>`.
 
 Source: docs/protocol/openapi.md.
 """

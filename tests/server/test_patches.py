@@ -1,4 +1,4 @@
-"""What is said about the body of a patch: keys that it repeats, and types that do not fit.
+"""Test errors about patch bodies: duplicate keys, and types that do not fit.
 
 Source: docs/protocol/patches.md, docs/protocol/requests.md#options.
 """

@@ -1,4 +1,4 @@
-"""Paths that are not written the usual way: authorization and routing read them alike.
+"""Test paths that are not canonical: authorization and routing read them alike.
 
 Source: docs/protocol/requests.md#attributes.
 """

@@ -1,4 +1,4 @@
-"""What people see with curl, and paths that only old clients and people still use.
+"""Test output for people with curl, and paths that only old clients use.
 
 Source: docs/protocol/discovery.md#version, docs/protocol/watch.md, docs/protocol/negotiation.md.
 """

@@ -1,4 +1,4 @@
-"""Why a request was refused, for the operator under the id that the caller got; and dry runs, which leave no trace."""
+"""Test the record of refused requests under their Audit-Id, and dry runs, which leave no record."""
 
 from __future__ import annotations
 

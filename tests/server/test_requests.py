@@ -1,4 +1,4 @@
-"""What goes in and what comes out: bodies, media types, options, headers, documents.
+"""Test requests and replies: bodies, media types, options, headers, documents.
 
 Source: docs/protocol/index.md.
 """

@@ -1,4 +1,4 @@
-"""Questions are validated by their kinds before they are answered.
+"""Test the validation of reviews before they are answered.
 
 Source: docs/protocol/service-account-tokens.md, docs/protocol/authentication-reviews.md,
 docs/protocol/authorization.md#access-reviews.

@@ -1,4 +1,4 @@
-"""Tokens of service accounts through the whole server.
+"""Test tokens of service accounts through the whole server.
 
 Source: docs/protocol/service-account-tokens.md, docs/protocol/authentication-reviews.md,
 docs/protocol/node-authorization.md#noderestriction.

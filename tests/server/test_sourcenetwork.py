@@ -1,4 +1,4 @@
-"""Sources: IPv4 addresses and IPv6 /64s, counted alike by every limit."""
+"""Test source networks: IPv4 addresses and IPv6 /64s, counted alike by every limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kind has to say about an object that it takes all the same: Warning headers.
+"""Test warnings of kinds about accepted objects: Warning headers.
 
 Source: docs/protocol/errors.md, docs/protocol/secrets-and-configmaps.md.
 """

@@ -1,4 +1,4 @@
-"""A watch whose reply fails, in whatever way, is subscribed no longer: over HTTP/1.1, HTTP/2 and WebSocket.
+"""Test that a watch whose reply fails is unsubscribed, over HTTP/1.1, HTTP/2 and WebSocket.
 
 Rules kept here: what is counted are the subscriptions of the watch cache, which is what an update costs and what keeps memory.
 """

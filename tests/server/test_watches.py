@@ -1,4 +1,4 @@
-"""Watches as replies that go on.
+"""Test watches as streaming replies.
 
 Source: docs/protocol/watch.md, docs/protocol/tables.md.
 """

@@ -1,4 +1,4 @@
-"""What one connection says and takes once it is a WebSocket (RFC 6455 sections 5 and 7), without a socket.
+"""Test the WebSocket frames of one connection, without a socket (RFC 6455 sections 5 and 7).
 
 The other side is wsproto's own client, or bytes made by hand where no client would make them.
 """

@@ -1,4 +1,4 @@
-"""Watches over WebSocket with real clients over TLS.
+"""Test watches over WebSocket with real clients over TLS.
 
 Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/protocol/watch.md#form; RFC 6455.
 

@@ -1,4 +1,4 @@
-"""Managed fields: ownership of fields by managers, conflicts of server-side apply, and `metadata.managedFields`.
+"""Managed fields: ownership of fields by managers, and `metadata.managedFields`.
 
 Rules kept here (docs/protocol/server-side-apply.md; the merge algorithm is that of structured-merge-diff):
 * There is one entry for each manager, operation, subresource and, for updates, apiVersion. The fields that an update changes are
@@ -26,10 +26,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from mooring.apimachinery.apply.conflicts import conflict_error, find_conflicts
+from mooring.apimachinery.apply.fieldowner import FieldOwner
 from mooring.apimachinery.apply.fieldset import (
     FieldSet,
     difference,
@@ -37,8 +39,6 @@ from mooring.apimachinery.apply.fieldset import (
     field_set_of,
     intersection,
     parse_field_set,
-    path_text,
-    paths,
     sorted_field_set,
     union,
     union_all,
@@ -56,7 +56,7 @@ from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Message, Obj
 from mooring.clock import rfc3339
-from mooring.errors import BadRequestError, Cause, ConflictError, Details
+from mooring.errors import BadRequestError
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 CLIENT_SIDE_APPLY = "kubectl-client-side-apply"
@@ -88,29 +88,6 @@ SERVER_SET = field_set_of(
     (field_element("metadata"),), *((field_element("metadata"), field_element(name)) for name in _META)
 )
 """Fields without owners."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class FieldOwner:
-    """Manager and operation of an entry. `api_version` is empty for Apply: a manager applies one configuration, in any version."""
-
-    operation: Literal["Apply", "Update"]
-    name: str
-    api_version: str = ""
-    subresource: str = ""
-
-    @property
-    def identifier(self) -> str:
-        """Text by which kube-apiserver identifies managers and sorts conflicts."""
-        members = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
-        members["subresource"] = self.subresource
-        return json.dumps({key: value for key, value in members.items() if value}, separators=(",", ":"))
-
-    def __str__(self) -> str:
-        text = json.dumps(self.name, ensure_ascii=False)
-        if self.subresource:
-            text += f" with subresource {json.dumps(self.subresource, ensure_ascii=False)}"
-        return f"{text} using {self.api_version}" if self.operation == "Update" else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +248,7 @@ def apply_configuration(live: Obj, config: Obj, author: Author, *, force: bool) 
             _, allowed = _last_applied(live, author)
             left = {manager: rest for manager, fields in left.items() if (rest := difference(fields, allowed))}
         if left:
-            raise _conflict(left) from None
+            raise conflict_error(left) from None
         new, managed = _apply(live, config, managed, author, True)
     if author.name == KUBECTL:
         new = _update_annotation(new, config)
@@ -320,7 +297,7 @@ def _apply(live: Obj, config: Obj, managed: Managed, author: Author, force: bool
         merged = _prune(merged, last.fields, still_owned, schema)
     changes = compare(live, merged, schema)
     changed = union(changes.modified, changes.added)
-    conflicts = {other: found for other, owned in others.items() if (found := intersection(owned.fields, changed))}
+    conflicts = find_conflicts({other: owned.fields for other, owned in others.items()}, changed)
     if conflicts and not force:
         raise _Conflicts(conflicts)
     after = _without_changed(others, changes)
@@ -337,25 +314,6 @@ def _prune(merged: Obj, last: FieldSet, still_owned: FieldSet, schema: Message) 
     kept = remove(merged, difference(everything, union(left, still_owned)), schema)
     remaining = with_enclosing_messages(field_set(kept, schema), schema)
     return remove(merged, intersection(difference(everything, remaining), last), schema)
-
-
-def _conflict(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
-    managers = sorted(found, key=lambda manager: manager.identifier)
-    listed = [(manager, [path_text(path) for path in paths(found[manager])]) for manager in managers]
-    count = sum(len(places) for _, places in listed)
-    if count == 1:
-        message = f"Apply failed with 1 conflict: conflict with {listed[0][0]}: {listed[0][1][0]}"
-    else:
-        conflicts = "\n".join(
-            "\n".join([f"conflicts with {who}:", *(f"- {path}" for path in at)]) for who, at in listed
-        )
-        message = f"Apply failed with {count} conflicts: {conflicts}"
-    causes = tuple(
-        Cause("FieldManagerConflict", f"conflict with {manager}", place)
-        for manager, places in listed
-        for place in places
-    )
-    return ConflictError(message, Details(causes=causes))
 
 
 def _last_applied(live: Obj, author: Author) -> tuple[FieldSet, FieldSet]:

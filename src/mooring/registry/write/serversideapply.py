@@ -1,6 +1,7 @@
 """Apply server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
 
-Conflicts are decided in `mooring.apimachinery.apply.managedfields`, which also merges; this file calls it for a kind.
+Conflicts are decided in `mooring.apimachinery.apply.conflicts`, on behalf of `mooring.apimachinery.apply.managedfields`, which
+merges.
 
 Rules kept here:
 * An object has managedFields from its first apply on (docs/adr/0013). For other objects a write costs two look-ups.

@@ -149,13 +149,6 @@ class TlsTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self._outer.resume_reading()
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._outer.inner = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._outer.inner
-        return protocol
-
 
 class ApplicationProtocol(asyncio.Protocol):
     """Protocol over the plain bytes of one connection: HTTP/1.1 or HTTP/2."""
