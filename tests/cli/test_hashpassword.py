@@ -8,11 +8,11 @@ import sys
 import click
 import pytest
 
+from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.passwordfile.hash import parse_hash
 from mooring.authn.userfile.rows import rows
 from mooring.cli.options.declared import settings_options
 from mooring.secret import Secret
-from mooring.settings.keystone import KeystoneSettings
 from tests.support.commandline import CommandLine, mooring
 
 __all__ = ["mooring"]

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.custom.settings import CustomSettings, parse_entries
+from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.login.settings import LoginSettings
 from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.requestheader.settings import HeaderNames, RequestHeaderSettings
@@ -22,7 +23,6 @@ from mooring.authn.webhook.settings import WebhookSettings
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings
-from mooring.settings.keystone import KeystoneSettings
 
 OIDC: dict[str, Any] = {"oidc_issuer_url": "https://idp.example.com/realm", "oidc_client_id": "mooring"}
 PROXY: dict[str, Any] = {"requestheader_client_ca_file": "/ca", "requestheader_username_headers": ("X-Remote-User",)}

@@ -18,6 +18,7 @@ from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.authn.bootstraptoken.reasons import REASONS as BOOTSTRAP_TOKEN_REASONS
 from mooring.authn.custom.settings import CustomSettings
 from mooring.authn.keystone.reasons import REASONS as KEYSTONE_REASONS
+from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.login.settings import LoginSettings
 from mooring.authn.oidc.reasons import REASONS as OIDC_REASONS
 from mooring.authn.oidc.settings import OidcSettings
@@ -35,7 +36,6 @@ from mooring.authn.webhook.settings import WebhookSettings
 from mooring.authn.x509.reasons import REASONS as X509_REASONS
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.settings.declaration import Settings
-from mooring.settings.keystone import KeystoneSettings
 
 if TYPE_CHECKING:
     from mooring.authn.host import Configured, Host, Running
@@ -89,7 +89,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (PasswordFileSettings, CacheSettings),
         PASSWORD_FILE_REASONS,
     ),
-    Provider("keystone", "mooring.plane.keystone:build", (KeystoneSettings, CacheSettings), KEYSTONE_REASONS),
+    Provider("keystone", "mooring.authn.keystone.runtime:build", (KeystoneSettings, CacheSettings), KEYSTONE_REASONS),
     Provider("own", "mooring.authn.custom.runtime:build", (CustomSettings,)),
     Provider("anonymous", "mooring.authn.anonymous.runtime:build", (AnonymousSettings,), ANONYMOUS_REASONS),
 )

@@ -11,10 +11,10 @@ import asyncio
 from mooring.authn.chain import BASIC
 from mooring.authn.host import Configured, Host, Running, Target
 from mooring.authn.keystone.authenticator import DEADLINE, TARGET, KeystoneAuthenticator, tokens_url
+from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.settings import CacheSettings
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.errors import ConfigError
-from mooring.settings.keystone import KeystoneSettings
 
 
 def build(config: Configured, host: Host) -> Running | None:
