@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mooring import authn
 from mooring.authn.authenticator import NOTHING, Authenticator
 from mooring.authn.table import NAMES, PROVIDERS, REASONS, SUBJECTS, build
 from mooring.plane.configuration import SUBJECTS as SERVER_SUBJECTS
@@ -15,6 +16,7 @@ from tests.support.authnhost import AuthnHost, configured
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import kubeconfig
 
+FOLDER = Path(authn.__file__).parent
 ALWAYS_ON = ["client-certificate", "legacy-service-account", "service-account", "bootstrap-token"]
 
 
@@ -92,8 +94,21 @@ def test_anonymous_access_is_off_where_every_request_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("row", PROVIDERS, ids=lambda row: row.name)
-def test_a_row_names_a_function(row: Any) -> None:
+def test_a_row_names_a_function_of_a_runtime(row: Any) -> None:
+    module, _, function = row.runtime.partition(":")
+    assert module.startswith("mooring.authn.")
+    assert module.endswith(".runtime")
+    assert function.startswith("build")
     assert callable(row.load())
+
+
+def test_every_runtime_and_every_settings_class_of_a_folder_is_in_a_row() -> None:
+    folders = {row.runtime.split(".")[2] for row in PROVIDERS}
+    for kind, shared in (("runtime", {"clientcas", "userfile"}), ("settings", set[str]())):
+        found = {path.parent.name for path in FOLDER.glob(f"*/{kind}.py")}
+        assert found - folders == shared
+    declared = {subject.__module__.split(".")[2] for subject in SUBJECTS}
+    assert declared == {path.parent.name for path in FOLDER.glob("*/settings.py")} | {"settings"}
 
 
 def test_flags_follow_from_the_rows() -> None:
