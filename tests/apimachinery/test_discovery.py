@@ -10,6 +10,7 @@ import hashlib
 import pytest
 
 from mooring.apimachinery.discovery import documents as discovery
+from mooring.apimachinery.groupversions import groups, version_order
 from mooring.apimachinery.resource import ALL_VERBS
 from tests.support.shapes import RESOURCES, WIDGETS
 
@@ -32,11 +33,11 @@ def test_storage_version_hashes_are_those_of_kube_apiserver(group: str, kind: st
 
 def test_versions_go_from_stable_to_unstable() -> None:
     given = ["v1alpha1", "v1beta1", "v10", "other", "v2", "v1beta2", "v1"]
-    assert sorted(given, key=discovery.version_order) == ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "other"]
+    assert sorted(given, key=version_order) == ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "other"]
 
 
 def test_core_comes_first_and_the_others_as_given() -> None:
-    assert discovery.groups(RESOURCES[::-1]) == ["", "auth.k8s.io", "tools.k8s.io"]
+    assert groups(RESOURCES[::-1]) == ["", "auth.k8s.io", "tools.k8s.io"]
 
 
 def test_each_group_and_version_has_a_path() -> None:

@@ -44,7 +44,6 @@ def test_names_and_numbers_are_unique_and_everything_is_documented(message: Mess
         (metav1.STATUS, "metadata1 status2 message3 reason4 details5 code6"),
         (metav1.STATUS_DETAILS, "name1 group2 kind3 causes4 retryAfterSeconds5 uid6"),
         (metav1.STATUS_CAUSE, "reason1 message2 field3"),
-        (metav1.WATCH_EVENT, "type1 object2"),
         (metav1.LABEL_SELECTOR, "matchLabels1 matchExpressions2"),
         (metav1.LABEL_SELECTOR_REQUIREMENT, "key1 operator2 values3"),
         (metav1.FIELD_SELECTOR_REQUIREMENT, "key1 operator2 values3"),

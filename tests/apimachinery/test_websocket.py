@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.websocket import is_origin, subprotocols, wants_websocket
+from mooring.apimachinery.websocket import is_handshake, is_valid_origin, subprotocols
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from mooring.apimachinery.websocket import is_origin, subprotocols, wants_websoc
     ],
 )
 def test_a_request_for_a_websocket(upgrade: str, connection: str, wanted: bool) -> None:
-    assert wants_websocket(upgrade, connection) is wanted
+    assert is_handshake(upgrade, connection) is wanted
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_list_of_subprotocols(headers: list[str], names: tuple[str, ...]) ->
     ],
 )
 def test_an_origin(origin: str, fits: bool) -> None:
-    assert is_origin(origin) is fits
+    assert is_valid_origin(origin) is fits
 
 
 @given(st.lists(st.text()))
@@ -83,6 +83,6 @@ def test_no_list_holds_an_empty_name_or_a_comma(headers: list[str]) -> None:
 
 @given(st.text(), st.text())
 def test_no_header_text_ever_fails(one: str, other: str) -> None:
-    wants_websocket(one, other)
-    wants_websocket("websocket", other)
-    is_origin(one)
+    is_handshake(one, other)
+    is_handshake("websocket", other)
+    is_valid_origin(one)

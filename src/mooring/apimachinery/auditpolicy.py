@@ -1,21 +1,21 @@
-"""What of each request the audit log keeps: `--audit-policy-file`, audit.k8s.io/v1 Policy.
+"""Audit policy: the level at which each request is recorded (`--audit-policy-file`, audit.k8s.io/v1 Policy).
 
 Source: docs/protocol/audit.md.
 
 Rules kept here:
-* The first rule that matches a request says its level; a request that none matches is not recorded. Every condition that a rule
-  names must hold; a condition it does not name holds always.
-* `users`, `userGroups` and `verbs` list exact texts. For a group one of the user's is enough.
-* `resources` and `nonResourceURLs` exclude each other: a rule that names `resources` or `namespaces` is about resources alone, one
-  that names `nonResourceURLs` about paths alone.
+* The first rule that matches a request decides its level. A request that no rule matches is not recorded. A rule matches when all
+  of its conditions hold; an absent condition always holds.
+* `users`, `userGroups` and `verbs` list exact texts. One matching group of the user is enough.
+* `resources` and `nonResourceURLs` exclude each other: a rule with `resources` or `namespaces` matches resource requests only, a
+  rule with `nonResourceURLs` other requests only.
 * A resource is written `pods`, `pods/log`, `pods/*` (every subresource of pods), `*/scale` (that subresource of all) or `*`
-  (all, subresources too). No resources in a group are all of it; `group` is "" for the core group. `resourceNames` want
-  resources, and hold for requests that name one of them.
-* `namespaces`: "" stands for requests in no namespace.
-* `nonResourceURLs` are exact, or end in `*`, which stands for any rest.
-* `omitStages` of the policy and of the rule add up. `omitManagedFields` of the rule wins over that of the policy.
-* Reading is strict: an unknown field, a repeated one, a wrong type and an unknown word are errors that name the field and the
-  rule, because a policy that means less than it says is found out when the records are needed.
+  (all, with subresources). A group without resources means all of it; `group` is "" for the core group. `resourceNames` need
+  resources, and match requests for an object of one of these names.
+* `namespaces`: "" means requests without a namespace.
+* `nonResourceURLs` are exact paths, or prefixes that end in `*`.
+* `omitStages` of the policy and of the rule are combined. `omitManagedFields` of the rule overrides that of the policy.
+* Parsing is strict: an unknown or duplicate field, a wrong type and an unknown value are errors that name the field and the rule,
+  because missing records are noticed only when they are needed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ RESPONSE_COMPLETE = "ResponseComplete"
 PANIC = "Panic"
 STAGES = (REQUEST_RECEIVED, RESPONSE_STARTED, RESPONSE_COMPLETE, PANIC)
 MAX_RULES = 1000
-"""Each may be looked at for every request; the longest published policies have about forty."""
+"""Rules of one policy. Each request may be compared with all; the longest published policies have about forty."""
 MAX_BYTES = 1 << 20
-"""A policy of a thousand rules is a tenth of this."""
+"""Bytes of a policy file; a policy of a thousand rules has a tenth of this."""
 
 
 class Level(IntEnum):
-    """How much is kept; each level keeps what those before it keep."""
+    """Amount of detail in a record; each level includes those before it."""
 
     NONE = 0
     METADATA = 1
@@ -51,6 +51,7 @@ class Level(IntEnum):
 
     @property
     def text(self) -> str:
+        """The level as records and policies write it."""
         return _TEXTS[self]
 
 
@@ -65,7 +66,7 @@ _TEXTS = {level: text for text, level in _LEVELS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one request."""
+    """Level and options of the records of one request."""
 
     level: Level
     omit_stages: frozenset[str] = frozenset()
@@ -77,12 +78,12 @@ class Decision:
 
 NOTHING = Decision(Level.NONE)
 METADATA = Decision(Level.METADATA, frozenset((REQUEST_RECEIVED, RESPONSE_STARTED)))
-"""Without a policy file: one record a request, when it is over."""
+"""Decision without a policy file: one record for each request, at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupResources:
-    """Some resources of one API group."""
+    """Resources of one API group that a rule matches."""
 
     group: str
     resources: tuple[str, ...] = ()
@@ -139,7 +140,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class AuditPolicy:
-    """Rules in order."""
+    """Rules in order; the first that matches decides."""
 
     rules: tuple[Rule, ...]
 

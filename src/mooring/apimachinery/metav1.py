@@ -1,12 +1,12 @@
-"""Messages every Kubernetes API shares: object and list metadata, Status, DeleteOptions, WatchEvent, selectors, conditions.
+"""Schemas that every Kubernetes API shares: object and list metadata, Status, DeleteOptions, selectors, conditions.
 
 Rules kept here:
 * Data only, declared once; field numbers are those of k8s.io/apimachinery `pkg/apis/meta/v1/generated.proto`
   (docs/protocol/negotiation.md#field-numbers), patch keys those of docs/protocol/patches.md#strategic-merge: ownerReferences merge
   by uid, finalizers merge as a set.
-* `kind` and `apiVersion` of a top-level object are not fields of its `Message`: in protobuf they travel in the envelope, and
+* `kind` and `apiVersion` of a top-level object are not fields of its `Message`: in protobuf they are in the envelope, and
   the codec and OpenAPI add them to JSON.
-* `pointer` marks what Go declares as a pointer or without omitempty: there a zero is a statement and not an absence.
+* `pointer` marks what Go declares as a pointer or without omitempty: there a zero differs from an absent field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-"""Prefix of the OpenAPI names of everything here."""
+"""Prefix of the OpenAPI names of these schemas."""
 
 STRINGS = ListOf(Scalar.STRING)
 STRING_MAP = MapOf(Scalar.STRING)
@@ -190,15 +190,6 @@ STATUS = Message(
         Field("code", 6, Scalar.INT32, "HTTP status code."),
     ),
     "The answer to a call that returns no other object.",
-)
-
-WATCH_EVENT = Message(
-    META + "WatchEvent",
-    (
-        Field("type", 1, Scalar.STRING, "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.", required=True),
-        Field("object", 2, Scalar.RAW, "The object after the change, or a Status for ERROR.", required=True),
-    ),
-    "One event of a watch.",
 )
 
 

@@ -1,11 +1,11 @@
-"""What things may be called: object names, label keys and values, qualified names, ConfigMap keys, signer names.
+"""Validation of object names, label keys and values, qualified names and ConfigMap keys; generated names.
 
 Rules kept here:
-* Every function returns why a text is refused, one clause per broken rule, in the words Kubernetes uses (clients and
-  tests match on them); an empty list means allowed. Whole texts are matched: a trailing newline is never allowed.
+* Every function returns one clause for each broken rule, in the words of Kubernetes (clients compare them). An empty list means
+  that the text is allowed. Whole texts are matched: a trailing newline is never allowed.
 * Lengths are counted in UTF-8 bytes, as Go counts them.
-* A generated name is at most 58 bytes of the base and five characters drawn uniformly from an alphabet without vowels
-  and look-alikes, so that no word appears by chance.
+* A generated name is at most 58 bytes of the base and five random characters of an alphabet without vowels and similar characters,
+  so that no word appears by chance.
 
 Sources: RFC 1035 section 2.3.1; RFC 1123 section 2.1; docs/protocol/objects.md#names, docs/protocol/secrets-and-configmaps.md;
 k8s.io/apimachinery util/validation and k8s.io/apiserver storage/names for the clauses and constants.
@@ -19,12 +19,12 @@ from collections.abc import Callable
 LABEL_MAX = 63
 """RFC 1123 label, label value, and the name part of a qualified name."""
 SUBDOMAIN_MAX = 253
-"""RFC 1123 subdomain: what fits a DNS message."""
+"""RFC 1123 subdomain: the longest name that fits a DNS message."""
 
 GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 GENERATED_LENGTH = 5
 GENERATED_BASE_MAX = LABEL_MAX - GENERATED_LENGTH
-"""The base is cut so that base and suffix still fit a DNS label."""
+"""Bytes of the base of a generated name: base and suffix fit a DNS label."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -40,7 +40,7 @@ _config_key = re.compile(_CONFIG_KEY).fullmatch
 
 
 def _pattern(rule: str, pattern: str, *examples: str) -> str:
-    """The clause for a text that does not match: the rule, examples, and the pattern itself."""
+    """Return the clause for a text that does not match: the rule, examples, and the pattern."""
     shown = " or ".join(f"'{example}', " for example in examples)
     return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
 
@@ -87,7 +87,7 @@ def _longer(text: str, limit: int) -> bool:
 
 
 def dns1123_label_errors(name: str) -> list[str]:
-    """Namespace names: one DNS label of at most 63 characters."""
+    """Check names of namespaces: one DNS label of at most 63 characters."""
     errors = [f"must be no more than {LABEL_MAX} characters"] if _longer(name, LABEL_MAX) else []
     if not _label(name):
         errors.append("must not contain dots" if _subdomain(name) else _NOT_A_LABEL)
@@ -95,7 +95,7 @@ def dns1123_label_errors(name: str) -> list[str]:
 
 
 def dns1123_subdomain_errors(name: str) -> list[str]:
-    """Names of most kinds: DNS labels joined by dots, at most 253 characters."""
+    """Check names of most kinds: DNS labels joined by dots, at most 253 characters."""
     errors = [f"must be no more than {SUBDOMAIN_MAX} characters"] if _longer(name, SUBDOMAIN_MAX) else []
     if not _subdomain(name):
         errors.append(_NOT_A_SUBDOMAIN)
@@ -103,14 +103,14 @@ def dns1123_subdomain_errors(name: str) -> list[str]:
 
 
 def path_segment_errors(name: str) -> list[str]:
-    """Names of RBAC kinds and CertificateSigningRequests: anything that is one segment of a URL path."""
+    """Check names of RBAC kinds and CertificateSigningRequests: any single segment of a URL path."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
 
 
 def qualified_name_errors(name: str) -> list[str]:
-    """Label keys, annotation keys (in lower case) and finalizers: `[prefix/]name`, the prefix a DNS subdomain."""
+    """Check label keys, annotation keys (in lower case) and finalizers: `[prefix/]name`, the prefix a DNS subdomain."""
     prefix, slash, rest = name.rpartition("/")
     if "/" in prefix:
         return [
@@ -134,7 +134,7 @@ def qualified_name_errors(name: str) -> list[str]:
 
 
 def label_value_errors(value: str) -> list[str]:
-    """Label values: empty, or at most 63 characters of a plain name."""
+    """Check label values: empty, or at most 63 characters of a name."""
     errors = [f"must be no more than {LABEL_MAX} bytes"] if _longer(value, LABEL_MAX) else []
     if not _label_value(value):
         errors.append(_NOT_A_LABEL_VALUE)
@@ -142,7 +142,7 @@ def label_value_errors(value: str) -> list[str]:
 
 
 def config_key_errors(key: str) -> list[str]:
-    """Keys of Secret and ConfigMap data: file names that cannot climb out of a directory."""
+    """Check keys of Secret and ConfigMap data: file names that stay within their directory."""
     errors = [f"must be no more than {SUBDOMAIN_MAX} characters"] if _longer(key, SUBDOMAIN_MAX) else []
     if not _config_key(key):
         errors.append(_NOT_A_CONFIG_KEY)
@@ -154,9 +154,9 @@ def config_key_errors(key: str) -> list[str]:
 
 
 def generate_name(base: str, entropy: Callable[[int], bytes]) -> str:
-    """`base` (cut to 58 bytes) and five characters of `GENERATED_ALPHABET`.
+    """Return `base`, cut to 58 bytes, and five characters of `GENERATED_ALPHABET`.
 
-    `entropy(n)` yields n unpredictable bytes. 16 of them are reduced to one of 27⁵ suffixes; the bias is below 2⁻¹⁰⁰.
+    `entropy(n)` returns n unpredictable bytes. 16 of them are reduced to one of 27⁵ suffixes; the bias is below 2⁻¹⁰⁰.
     """
     number = int.from_bytes(entropy(16), "big")
     suffix = ""

@@ -1,16 +1,16 @@
-"""What representation a caller gets: Accept negotiation with parameters and q-values.
+"""Content negotiation: the representation of a response, by the parameters and q-values of Accept.
 
 Source: docs/protocol/negotiation.md, docs/protocol/tables.md, docs/protocol/discovery.md.
 
 Rules kept here:
 * No Accept header, and `*/*`, mean JSON. Clauses are tried by q-value, then named types before wildcards, then as written.
-* `as=Kind;v=version;g=group` asks for another shape (Table, PartialObjectMetadata, …). A clause that asks for a shape which is
-  not on offer is skipped, never served plainly; when no clause is left the answer is 406 that names what is served.
-* A Table has no protobuf form, so such a clause is skipped too, as kube-apiserver does. So is one that names a stream other than
-  `watch`, and a watch has no YAML form.
-* The aggregated discovery document is chosen when any clause names it, whatever the order of the clauses.
+* `as=Kind;v=version;g=group` requests another kind (Table, PartialObjectMetadata, …). A clause for a kind that is not offered is
+  skipped and never answered with the object itself. Without any other clause the response is 406 with a list of the offers.
+* A Table has no protobuf form, so its clause is skipped too, as in kube-apiserver. So is a clause with a stream other than `watch`.
+  A watch has no YAML form.
+* The aggregated discovery document is selected when any clause names it, in any order of the clauses.
 
-Negotiation runs on every request and clients send few different headers, so that answers are kept in bounded caches.
+Negotiation runs on every request and clients send few different headers, so the results are kept in bounded caches.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 Media = Literal["json", "yaml", "protobuf"]
 MEDIA_TYPES: dict[Media, str] = {"json": JSON, "yaml": YAML, "protobuf": PROTOBUF}
-"""Every representation of an object, the preferred one first."""
+"""Representations of an object, the preferred one first."""
 STREAMED: tuple[Media, ...] = ("json", "protobuf")
-"""Every representation of a watch: events in YAML have no frames that could be told apart."""
+"""Representations of a watch. YAML has no frames to separate events."""
 
 META_GROUP = "meta.k8s.io"
 DISCOVERY_GROUP = "apidiscovery.k8s.io"
 TRANSFORMS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
-"""The shapes any resource can be asked for, in meta.k8s.io v1 and v1beta1."""
+"""Kinds of meta.k8s.io, v1 and v1beta1, into which any resource can be transformed."""
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 
 MAX_CLAUSES = 64
-"""Clauses read of one header; clients send at most six, more is not negotiation but load."""
+"""Clauses parsed of one header; clients send at most six."""
 _CACHE = 512
-"""Different headers remembered: more than the client libraries in use, small enough that junk cannot fill memory."""
+"""Headers in the cache: more than there are client libraries, and bounded against requests with random headers."""
 MAX_HEADER = 4096
-"""Characters read of one header, so that the caches stay small whatever is sent."""
+"""Characters parsed of one header, which bounds the size of the caches."""
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause of an Accept header. `params` are lower-case names with their values; `q` is not among them."""
+    """One clause of an Accept header. `params` are lower-case names with their values, without `q`."""
 
     type: str
     subtype: str
@@ -56,13 +56,13 @@ class Clause:
     quality: float = 1.0
 
     def param(self, name: str) -> str:
-        """Value of one parameter, "" when it is not there."""
+        """Return the value of one parameter, or ""."""
         return dict(self.params).get(name, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What to answer with: the representation, and the shape when it is not the object itself (`as_kind` not empty)."""
+    """Representation of a response. `as_kind` is the requested kind of meta.k8s.io, or "" for the object itself."""
 
     media: Media = "json"
     as_kind: str = ""
@@ -72,22 +72,22 @@ class Accepted:
 
     @property
     def content_type(self) -> str:
-        """Content-Type of a single answer."""
+        """Content-Type of a response that is not a watch."""
         return MEDIA_TYPES[self.media]
 
     @property
     def stream_content_type(self) -> str:
-        """Content-Type of a watch: only protobuf says `stream=watch` (docs/protocol/watch.md)."""
+        """Content-Type of a watch: only that of protobuf has `stream=watch` (docs/protocol/watch.md)."""
         return f"{PROTOBUF};stream=watch" if self.media == "protobuf" else MEDIA_TYPES[self.media]
 
     @property
     def as_api_version(self) -> str:
-        """apiVersion of the shape asked for, "" when it is the object itself."""
+        """apiVersion of the requested kind of meta.k8s.io, or "" for the object itself."""
         return f"{self.as_group}/{self.as_version}" if self.as_kind else ""
 
 
 def parse_accept(header: str) -> tuple[Clause, ...]:
-    """Clauses of an Accept header in order of preference; what cannot be read is left out, as is `q=0`."""
+    """Return the clauses of an Accept header in order of preference, without malformed ones and those with `q=0`."""
     return _parse(header[:MAX_HEADER])
 
 
@@ -122,7 +122,7 @@ def _quality(text: str) -> float:
 
 
 def not_acceptable(medias: tuple[Media, ...]) -> NotAcceptableError:
-    """406 that lists what is served."""
+    """Return the 406 error that lists the offered types."""
     listed = ", ".join(MEDIA_TYPES[media] for media in medias)
     return NotAcceptableError(f"only the following media types are accepted: {listed}")
 
@@ -132,10 +132,9 @@ def negotiate(
     transforms: frozenset[str] = TRANSFORMS,
     medias: tuple[Media, ...] = tuple(MEDIA_TYPES),
 ) -> Accepted:
-    """The best representation on offer, or NotAcceptableError.
+    """Return the preferred representation of those offered. Raises NotAcceptableError.
 
-    `transforms` are the meta.k8s.io shapes this endpoint offers (an object endpoint has no PartialObjectMetadataList, say);
-    `medias` the representations it can write, preferred first.
+    `transforms` are the kinds of meta.k8s.io that the endpoint offers, `medias` the encodings, the preferred one first.
     """
     return _negotiate(accept[:MAX_HEADER], transforms, medias)
 
@@ -170,7 +169,7 @@ def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Accepted
 
 
 AGGREGATED_PARAMETERS = f";g={DISCOVERY_GROUP};v=v2;as=APIGroupDiscoveryList"
-"""Parameters of the Content-Type by which clients recognise the aggregated discovery document."""
+"""Parameters of the Content-Type of the aggregated discovery document."""
 
 
 def aggregated_discovery_type(accept: str) -> str:
@@ -189,7 +188,7 @@ def aggregated_discovery_type(accept: str) -> str:
 
 
 def wants_pretty(pretty: str | None, user_agent: str) -> bool:
-    """Whether to indent: `?pretty=` decides when given, otherwise people's tools get readable text."""
+    """Return whether JSON is indented: by `?pretty=`, or for the user agents of interactive tools."""
     if pretty:
         return pretty in ("1", "t", "T", "true", "TRUE", "True")
     return user_agent.startswith(_PRETTY_AGENTS)

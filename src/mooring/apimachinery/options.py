@@ -1,17 +1,17 @@
-"""Request options: what the query (and for DELETE the body) asks besides the object.
+"""Request options of the query, and of the body of DELETE.
 
 Rules kept here:
-* Parameters that cannot be read (numbers, selectors, revisions, continue tokens, `timeout`) are 400; readable ones that do not
-  go together are 422 with kind ListOptions, CreateOptions, UpdateOptions, PatchOptions or DeleteOptions. Unknown ones are ignored.
+* Malformed parameters (numbers, selectors, revisions, continue tokens, `timeout`) are 400. Valid parameters that
+  exclude each other are 422 with kind ListOptions, CreateOptions, UpdateOptions, PatchOptions or DeleteOptions. Unknown
+  parameters are ignored.
 * The first value of a repeated parameter counts, except dryRun, where each value must be `All`.
 * A boolean parameter is false when absent, `false` or `0`; anything else is true (the Python client sends `True`).
-* A resourceVersion is "" or decimal without leading zero. With `continue` only "" and "0" are allowed beside it.
+* A resourceVersion is "" or decimal without leading zero. With `continue` only "" and "0" are allowed.
 * resourceVersionMatch needs a resourceVersion and no continue, and Exact excludes "0"; on watch it goes only with
   sendInitialEvents, which needs NotOlderThan; sendInitialEvents never goes with list.
-* DELETE: a body decides alone; without one the query does. dryRun is heard from both: a rehearsal must never turn out to be
-  real.
-* A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Tokens are the caller's words:
-  they are checked, never trusted.
+* Options of DELETE come from the body, or from the query without a body. dryRun counts in both, so that a dry run never deletes.
+* A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Clients may send any token: it is
+  checked and never trusted.
 
 Source: docs/protocol/lists.md, docs/protocol/watch.md, docs/protocol/patches.md, docs/protocol/requests.md#options;
 k8s.io/apimachinery metav1 validation.
@@ -63,14 +63,14 @@ IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
 MAX_FIELD_MANAGER = 128
 """Bytes of a field manager's name."""
 MAX_DRY_RUN = 16
-"""Values of dryRun that an error quotes; there is one to send."""
+"""Values of dryRun that an error quotes."""
 MAX_TIMEOUT = timedelta(seconds=60)
-"""What a request that is no watch may take; also the default."""
+"""Longest duration of a request that is not a watch; also the default."""
 MAX_CONTINUE = 4096
-"""Characters of a continue token: a key is at most two names of 253 bytes, so ours are far shorter."""
+"""Characters of a continue token. A key has at most two names of 253 bytes, so tokens of this server are much shorter."""
 CONTINUE_VERSION = "meta.k8s.io/v1"
 INCONSISTENT = -1
-"""The revision of a token that continues after its start key at whatever revision is newest."""
+"""Revision of a token that continues after its start key at the newest revision."""
 
 _LARGEST = 2**63 - 1
 _revision = re.compile(r"0|[1-9][0-9]{0,18}").fullmatch
@@ -83,7 +83,7 @@ def _first(query: Query, key: str) -> str:
 
 
 def _number(query: Query, key: str) -> int:
-    """An int64, 0 when absent or empty."""
+    """Return an int64 parameter, 0 when absent or empty."""
     text = _first(query, key)
     if not text:
         return 0
@@ -101,7 +101,7 @@ def _optional_truth(query: Query, key: str) -> bool | None:
 
 
 def parse_resource_version(text: str, path: str = "resourceVersion") -> str:
-    """`text` if it is "" or a decimal revision without leading zero; BadRequestError otherwise."""
+    """Return `text` when it is "" or a decimal revision without leading zero. Raises BadRequestError."""
     if text and (not _revision(text) or int(text) > _LARGEST):
         why = "value out of range" if text.isdecimal() and text.isascii() and text[0] != "0" else "invalid syntax"
         why = f"strconv.ParseUint: parsing {quoted(text[:64])}: {why}"
@@ -110,20 +110,20 @@ def parse_resource_version(text: str, path: str = "resourceVersion") -> str:
 
 
 def parse_timeout(query: Query) -> timedelta:
-    """How long a request that is no watch may take: `?timeout=` as a Go duration, never above 60 s. BadRequestError."""
+    """Return the timeout of a request that is not a watch: `?timeout=` as a Go duration, at most 60 s. Raises BadRequestError."""
     text = _first(query, "timeout")
     if not text:
         return MAX_TIMEOUT
     try:
-        asked = parse_duration(text)
+        options = parse_duration(text)
     except ValueError as error:
         raise BadRequestError(f"invalid timeout specified in the request URL - {error}") from None
-    return MAX_TIMEOUT if asked <= timedelta() or asked > MAX_TIMEOUT else asked
+    return MAX_TIMEOUT if options <= timedelta() or options > MAX_TIMEOUT else options
 
 
 @dataclass(frozen=True, slots=True)
 class GetOptions:
-    """`resource_version`: "" newest, "0" any, N not older than N."""
+    """Options of get. `resource_version`: "" newest, "0" any, N not older than N."""
 
     resource_version: str = ""
 
@@ -134,7 +134,7 @@ def parse_get_options(query: Query) -> GetOptions:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What list, watch and deletecollection are asked. `limit` and `timeout_seconds` are 0 when the server decides."""
+    """Options of list, watch and deletecollection. `limit` and `timeout_seconds` are 0 when the server decides."""
 
     limit: int = 0
     continue_token: str = ""
@@ -154,12 +154,13 @@ class ListOptions:
 
     @property
     def exact(self) -> bool:
-        """A list must show exactly `revision`: asked for, or a limit with a revision and no match."""
+        """True when a list must be that of exactly `revision`: by resourceVersionMatch, or by a limit with a revision and no
+        match."""
         return self.match == EXACT or (self.revision > 0 and self.limit > 0 and not self.match)
 
 
 def parse_list_options(query: Query) -> ListOptions:
-    """Raises BadRequestError and InvalidError (kind ListOptions)."""
+    """Return the options of a list, watch or deletecollection. Raises BadRequestError and InvalidError (kind ListOptions)."""
     if not query:
         return ListOptions()
     options = ListOptions(
@@ -175,7 +176,7 @@ def parse_list_options(query: Query) -> ListOptions:
         send_initial_events=_optional_truth(query, "sendInitialEvents"),
     )
     _refuse("ListOptions", _watch_errors(options) if options.watch else _list_errors(options))
-    parse_resource_version(options.resource_version)  # checked last, as where kube-apiserver reads its storage
+    parse_resource_version(options.resource_version)  # checked last, as in kube-apiserver, whose storage checks it
     if options.continue_token and not options.watch and options.revision:
         raise BadRequestError("specifying resource version is not allowed when using continue")
     return options
@@ -223,7 +224,7 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What create, update and patch are asked. Empty texts: the server's default. `force` is for apply patches only."""
+    """Options of create, update and patch. An empty text means the default of the server. `force` is for apply patches only."""
 
     dry_run: bool = False
     field_manager: str = ""
@@ -232,7 +233,8 @@ class WriteOptions:
 
 
 def parse_write_options(query: Query, kind: str = "CreateOptions", *, apply: bool = False) -> WriteOptions:
-    """Raises InvalidError of `kind`: CreateOptions, UpdateOptions, or PatchOptions, where `apply` marks an apply patch."""
+    """Return the options of a write. Raises InvalidError of `kind`: CreateOptions, UpdateOptions, or PatchOptions. `apply` marks an
+    apply patch."""
     if not query and not apply:
         return WriteOptions()
     manager, validation = _first(query, "fieldManager"), _first(query, "fieldValidation")
@@ -263,20 +265,20 @@ def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
 
 
 def default_field_manager(user_agent: str) -> str:
-    """The manager of a request that names none: the printable part of its User-Agent before the first `/`."""
+    """Return the manager of a request without fieldManager: the printable part of its User-Agent before the first `/`."""
     name = user_agent.partition("/")[0]
     return "".join(character for character in name if character.isprintable())[:MAX_FIELD_MANAGER]
 
 
 NEGATIVE_GRACE = 1
-"""Seconds that a negative gracePeriodSeconds stands for, as in kube-apiserver."""
+"""Seconds used for a negative gracePeriodSeconds, as in kube-apiserver."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What delete is asked. `propagation` is "" (the kind's default), Background, Foreground or Orphan.
+    """Options of delete. `propagation` is "" (the kind's default), Background, Foreground or Orphan.
 
-    `uid` and `resource_version` are preconditions; None: not asked. Empty text is met by no object.
+    `uid` and `resource_version` are preconditions, None when absent. No object has an empty one.
     """
 
     grace_period_seconds: int | None = None
@@ -287,31 +289,31 @@ class DeleteOptions:
 
 
 def parse_delete_options(query: Query, body: Obj | None = None) -> DeleteOptions:
-    """Options of a DELETE. Raises BadRequestError for what cannot be read, InvalidError (kind DeleteOptions) for the rest."""
+    """Return the options of a DELETE. Raises BadRequestError for malformed ones, InvalidError (kind DeleteOptions) otherwise."""
     if body:
         return _delete_options(body, query.get("dryRun", []))
     if not query:
         return DeleteOptions()
-    asked: Obj = {"dryRun": query.get("dryRun", [])}
+    options: Obj = {"dryRun": query.get("dryRun", [])}
     if _first(query, "gracePeriodSeconds"):
-        asked["gracePeriodSeconds"] = _number(query, "gracePeriodSeconds")
+        options["gracePeriodSeconds"] = _number(query, "gracePeriodSeconds")
     if "propagationPolicy" in query:
-        asked["propagationPolicy"] = _first(query, "propagationPolicy")
-    asked["preconditions"] = {name: _first(query, name) for name in ("uid", "resourceVersion") if name in query}
+        options["propagationPolicy"] = _first(query, "propagationPolicy")
+    options["preconditions"] = {name: _first(query, name) for name in ("uid", "resourceVersion") if name in query}
     orphan = _optional_truth(query, "orphanDependents")
     if orphan is not None:
-        asked["orphanDependents"] = orphan
-    return _delete_options(asked, [])
+        options["orphanDependents"] = orphan
+    return _delete_options(options, [])
 
 
-def _delete_options(asked: Obj, more_dry_run: list[str]) -> DeleteOptions:
-    if asked.get("kind", "DeleteOptions") != "DeleteOptions":
+def _delete_options(options: Obj, query_dry_run: list[str]) -> DeleteOptions:
+    if options.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequestError("the body of a DELETE is a DeleteOptions object")
-    grace = _typed(asked, "gracePeriodSeconds", int)
-    policy = _typed(asked, "propagationPolicy", str)
-    orphan = _typed(asked, "orphanDependents", bool)
-    preconditions = _typed(asked, "preconditions", dict) or {}
-    dry_run = _typed(asked, "dryRun", list) or []
+    grace = _delete_option(options, "gracePeriodSeconds", int)
+    policy = _delete_option(options, "propagationPolicy", str)
+    orphan = _delete_option(options, "orphanDependents", bool)
+    preconditions = _delete_option(options, "preconditions", dict) or {}
+    dry_run = _delete_option(options, "dryRun", list) or []
     if not all(isinstance(value, str) for value in dry_run):
         raise BadRequestError("dryRun of DeleteOptions has the wrong type")
     if grace is not None and grace < 0:
@@ -323,28 +325,28 @@ def _delete_options(asked: Obj, more_dry_run: list[str]) -> DeleteOptions:
         )
     elif policy is not None and policy not in (BACKGROUND, FOREGROUND, ORPHAN):
         errors.append(not_supported("propagationPolicy", policy[:64], (FOREGROUND, BACKGROUND, ORPHAN, "nil")))
-    errors += _dry_run_errors([*dry_run, *more_dry_run])
+    errors += _dry_run_errors([*dry_run, *query_dry_run])
     _refuse("DeleteOptions", errors)
     if orphan is not None:
         policy = ORPHAN if orphan else BACKGROUND
     return DeleteOptions(
         grace,
         policy or "",
-        _typed(preconditions, "uid", str),
-        _typed(preconditions, "resourceVersion", str),
-        bool(dry_run or more_dry_run),
+        _delete_option(preconditions, "uid", str),
+        _delete_option(preconditions, "resourceVersion", str),
+        bool(dry_run or query_dry_run),
     )
 
 
-def _typed(asked: Obj, name: str, kind: type) -> Any:
-    value = asked.get(name)
+def _delete_option(options: Obj, name: str, kind: type) -> Any:
+    value = options.get(name)
     if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
         raise BadRequestError(f"{name} of DeleteOptions has the wrong type")
     return value
 
 
 class _Continue(msgspec.Struct):
-    """The order of the fields is that of kube-apiserver's tokens."""
+    """Content of a continue token; the fields are in the order of kube-apiserver."""
 
     v: str = ""
     rv: int = 0
@@ -355,15 +357,15 @@ _continue = msgspec.json.Decoder(_Continue)
 
 
 def encode_continue(start_key: str, revision: int) -> str:
-    """An opaque token: go on after `start_key`, at `revision` or, when that is INCONSISTENT, at the newest."""
+    """Return an opaque token to continue after `start_key`, at `revision`, or at the newest when that is INCONSISTENT."""
     token = msgspec.json.encode(_Continue(CONTINUE_VERSION, revision, start_key))
     return base64url.encode(token)
 
 
 def decode_continue(text: str) -> tuple[str, int]:
-    """(start key, revision) of a token. Raises BadRequestError for any text `encode_continue` does not make.
+    """Return (start key, revision) of a token. Raises BadRequestError for text that `encode_continue` does not make.
 
-    The start key is still the caller's word: use it only as a position inside the prefix that was authorized.
+    The client may have chosen the start key: use it only as a position within the authorized prefix.
     """
     if len(text) > MAX_CONTINUE:
         raise BadRequestError("invalid continue token: continue key is not valid: too long")

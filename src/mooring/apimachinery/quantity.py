@@ -2,10 +2,10 @@
 
 Rules kept here (k8s.io/apimachinery pkg/api/resource):
 * A number with a decimal suffix (n, u, m, k, M, G, T, P, E), a binary one (Ki to Ei) or a decimal exponent (e3).
-* The canonical text has no fraction and the largest suffix that keeps the number whole; it stays in the family it was written in,
-  but for binary amounts between -1024 and 1024 or with a fraction, which become decimal.
-* What Go takes for canonical at first sight stays as it was written.
-* Nothing below one billionth: it is rounded away from zero. Binary amounts end at 2^63 - 1.
+* The canonical text has no fraction and the largest suffix that keeps the number whole. The kind of suffix stays, except for binary
+  amounts between -1024 and 1024 or with a fraction, which become decimal.
+* A text that Go's fast path takes as canonical stays unchanged.
+* Amounts are rounded away from zero to one billionth. Binary amounts end at 2^63 - 1.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import re
 from decimal import Decimal
 
 MAX_QUANTITY = 128
-"""Characters of a quantity; real ones have below twenty."""
+"""Characters of a quantity; real ones have fewer than twenty."""
 MAX_EXPONENT = 1000
-"""Powers of ten of an exponent; more would cost memory, and the largest suffix is 18."""
+"""Powers of ten of an exponent; larger ones would cost memory, and the largest suffix is 18."""
 BAD_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 BAD_NUMBER = "unable to parse numeric part of quantity"
 BAD_SUFFIX = "unable to parse quantity's suffix"
@@ -24,7 +24,7 @@ BAD_SUFFIX = "unable to parse quantity's suffix"
 _MAX = 2**63 - 1
 _NANO = -9
 _PRECISE_DIGITS = 18
-"""Digits that fit an int64 whatever they are."""
+"""Digits of which every number fits an int64."""
 _SHAPE = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+)?([a-zA-Z]*)", re.ASCII)
@@ -48,7 +48,7 @@ def canonical(value: str | float) -> str:
     number = (whole or "0") + fraction
     binary = _BINARY.get(suffix, 0)
     exponent = 0 if binary else _exponent(suffix)
-    if _kept(number, len(number) - len(fraction), binary, exponent - len(fraction)):
+    if _is_unchanged(number, len(number) - len(fraction), binary, exponent - len(fraction)):
         return text
     unscaled, scale = _rounded(int(number) << binary, exponent - len(fraction))
     if binary:
@@ -78,8 +78,8 @@ def _exponent(suffix: str) -> int:
     return int(found[1])
 
 
-def _kept(number: str, whole: int, binary: int, scale: int) -> bool:
-    """Return whether Go keeps the text as it was written."""
+def _is_unchanged(number: str, whole: int, binary: int, scale: int) -> bool:
+    """Return whether Go leaves the text unchanged."""
     if binary:
         precise = len(number) == whole and 14 - whole - binary * 3 // 10 >= 0
         return precise and bool(int(number) & 7)
@@ -96,7 +96,7 @@ def _rounded(unscaled: int, scale: int) -> tuple[int, int]:
 
 
 def _binary(unscaled: int, scale: int) -> str:
-    """Return the text with a binary suffix; empty for amounts that are shown with a decimal one."""
+    """Return the text with a binary suffix; empty for amounts that get a decimal suffix."""
     amount, rest = divmod(unscaled, 10**-scale)
     if amount > _MAX or (amount == _MAX and rest):
         amount, rest = _MAX, 0

@@ -1,22 +1,22 @@
-"""What a request is about, read from its method, path and query alone.
+"""Request info: verb, resource, namespace and name of a request, from its method, path and query.
 
 Rules kept here:
 * `/api/<version>/<resource>…` and `/apis/<group>/<version>/<resource>…` are resource requests; everything else, `/api/v1`
   included, is a path with the lower-case method as its verb.
 * GET and HEAD with a name are `get`; without one `list`, or `watch` when the parameter says so. POST is `create`, PUT
   `update`, PATCH `patch`, DELETE `delete`, or `deletecollection` without a name. Any other method on a resource has the
-  verb "": nobody may.
+  verb "", which no rule allows.
 * A field selector that pins metadata.name on list or watch gives the request that name, so that resourceNames rules can allow
-  it. Never on deletecollection: kube-apiserver gives that no name, and a rule must not allow more here than there.
-* `/watch/` and `/proxy/` before the resource are the old way to give the verb; what follows them is read as usual.
+  it. Never on deletecollection: kube-apiserver gives it no name, and a rule must not allow more here than in kube-apiserver.
+* `/watch/` and `/proxy/` before the resource are the old form of the verb; the rest of the path is parsed as usual.
 * `/namespaces/<ns>` and its subresources `status` and `finalize` are requests about that Namespace *in* that namespace.
-* An empty resource (`/api/v1//x`) names no resource: such a request is a path, and no route leads there.
-* Slashes before the path and empty groups and versions are read past, as kube-apiserver does. Authorization then decides on the
-  resource, and the router serves only paths that are `canonical`.
-* A request with the verb in its path has no selectors for authorizers: one object may be watched so, whatever they say.
-* A selector that cannot be parsed changes nothing here: the options answer 400 later, after authorization.
+* A path with an empty resource (`/api/v1//x`) is not a resource request, and no route serves it.
+* Slashes before the path and empty groups and versions are skipped, as in kube-apiserver. Authorization then decides on the
+  resource, and the router serves only `canonical` paths.
+* A request with the verb in its path has no selectors for authorizers: it watches one object whatever its selectors are.
+* A selector that cannot be parsed is ignored here: the options are refused with 400 after authorization.
 
-The path comes percent-decoded, once, by the caller; the query comes parsed with blank values kept (`?watch` is a request to watch).
+The caller has percent-decoded the path once and parsed the query with blank values (`?watch` requests a watch).
 
 Source: docs/protocol/requests.md#attributes; k8s.io/apiserver pkg/endpoints/request.
 """
@@ -36,12 +36,12 @@ _PREFIX_VERBS = frozenset({"watch", "proxy"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _FALSE = frozenset({"false", "0"})
 MAX_REMEMBERED = 256
-"""Longer paths and methods are read each time: strangers must not fill memory through a cache."""
+"""Characters of paths and methods in the cache. Longer ones are parsed each time, so that requests cannot fill memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """One request, as authorization, audit and routing see it. `parts`: the path from the resource on."""
+    """Attributes of one request for authorization, audit and routing. `parts`: the path from the resource on."""
 
     verb: str
     is_resource: bool
@@ -64,24 +64,24 @@ class RequestInfo:
 
 
 def truth(values: Sequence[str]) -> bool:
-    """A boolean query parameter: absent, `false` and `0` are false; anything else, and a bare name, is true."""
+    """Return a boolean query parameter: absent, `false` and `0` are false; any other value, and none, is true."""
     return bool(values) and values[0].lower() not in _FALSE
 
 
 def parse_request(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
-    """The request's info. Raises BadRequestError when `/watch` or `/proxy` is followed by nothing."""
+    """Return the info of a request. Raises BadRequestError when nothing follows `/watch` or `/proxy`."""
     if query or len(path) + len(method) > MAX_REMEMBERED:
-        return _parsed(method, path, query)
-    return _remembered(method, path)
+        return _parse(method, path, query)
+    return _parse_cached(method, path)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(method: str, path: str) -> RequestInfo:
-    """Clients ask for the same few objects again and again: a kubelet for its Node and its Lease."""
-    return _parsed(method, path, {})
+def _parse_cached(method: str, path: str) -> RequestInfo:
+    """Parse with a cache: clients request the same few objects repeatedly, such as a kubelet its Node and its Lease."""
+    return _parse(method, path, {})
 
 
-def _parsed(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
+def _parse(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
     parts = path.strip("/").split("/")
     prefix = parts[0]
     if prefix == "api":

@@ -1,7 +1,7 @@
-"""The wire facts of one resource: its names, verbs, subresources, schema and printed columns.
+"""Resources as clients see them: names, verbs, subresources, schema and printed columns.
 
 Rules kept here: data only. Discovery, OpenAPI, Table, request info and the codec read it; policy (defaults, validation)
-lives in `mooring.api.kind`, which carries one of these.
+lives in `mooring.api.kind`, which contains a `Resource`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Resource:
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] = ()
     returns_deleted: bool = False
-    """A DELETE that takes an object away answers with its last state, not with a Status; OpenAPI says so.
-    (Of namespaces it says Status, and they answer with themselves all the same: so do kube-apiserver's.)"""
+    """The response of a DELETE that removes an object is its last state instead of a Status, as declared in OpenAPI.
+    (For namespaces OpenAPI declares a Status although the response is the object, as in kube-apiserver.)"""
     stored_as: tuple[str, str, str] | None = None
-    """Group, version and kind of the form in which its objects are stored, if that is another than this."""
+    """Group, version and kind of the form in which objects are stored, when it differs from this one."""
 
     @property
     def api_version(self) -> str:
-        """`v1` or `<group>/<version>`, as objects carry it."""
+        """`v1` or `<group>/<version>`, as objects have it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -74,7 +74,7 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of a collection, object or subresource. Names are path-segment safe by validation."""
+        """Return the URL path of a collection, object or subresource. Validation has made names safe as path segments."""
         parts = [self.prefix]
         if namespace:
             parts += ["namespaces", namespace]

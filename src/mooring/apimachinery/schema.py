@@ -1,8 +1,7 @@
-"""What an object looks like, declared once: JSON names, protobuf numbers, patch keys, documentation (law 4).
+"""Schemas of objects, declared once for JSON, protobuf, OpenAPI, patches and server-side apply.
 
-Rules kept here: a `Message` is data, no behaviour. The JSON codec, the protobuf codec, OpenAPI and strategic merge all
-read the same `Message`. Objects themselves are plain JSON dicts (`Obj`): camelCase keys, bytes as base64 text, times as
-RFC 3339 text, absent rather than empty.
+Rules kept here: a `Message` is data without behaviour, and all codecs, OpenAPI and strategic merge read it (law 4). Objects are
+plain JSON dicts (`Obj`): camelCase keys, bytes as base64 text, times as RFC 3339 text, absent rather than empty.
 
 Source of field numbers: the generated.proto files of k8s.io/api and k8s.io/apimachinery
 (docs/protocol/negotiation.md#field-numbers).
@@ -16,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 Obj = dict[str, Any]
-"""One API object as JSON. Treat a stored one as immutable: copy before changing."""
+"""One API object as JSON. A stored object is shared and must not be changed: copy it first."""
 
 
 class Scalar(Enum):
@@ -60,11 +59,11 @@ class Field:
     `required`: OpenAPI `required`. `pointer`: a zero value is meaningful and kept when decoding protobuf (Go pointer, or no
     omitempty). Lists: `patch="merge"` merges by `patch_key` (or as a set of primitives when no key) in strategic merge
     patch; `patch="atomic"` replaces; `list_keys` are the server-side-apply map keys, `list_set` a set of scalars.
-    `enum`: values that OpenAPI names, of the items where the field is a list; validation is the kind's.
-    `map_atomic`: a map that server-side apply takes as one value.
-    `always`: Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the other
-    words decide (`mooring.apimachinery.codec.zerofields`).
-    `within`: JSON shows the field here, protobuf keeps it in an embedded message of this number (Go's inlined structs,
+    `enum`: values that OpenAPI lists, of the items where the field is a list; the kind validates them.
+    `map_atomic`: a map that is one value for server-side apply.
+    `always`: whether Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the
+    other attributes decide (`mooring.apimachinery.codec.zerofields`).
+    `within`: number of the embedded message that has the field in protobuf, while JSON has it inline (Go's inlined structs,
     such as the source of a Volume); 0 for every other field.
     """
 
@@ -95,11 +94,12 @@ class Message:
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
+        """The fields by name."""
         return {item.name: item for item in self.fields}
 
     @cached_property
     def embedded(self) -> dict[int, Message]:
-        """The messages that only protobuf has: fields by the number they lie `within`."""
+        """The embedded messages that only protobuf has, by number."""
         return {
             number: Message(
                 self.name, tuple(replace(item, within=0) for item in self.fields if item.within == number), self.doc

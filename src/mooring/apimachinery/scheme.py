@@ -1,9 +1,10 @@
-"""Kinds that the schemes of kube-apiserver know, and what they say of the others.
+"""Kinds registered in the schemes of kube-apiserver, and the errors for other kinds.
 
 Rules kept here:
-* A body of an unknown kind or version is told the scheme that does not know it; one of a known kind, that it does not convert.
-* Every group version knows the options of requests.
-* The names of the schemes are those that `kube-apiserver` shows: the files that make them.
+* The error for an unregistered kind or version names the scheme; the error for another registered kind says that it does not
+  convert.
+* Every group version has the options of requests.
+* Schemes have the names of kube-apiserver: the source files that create them.
 
 Source: discovery and OpenAPI of kube-apiserver 1.36; k8s.io/apimachinery runtime (error.go, conversion).
 """
@@ -19,7 +20,7 @@ _OPTIONS = frozenset(f"{name}Options" for name in ("Create", "Delete", "Get", "L
 }
 _UNVERSIONED = frozenset({"APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"})
 _REQUESTS = ("Binding", "Eviction", "List", "Options", "Request", "Review", "Scale")
-"""Ends of the names of kinds that have no list."""
+"""Suffixes of the names of kinds without a list kind."""
 _KINDS = {
     "v1": "Binding ComponentStatus ConfigMap Endpoints Event LimitRange List Namespace Node PersistentVolume "
     "PersistentVolumeClaim Pod PodAttachOptions PodExecOptions PodLogOptions PodPortForwardOptions PodProxyOptions PodTemplate "
@@ -47,7 +48,7 @@ _KINDS = {
 }
 _REGISTERED = {api_version: frozenset(kinds.split()) for api_version, kinds in _KINDS.items()}
 _SHARED = {("events.k8s.io", "Event"): "core"}
-"""Kinds that are kept as a kind of another group."""
+"""Kinds that are stored as a kind of another group."""
 
 
 def _is_registered(api_version: str, kind: str) -> bool:
@@ -68,7 +69,7 @@ def _unregistered(api_version: str, kind: str, scheme: str) -> str:
 
 
 def unexpected_kind(api_version: str, kind: str, wanted_group: str, wanted: str) -> str:
-    """Return what is wrong with a body of another kind or version than `wanted`; empty for the kind in another version."""
+    """Return the error for a body of another kind or version than `wanted`; empty for the same kind in another version."""
     if not _is_registered(api_version, kind):
         return _unregistered(api_version, kind, _API_SCHEME)
     group, _, version = api_version.rpartition("/")
@@ -83,7 +84,7 @@ def _internal_group(group: str, kind: str) -> str:
 
 
 def unexpected_options(api_version: str, kind: str) -> str:
-    """Return what is wrong with options of a DELETE that are of another kind."""
+    """Return the error for options of a DELETE that are of another kind."""
     if api_version == "v1" and kind in _UNVERSIONED:
         return f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
     return _unregistered(api_version, kind, _OPTIONS_SCHEME)

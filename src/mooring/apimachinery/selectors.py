@@ -1,4 +1,4 @@
-"""Label and field selectors: which objects a list, a watch or a rule is about.
+"""Label selectors and field selectors: parsing, canonical text and matching.
 
 Rules kept here:
 * Labels: comma-joined requirements `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`,
@@ -8,9 +8,9 @@ Rules kept here:
   a backslash. An absent field is the empty text.
 * `str(selector)` is canonical (label requirements sorted by key, values sorted, `=` for the `==` of fields), and parsing it
   gives the same selector.
-* What cannot be parsed is a BadRequestError (400) that says what was found and what was expected.
+* A selector that cannot be parsed is a BadRequestError (400) with the found and the expected token.
 * A selector has a bounded length and number of requirements: each requirement is compared with each object of a list. The number of
-  values in a set is bounded by the length alone, because a set is searched at once.
+  values in a set is bounded by the length alone, because membership in a set is one lookup.
 
 Source: docs/protocol/selectors.md; k8s.io/apimachinery pkg/labels and pkg/fields.
 """
@@ -27,11 +27,10 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, Details
 
 MAX_SELECTOR = 16_384
-"""Characters of a selector: two hundred values of the greatest length, or thousands of usual ones."""
+"""Characters of a selector: two hundred values of the greatest length, or thousands of short ones."""
 MAX_REQUIREMENTS = 100
-"""Requirements or terms of one selector; clients send a handful, and those of a set of values are one."""
+"""Requirements or terms of one selector. Clients send a few, and a set of values is one requirement."""
 
-_EQUALITY = frozenset({"=", "=="})
 _ORDER = frozenset({">", "<"})
 _SETS = frozenset({"in", "notin"})
 _OPERATORS = ("in", "notin", "=", "==", "!=", ">", "<")
@@ -74,27 +73,27 @@ class Requirement:
         if self.operator == "!":
             return f"!{self.key}"
         if self.operator in _SETS:
-            # One empty value needs a comma to be told from no value at all.
+            # One empty value needs a comma, to differ from no value.
             return f"{self.key} {self.operator} ({','.join(self.values) or ','})"
         return f"{self.key}{self.operator}{self.values[0]}"
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All of `requirements`; none means everything."""
+    """Selects objects that match all requirements; without any, every object."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Matches everything."""
+        """True when the selector matches every object."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def labels(self) -> tuple[str, ...]:
-        """The keys it looks at, in order, each once."""
+        """Return the keys of the requirements, in order, each once."""
         return tuple(dict.fromkeys(requirement.key for requirement in self.requirements))
 
     def __str__(self) -> str:
@@ -105,7 +104,7 @@ EVERY_LABEL = LabelSelector()
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """The selector `text` says. Raises BadRequestError."""
+    """Parse a selector. Raises BadRequestError."""
     _check_length(text)
     tokens = _Tokens(text)
     requirements: list[Requirement] = []
@@ -114,7 +113,7 @@ def parse_label_selector(text: str) -> LabelSelector:
         if not (tokens.is_word() or tokens.next == "!"):
             raise _unexpected(tokens, "!, identifier, or 'end of string'")
         try:
-            requirements.append(_requirement(tokens))
+            requirements.append(_parse_requirement(tokens))
         except BadRequestError as error:
             raise BadRequestError(f"unable to parse requirement: {error.message}") from None
         if tokens.ended():
@@ -124,7 +123,7 @@ def parse_label_selector(text: str) -> LabelSelector:
         tokens.take()
         if not (tokens.is_word() or tokens.next == "!"):
             raise _unexpected(tokens, "identifier after ','")
-    return _selector(requirements)
+    return _sorted_selector(requirements)
 
 
 def _check_length(text: str) -> None:
@@ -133,7 +132,7 @@ def _check_length(text: str) -> None:
 
 
 def _check_count(before: Sequence[object]) -> None:
-    """Refuse one more than `before`."""
+    """Raise BadRequestError when no requirement may follow those of `before`."""
     if len(before) >= MAX_REQUIREMENTS:
         raise BadRequestError(
             f"a selector may have at most {MAX_REQUIREMENTS} requirements; select in several requests"
@@ -141,11 +140,13 @@ def _check_count(before: Sequence[object]) -> None:
 
 
 def label_selector_from_object(obj: Obj) -> LabelSelector:
-    """The selector of a metav1.LabelSelector object (matchLabels, matchExpressions). Raises BadRequestError."""
+    """Return the selector of a metav1.LabelSelector object (matchLabels, matchExpressions). Raises BadRequestError."""
     labels, expressions = obj.get("matchLabels") or {}, obj.get("matchExpressions") or []
     if not isinstance(labels, dict) or not isinstance(expressions, list):
         raise BadRequestError("a label selector has matchLabels (an object) and matchExpressions (a list)")
-    requirements = [_checked(_text(key), "=", [_text(value)]) for key, value in labels.items()]
+    requirements = [
+        _checked_requirement(_checked_text(key), "=", [_checked_text(value)]) for key, value in labels.items()
+    ]
     for item in expressions:
         expression = item if isinstance(item, dict) else {}
         operator, values = expression.get("operator"), expression.get("values") or []
@@ -155,22 +156,26 @@ def label_selector_from_object(obj: Obj) -> LabelSelector:
         if not isinstance(values, list):
             raise BadRequestError("values of a label selector requirement are a list of strings")
         requirements.append(
-            _checked(_text(expression.get("key")), _OBJECT_OPERATORS[operator], [_text(value) for value in values])
+            _checked_requirement(
+                _checked_text(expression.get("key")),
+                _OBJECT_OPERATORS[operator],
+                [_checked_text(value) for value in values],
+            )
         )
-    return _selector(requirements)
+    return _sorted_selector(requirements)
 
 
-def _text(value: object) -> str:
+def _checked_text(value: object) -> str:
     if not isinstance(value, str):
         raise BadRequestError("keys and values of a label selector are strings")
     return value
 
 
-def _selector(requirements: list[Requirement]) -> LabelSelector:
+def _sorted_selector(requirements: list[Requirement]) -> LabelSelector:
     return LabelSelector(tuple(sorted(requirements, key=lambda requirement: requirement.key)))
 
 
-def _requirement(tokens: _Tokens) -> Requirement:
+def _parse_requirement(tokens: _Tokens) -> Requirement:
     absent = tokens.next == "!"
     if absent:
         tokens.take()
@@ -178,14 +183,14 @@ def _requirement(tokens: _Tokens) -> Requirement:
         raise _unexpected(tokens, "identifier")
     key = tokens.take()
     if absent or tokens.ended() or tokens.next == ",":
-        return _checked(key, "!" if absent else "exists", [])
+        return _checked_requirement(key, "!" if absent else "exists", [])
     if tokens.next not in _OPERATORS:
         raise _unexpected(tokens, _NAMED_OPERATORS)
     operator = tokens.take()
-    return _checked(key, operator, _set(tokens) if operator in _SETS else _exact(tokens))
+    return _checked_requirement(key, operator, _parse_set(tokens) if operator in _SETS else _parse_value(tokens))
 
 
-def _exact(tokens: _Tokens) -> list[str]:
+def _parse_value(tokens: _Tokens) -> list[str]:
     if tokens.ended() or tokens.next == ",":
         return [""]
     if not tokens.is_word():
@@ -193,8 +198,8 @@ def _exact(tokens: _Tokens) -> list[str]:
     return [tokens.take()]
 
 
-def _set(tokens: _Tokens) -> list[str]:
-    """`(a,b)`: a comma with nothing on one side stands for the empty value there."""
+def _parse_set(tokens: _Tokens) -> list[str]:
+    """Parse `(a,b)`; a comma without a value on one side means the empty value there."""
     if tokens.next != "(":
         raise _unexpected(tokens, "'('")
     tokens.take()
@@ -218,8 +223,8 @@ def _set(tokens: _Tokens) -> list[str]:
     return values
 
 
-def _checked(key: str, operator: str, values: list[str]) -> Requirement:
-    _refuse("<nil>", key, qualified_name_errors(key))
+def _checked_requirement(key: str, operator: str, values: list[str]) -> Requirement:
+    _raise_invalid("<nil>", key, qualified_name_errors(key))
     if operator in _SETS and not values:
         raise BadRequestError("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
     if operator in ("exists", "!") and values:
@@ -229,11 +234,11 @@ def _checked(key: str, operator: str, values: list[str]) -> Requirement:
             f"values[0]: Invalid value: {json.dumps(values[0])}: for '>', '<' operators, the value must be an integer"
         )
     for index, value in enumerate(values):
-        _refuse(f"values[{index}][{key}]", value, label_value_errors(value))
+        _raise_invalid(f"values[{index}][{key}]", value, label_value_errors(value))
     return Requirement(key, operator, tuple(sorted(set(values))))
 
 
-def _refuse(path: str, value: str, errors: list[str]) -> None:
+def _raise_invalid(path: str, value: str, errors: list[str]) -> None:
     if errors:
         raise BadRequestError(f"{path}: Invalid value: {json.dumps(value, ensure_ascii=False)}: {'; '.join(errors)}")
 
@@ -242,7 +247,7 @@ _decimal = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 
 
 def _integer(text: str) -> int | None:
-    """As Go's strconv.ParseInt reads it, within 64 bits."""
+    """Return an integer of 64 bits as Go's strconv.ParseInt reads it; None for other text."""
     if not _decimal(text):
         return None
     number = int(text)
@@ -254,12 +259,12 @@ _token = re.compile(rf"[ \t\r\n]*(==|!=|[{_SYMBOLS}]|[^{_SYMBOLS} \t\r\n]+|\Z)")
 
 
 class _Tokens:
-    """The words and signs of a label selector, one looked at ahead. The last one is "" for ever."""
+    """Tokens of a label selector with one of lookahead. After the last token the next is always ""."""
 
-    __slots__ = ("_end", "_text", "next")
+    __slots__ = ("_end", "_source", "next")
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._source = text
         self._end = 0
         self.next = ""
         self._advance()
@@ -276,7 +281,7 @@ class _Tokens:
         return taken
 
     def _advance(self) -> None:
-        found = _token(self._text, self._end)
+        found = _token(self._source, self._end)
         assert found is not None  # every character begins a token
         self.next, self._end = found[1], found.end()
 
@@ -287,7 +292,7 @@ def _unexpected(tokens: _Tokens, expected: str) -> BadRequestError:
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """`label` is, or with `negated` is not, `value`."""
+    """Condition that field `label` equals `value`, or with `negated` that it does not."""
 
     label: str
     value: str
@@ -300,24 +305,24 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All of `terms`; none means everything."""
+    """Selects objects that match all terms; without any, every object."""
 
     terms: tuple[FieldTerm, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Matches everything."""
+        """True when the selector matches every object."""
         return not self.terms
 
     def matches(self, fields: Mapping[str, str]) -> bool:
         return all((fields.get(term.label, "") == term.value) is not term.negated for term in self.terms)
 
     def requires(self, label: str) -> str | None:
-        """The value an `=` term pins `label` to (the first one), or None."""
+        """Return the value of the first `=` term for `label`, or None."""
         return next((term.value for term in self.terms if term.label == label and not term.negated), None)
 
     def labels(self) -> tuple[str, ...]:
-        """The fields it looks at, in order, each once."""
+        """Return the fields of the terms, in order, each once."""
         return tuple(dict.fromkeys(term.label for term in self.terms))
 
     def __str__(self) -> str:
@@ -332,7 +337,7 @@ _comma = re.compile(r"(?:[^\\,]|\\.|\\\Z)*", re.DOTALL).match
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    """The selector `text` says. Raises BadRequestError."""
+    """Parse a selector. Raises BadRequestError."""
     _check_length(text)
     terms: list[FieldTerm] = []
     for part in _split(text):
@@ -340,12 +345,12 @@ def parse_field_selector(text: str) -> FieldSelector:
         found = _operator(part)
         if found is None:
             raise BadRequestError(f"invalid selector: '{text}'; can't understand '{part}'")
-        terms.append(FieldTerm(part[: found.start()], _unescaped(part[found.end() :]), found[0] == "!="))
+        terms.append(FieldTerm(part[: found.start()], _unescape(part[found.end() :]), found[0] == "!="))
     return FieldSelector(tuple(terms))
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between commas that are not escaped; empty ones are skipped."""
+    """Yield the parts between unescaped commas, without empty ones."""
     at = 0
     while at <= len(text):
         found = _comma(text, at)
@@ -355,7 +360,7 @@ def _split(text: str) -> Iterator[str]:
         at = found.end() + 1
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     if "\\" not in value and "=" not in value:
         return value
     if "=" in _escape("", value):
@@ -370,7 +375,7 @@ def _unescaped(value: str) -> str:
 
 
 def check_field_labels(selector: FieldSelector, allowed: Collection[str], kind: str) -> None:
-    """Raises BadRequestError for the first label that objects of `kind` cannot be selected by."""
+    """Raise BadRequestError for the first field that objects of `kind` cannot be selected by."""
     for label in selector.labels():
         if label not in allowed:
             raise BadRequestError(f"field label not supported: {label}", Details(kind=kind))

@@ -1,14 +1,13 @@
-"""How errors meet HTTP: one table from reason to code, Status objects both ways, and the 403 sentence.
+"""Status objects: HTTP codes of errors, conversion of errors both ways, and the message of 403.
 
 Rules kept here:
-* `CODES` is the only place where a reason becomes an HTTP code.
-* A Status shows an `ApiError`'s own message and details. Of any other error it shows nothing: storage trouble is 503, the
-  rest 500, each with one fixed sentence (law 11: the operator sees the cause in the log, the caller does not).
-* The 403 sentence names user, verb and target. In it `&`, `<` and `>` are written `&amp;`, `&lt;`, `&gt;` here and only here,
-  because these parts come from the request and must not read as HTML. Go's JSON encoder writes `&` as `\\u0026` on top of
-  that; that belongs to the codec, disappears on decoding, and is no second escape. The authorizer's reason is ours and is
-  left alone.
-* A Status from a server becomes the `ApiError` of its reason, else of its code; no input makes it fail.
+* Only `CODES` maps a reason to an HTTP code.
+* A Status has the message and details of an `ApiError`. It has nothing of any other error: storage errors are 503, all others 500,
+  each with one fixed message (law 11: the operator finds the cause in the log, the client does not get it).
+* The message of 403 names user, verb and target. In it `&`, `<` and `>` are written `&amp;`, `&lt;`, `&gt;` here and only here,
+  because these parts come from the request and must not be read as HTML. Go's JSON encoder writes `&` as `\\u0026` as
+  well; this is undone by decoding and is not a second escape. The reason of the authorizer is not escaped.
+* A Status from a server becomes the `ApiError` of its reason, else of its code. Any input gives an error object.
 
 Source: docs/protocol/authentication.md#unauthorized-and-forbidden, docs/protocol/errors.md; k8s.io/apimachinery pkg/api/errors.
 """
@@ -92,7 +91,7 @@ UNAVAILABLE = "the server is currently unable to handle the request"
 
 
 def status_of(error: BaseException) -> tuple[int, Obj]:
-    """(HTTP code, Status) of any error. `retryAfterSeconds` in its details is also the Retry-After header's value."""
+    """Return (HTTP code, Status) of any error. `retryAfterSeconds` in its details is also the value of the header Retry-After."""
     if isinstance(error, ApiError):
         shown = error
     elif isinstance(error, StorageError):
@@ -119,7 +118,7 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
 
 
 def success_status(details: Details) -> Obj:
-    """The Status of a finished deletion."""
+    """Return the Status of a finished deletion."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -150,8 +149,12 @@ def _details(details: Details) -> Obj:
 
 
 def error_of(status: Obj) -> ApiError:
-    """The error a server's Status tells of; an unknown reason and code become an InternalServerError."""
-    reason, code, message = _text(status.get("reason")), status.get("code"), _text(status.get("message"))
+    """Return the error of a Status from a server; an unknown reason and code become an InternalServerError."""
+    reason, code, message = (
+        _text_or_empty(status.get("reason")),
+        status.get("code"),
+        _text_or_empty(status.get("message")),
+    )
     known = _ERRORS.get(reason) or (_BY_CODE.get(code) if isinstance(code, int) else None) or InternalServerError
     details = _read_details(status.get("details"))
     message = message or reason or f"the server answered with code {code if isinstance(code, int) else 'unknown'}"
@@ -162,7 +165,7 @@ def error_of(status: Obj) -> ApiError:
     return known(message, details)
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -171,12 +174,16 @@ def _read_details(details: Any) -> Details:
         return Details()
     causes, retry = details.get("causes"), details.get("retryAfterSeconds")
     return Details(
-        _text(details.get("name")),
-        _text(details.get("group")),
-        _text(details.get("kind")),
-        _text(details.get("uid")),
+        _text_or_empty(details.get("name")),
+        _text_or_empty(details.get("group")),
+        _text_or_empty(details.get("kind")),
+        _text_or_empty(details.get("uid")),
         tuple(
-            Cause(_text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field")))
+            Cause(
+                _text_or_empty(cause.get("reason")),
+                _text_or_empty(cause.get("message")),
+                _text_or_empty(cause.get("field")),
+            )
             for cause in (causes if isinstance(causes, list) else ())
             if isinstance(cause, dict)
         ),
@@ -194,7 +201,7 @@ def forbidden_message(
     namespace: str = "",
     path: str = "",
 ) -> str:
-    """`User "u" cannot …`: a resource request when `resource` is given, else one for `path`. Escaped as kube-apiserver does."""
+    """Return `User "u" cannot …` for a resource request, or for `path` without a `resource`. Escaped as in kube-apiserver."""
     if resource:
         target = f"{resource}/{subresource}" if subresource else resource
         where = f"in the namespace {quoted(namespace)}" if namespace else "at the cluster scope"
@@ -217,7 +224,7 @@ def forbidden_error(
     path: str = "",
     reason: str = "",
 ) -> ForbiddenError:
-    """The 403 for one refused request; `reason` is the authorizer's, appended when it has one."""
+    """Return the 403 error of one refused request; the `reason` of the authorizer is appended when it is not empty."""
     why = forbidden_message(
         user=user, verb=verb, group=group, resource=resource, subresource=subresource, namespace=namespace, path=path
     )
@@ -227,7 +234,8 @@ def forbidden_error(
 
 
 def resource_version_too_large(asked: int, current: int) -> RequestTimeoutError:
-    """504 for a revision the store has not reached in time (docs/protocol/errors.md, docs/protocol/watch.md)."""
+    """Return the 504 error for a revision that the store did not reach in time (docs/protocol/errors.md,
+    docs/protocol/watch.md)."""
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     return RequestTimeoutError(
         f"Timeout: Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)

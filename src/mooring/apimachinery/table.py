@@ -4,7 +4,7 @@ Source: docs/protocol/tables.md.
 
 Rules kept here:
 * Columns come from the resource; a resource without any prints Name and Age.
-* `includeObject` decides what a row carries: nothing, the metadata (default), or the object.
+* `includeObject` decides the object of a row: none, the metadata (default), or the object.
 * In a watch only the first event carries column definitions.
 * Ages are printed as k8s.io/apimachinery `duration.HumanDuration` does: more digits while young, two units at most; `<unknown>`
   without a time, `<invalid>` for more than a second in the future.
@@ -26,7 +26,7 @@ META_V1 = "meta.k8s.io/v1"
 
 
 def parse_include(text: str) -> Include:
-    """The includeObject query value; empty means Metadata."""
+    """Value of the query parameter includeObject; empty means Metadata."""
     match text:
         case "None" | "Metadata" | "Object":
             return text
@@ -39,7 +39,7 @@ def parse_include(text: str) -> Include:
 
 
 def age(timestamp: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time was; `<unknown>` when there is none or it cannot be read."""
+    """Return the age of an RFC 3339 time; `<unknown>` without a time or with a malformed one."""
     if not timestamp:
         return "<unknown>"
     try:
@@ -60,7 +60,7 @@ def _age(obj: Obj, now: datetime) -> Cell:
 NAME = Column("Name", _name, format="name", description="Unique within a namespace; cannot be changed.")
 AGE = Column("Age", _age, description="Time since the object was created.")
 DEFAULT_COLUMNS = (NAME, AGE)
-"""What a resource without columns of its own prints."""
+"""Columns of a resource without columns of its own."""
 
 
 def table(
@@ -73,11 +73,11 @@ def table(
     api_version: str = META_V1,
     with_columns: bool = True,
 ) -> Obj:
-    """The objects as a Table.
+    """Return the objects as a Table.
 
     `list_meta` is the metadata of the list; None for a single object or event, whose own resourceVersion is used then.
-    `api_version` is meta.k8s.io/v1 or v1beta1, as asked for; `with_columns=False` is for all but the first event of a watch:
-    their columns are null, as kube-apiserver writes it, because Go clients tell that from an empty list.
+    `api_version` is the requested meta.k8s.io/v1 or v1beta1. `with_columns=False` is for all but the first event of a watch: their
+    columns are null, as in kube-apiserver, because Go clients distinguish null from an empty list.
     """
     columns = resource.columns or DEFAULT_COLUMNS
     objects = list(objects)
@@ -96,7 +96,7 @@ def table(
 def rows(
     resource: Resource, objects: Iterable[Obj], now: datetime, include: Include = "Metadata", api_version: str = META_V1
 ) -> list[Obj]:
-    """The rows of the objects, as `table` has them."""
+    """Return the rows of a Table of the objects."""
     columns = resource.columns or DEFAULT_COLUMNS
     return [_row(columns, obj, now, include, api_version) for obj in objects]
 
@@ -124,12 +124,12 @@ def _row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include, a
 
 
 def partial_metadata(obj: Obj, api_version: str = META_V1) -> Obj:
-    """PartialObjectMetadata of an object."""
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": obj["metadata"]}
 
 
 def partial_metadata_list(objects: Iterable[Obj], list_meta: Obj, api_version: str = META_V1) -> Obj:
-    """PartialObjectMetadataList of a list."""
+    """Return the PartialObjectMetadataList of a list."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": api_version,

@@ -1,13 +1,13 @@
-"""Watch events on the wire: one JSON object a line.
+"""Watch events: JSON frames, one on each line, written and read.
 
 Rules kept here:
-* A frame is `{"type":"<TYPE>","object":<raw>}` and a newline; `raw` is the object's kept bytes, put in whole and never decoded
-  (law 5). They hold no newline, because they were encoded without indentation.
+* A frame is `{"type":"<TYPE>","object":<raw>}` and a newline; `raw` is the stored bytes of the object, inserted without
+  decoding (law 5). They contain no newline, because they are encoded without indentation.
 * A bookmark is an object with kind, apiVersion and metadata.resourceVersion only; the one that ends the initial events of a
-  watch-list carries the annotation `k8s.io/initial-events-end: "true"`.
-* An ERROR frame carries a Status.
-* The reader takes bytes in any split and gives each event once, when its line is complete. What is not an event is a
-  PeerError; what is left at the end of a stream is half an event and is dropped, as the stream broke there.
+  watch-list has the annotation `k8s.io/initial-events-end: "true"`.
+* The object of an ERROR frame is a Status.
+* The reader takes bytes in any split and returns each event once, when its line is complete. A line that is not an event is a
+  PeerError. An incomplete line at the end of a broken stream is dropped.
 
 Source: docs/protocol/watch.md.
 """
@@ -26,18 +26,18 @@ ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = TYPES = ("ADDED", "MODIFIED", "DELET
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 MAX_FRAME = 8 * 1024 * 1024
-"""Bytes of one event that a reader takes: twice what any server stores in one object, with room for escapes."""
+"""Bytes of one event that a reader accepts: twice the largest stored object, for escapes."""
 
 _HEADS = {kind: f'{{"type":"{kind}","object":'.encode() for kind in TYPES}
 
 
 def event_frame(type: str, raw: bytes) -> bytes:  # noqa: A002 - the field's own name on the wire
-    """One line for one event; `raw` is the object as encoded JSON."""
+    """Return the frame of one event; `raw` is the object as encoded JSON."""
     return b"%b%b}\n" % (_HEADS[type], raw)
 
 
 def bookmark(resource: Resource, revision: int, initial_end: bool = False) -> Obj:
-    """The object of a BOOKMARK event."""
+    """Return the object of a BOOKMARK event."""
     metadata: Obj = {"resourceVersion": str(revision)}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -46,7 +46,7 @@ def bookmark(resource: Resource, revision: int, initial_end: bool = False) -> Ob
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One event as received. For ERROR, `object` is a Status: see `mooring.apimachinery.status.error_of`."""
+    """One received event. For ERROR, `object` is a Status: see `mooring.apimachinery.status.error_of`."""
 
     type: str
     object: Obj
@@ -61,7 +61,7 @@ _frame = msgspec.json.Decoder(_Frame)
 
 
 class FrameReader:
-    """Events out of a stream of bytes, however it is cut."""
+    """Decodes the events of a stream of bytes in any split."""
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
@@ -69,7 +69,7 @@ class FrameReader:
         self._searched = 0
 
     def feed(self, data: bytes) -> list[WatchEvent]:
-        """The events that `data` completes. Raises PeerError; the stream is of no use after that."""
+        """Return the events that `data` completes. After PeerError the stream cannot be read further."""
         buffer = self._buffer
         buffer += data
         events = []
@@ -95,5 +95,5 @@ def _event(line: bytes) -> WatchEvent:
     try:
         frame = _frame.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise PeerError("the server sent something that is not a watch event; list again") from None
+        raise PeerError("the server sent a line that is not a watch event; list again") from None
     return WatchEvent(frame.type, frame.object)

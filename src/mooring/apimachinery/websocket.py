@@ -1,12 +1,11 @@
-"""What an HTTP request says when it wants to become a WebSocket: RFC 6455 section 4, as kube-apiserver reads it.
+"""Headers of the WebSocket opening handshake (RFC 6455 section 4), read as in kube-apiserver.
 
 Rules kept here:
-1. A request asks for a WebSocket when its first `Upgrade` header is `websocket` and its first `Connection` header names
-   `upgrade` among its options; both without regard to case.
-2. Subprotocols are named in any number of `Sec-WebSocket-Protocol` headers, separated by commas; together they are one list.
-3. kube-apiserver's WebSocket library wants to know where a page comes from and then lets every page in: an `Origin` that is
-   missing, `null`, or neither a URI nor an absolute path is refused. What protects a user from a foreign page is that the page
-   has no credential: browsers send none of ours by themselves.
+1. A request is an opening handshake when its first `Upgrade` header is `websocket` and its first `Connection` header names
+   `upgrade` among its options; both case-insensitive.
+2. Subprotocols are listed in any number of `Sec-WebSocket-Protocol` headers, separated by commas; together they are one list.
+3. The WebSocket library of kube-apiserver requires an `Origin` and accepts any: a request is refused when it is missing, `null`, or
+   neither a URI nor an absolute path. Pages of other origins are harmless because browsers add no credential for this server.
 
 Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/protocol/watch.md#form; RFC 6455 4.2 and 10.2; RFC 3986
 3.1 for the scheme.
@@ -18,24 +17,24 @@ import re
 from collections.abc import Iterable
 
 PROTOCOL = "sec-websocket-protocol"
-"""Name of the header that lists the subprotocols, as header names are written here."""
+"""Name of the header with the subprotocols, in lower case."""
 
 _URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|/)[^\x00-\x20\x7f]*")
 
 
-def wants_websocket(upgrade: str, connection: str) -> bool:
-    """Rule 1; both are "" when the header is not there."""
+def is_handshake(upgrade: str, connection: str) -> bool:
+    """Return whether the headers are those of an opening handshake (rule 1); an absent header is ""."""
     if upgrade.lower() != "websocket":
         return False
     return any(option.strip() == "upgrade" for option in connection.lower().split(","))
 
 
 def subprotocols(headers: Iterable[str]) -> tuple[str, ...]:
-    """Rule 2: the names in the order in which they are offered."""
+    """Return the offered subprotocols in their order (rule 2)."""
     names = (name.strip() for header in headers for name in header.split(","))
     return tuple(name for name in names if name)
 
 
-def is_origin(origin: str) -> bool:
-    """Rule 3; "" when the header is not there."""
+def is_valid_origin(origin: str) -> bool:
+    """Return whether an Origin is accepted (rule 3); an absent header is ""."""
     return _URI.fullmatch(origin) is not None

@@ -21,7 +21,7 @@ import binascii
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mooring.apimachinery.websocket import PROTOCOL, subprotocols, wants_websocket
+from mooring.apimachinery.websocket import PROTOCOL, is_handshake, subprotocols
 from mooring.authn.websocketbearer import NOTHING, Offered, read_subprotocols
 from mooring.secret import Secret
 
@@ -139,7 +139,7 @@ def bearer_in(authorization: str) -> Secret | None:
 
 def _websocket(upgrade: str, headers: HeaderValues) -> Offered:
     connection = headers("connection")
-    if not connection or not wants_websocket(upgrade, connection[0]):
+    if not connection or not is_handshake(upgrade, connection[0]):
         return NOTHING
     return read_subprotocols(subprotocols(headers(PROTOCOL)))
 

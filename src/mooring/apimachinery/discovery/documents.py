@@ -1,13 +1,12 @@
-"""Discovery documents: what this server offers, legacy and aggregated, derived from the resources.
+"""Discovery documents, legacy and aggregated, derived from the resources.
 
 Source: docs/protocol/discovery.md.
 
 Rules kept here:
 * `/api` → APIVersions, `/apis` → APIGroupList, `/apis/<g>` → APIGroup, `/api/v1` and `/apis/<g>/<v>` → APIResourceList.
-* Aggregated (apidiscovery.k8s.io/v2): `/api` carries the group with the empty name, `/apis` all others.
-* Groups come in the order of the resources given; versions from the most to the least stable, the first being preferred.
+* Aggregated (apidiscovery.k8s.io/v2): `/api` has the group with the empty name, `/apis` all others.
 * `storageVersionHash` as k8s.io/apiserver `discovery.StorageVersionHash`: base64 of the first 8 bytes of SHA-256 of
-  group/version/kind; only what is stored has one.
+  group/version/kind, for stored resources only.
 * The ETag of an aggregated document is the quoted upper-case hex SHA-512 of its bytes.
 """
 
@@ -15,38 +14,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 
+from mooring.apimachinery.groupversions import groups, resources_of, versions
 from mooring.apimachinery.negotiation import DISCOVERY_GROUP
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
 
-_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
-_STABILITY = {"alpha": 0, "beta": 1, None: 2}
-
-
-def version_order(version: str) -> tuple[int, int, int]:
-    """Sort key of an API version: v2 before v1 before v1beta2 before v1beta1 before v1alpha1 before anything else."""
-    match = _VERSION.fullmatch(version)
-    if match is None:
-        return (1, 0, 0)
-    major, stage, minor = match.groups()
-    return (-_STABILITY[stage], -int(major), -int(minor or 0))
-
-
-def groups(resources: Sequence[Resource]) -> list[str]:
-    """API groups, core first, the others in the order of the resources."""
-    return sorted(dict.fromkeys(resource.group for resource in resources), key=bool)
-
-
-def versions(resources: Sequence[Resource], group: str) -> list[str]:
-    """Versions of one group, the preferred one first; empty when there is no such group."""
-    return sorted({resource.version for resource in resources if resource.group == group}, key=version_order)
-
 
 def group_paths(resources: Sequence[Resource]) -> list[str]:
-    """Where each group and each version of it has its document."""
+    """Return the paths of the documents of all groups and their versions."""
     paths = []
     for group in groups(resources):
         base = f"/apis/{group}" if group else "/api"
@@ -55,7 +32,7 @@ def group_paths(resources: Sequence[Resource]) -> list[str]:
 
 
 def api_versions(server_address: str) -> Obj:
-    """`/api`: the versions of the core group, and where clients of any network reach this server (`host:port`)."""
+    """Return `/api`: the versions of the core group, and the address of this server (`host:port`) for every client network."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -64,7 +41,7 @@ def api_versions(server_address: str) -> Obj:
 
 
 def group_list(resources: Sequence[Resource]) -> Obj:
-    """`/apis`: every group but core."""
+    """Return `/apis`: every group but core."""
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
@@ -73,7 +50,7 @@ def group_list(resources: Sequence[Resource]) -> Obj:
 
 
 def group(resources: Sequence[Resource], name: str) -> Obj | None:
-    """`/apis/<group>`; None when there is no such group."""
+    """Return `/apis/<group>`; None for an unknown group."""
     if not name or name not in groups(resources):
         return None
     return {"kind": "APIGroup", "apiVersion": "v1"} | _group(resources, name)
@@ -85,12 +62,12 @@ def _group(resources: Sequence[Resource], name: str) -> Obj:
 
 
 def resource_list(resources: Sequence[Resource], group: str, version: str) -> Obj | None:
-    """`/api/v1` and `/apis/<group>/<version>`; None when there is no such group version."""
-    here = of_version(resources, group, version)
+    """Return `/api/v1` or `/apis/<group>/<version>`; None for an unknown group version."""
+    here = resources_of(resources, group, version)
     if not here:
         return None
     entries = [entry for resource in here for entry in (_entry(resource), *_subentries(resource))]
-    version_of_list = {"apiVersion": "v1"} if group else {}  # kube-apiserver leaves it out of the core group's list
+    version_of_list = {"apiVersion": "v1"} if group else {}  # kube-apiserver omits it in the list of the core group
     return {
         "kind": "APIResourceList",
         **version_of_list,
@@ -99,14 +76,8 @@ def resource_list(resources: Sequence[Resource], group: str, version: str) -> Ob
     }
 
 
-def of_version(resources: Sequence[Resource], group: str, version: str) -> list[Resource]:
-    """The resources of one group version, by plural; none when there is no such group version."""
-    found = [resource for resource in resources if (resource.group, resource.version) == (group, version)]
-    return sorted(found, key=lambda resource: resource.plural)
-
-
 def storage_version_hash(group: str, version: str, kind: str) -> str:
-    """Names the form in which a kind is stored; it changes when that form does."""
+    """Return the hash of the form in which a kind is stored."""
     digest = hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 
@@ -142,7 +113,7 @@ def _subentries(resource: Resource) -> list[Obj]:
 
 
 def aggregated(resources: Sequence[Resource], core: bool) -> Obj:
-    """APIGroupDiscoveryList v2: of the core group for `/api`, of all others for `/apis`."""
+    """Return the APIGroupDiscoveryList v2 of the core group for `/api`, of all others for `/apis`."""
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"{DISCOVERY_GROUP}/v2",
@@ -153,7 +124,7 @@ def aggregated(resources: Sequence[Resource], core: bool) -> Obj:
                 "versions": [
                     {
                         "version": version,
-                        "resources": [_aggregated(resource) for resource in of_version(resources, name, version)],
+                        "resources": [_aggregated(resource) for resource in resources_of(resources, name, version)],
                         "freshness": "Current",
                     }
                     for version in versions(resources, name)
@@ -197,10 +168,10 @@ def _subkind(resource: Resource, sub: Subresource) -> Obj:
 
 
 def digest(raw: bytes) -> str:
-    """Upper-case hex SHA-512: the hash by which discovery and OpenAPI documents are known."""
+    """Return the upper-case hex SHA-512 of a document, its hash in discovery and OpenAPI."""
     return hashlib.sha512(raw).hexdigest().upper()
 
 
 def etag(raw: bytes) -> str:
-    """ETag header of a document."""
+    """Return the ETag header of a document."""
     return f'"{digest(raw)}"'

@@ -1,4 +1,4 @@
-"""Messages of the discovery documents, by which they are written as protobuf.
+"""Schemas of the discovery documents, for their protobuf form.
 
 Numbers are those of k8s.io/apimachinery meta/v1 and k8s.io/api apidiscovery/v2 generated.proto.
 """
@@ -97,4 +97,4 @@ DOCUMENTS = {
     schema.name.rpartition(".")[2]: schema
     for schema in (API_VERSIONS, API_GROUP, API_GROUP_LIST, API_RESOURCE_LIST, GROUP_DISCOVERY_LIST)
 }
-"""Every document by its kind."""
+"""Schemas of the documents by kind."""

@@ -1,10 +1,10 @@
-"""Schemas of OpenAPI documents, derived from the one declaration per kind.
+"""OpenAPI definitions of objects, derived from their schemas.
 
 Source: docs/protocol/openapi.md, docs/protocol/patches.md#strategic-merge.
 
 Rules kept here: each message is one component under its Kubernetes definition name; top-level objects also have kind, apiVersion
-and `x-kubernetes-group-version-kind`; lists say how they merge (`x-kubernetes-list-type`, `-list-map-keys`, `-patch-strategy`,
-`-patch-merge-key`). Quantities, times and the like are definitions of their own.
+and `x-kubernetes-group-version-kind`; lists have their merge strategy (`x-kubernetes-list-type`, `-list-map-keys`,
+`-patch-strategy`, `-patch-merge-key`). Quantities, times and similar scalars have definitions of their own.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ _NAMED: dict[Scalar, tuple[str, Obj]] = {
         {"description": "A set of fields, as a tree of their names.", "type": "object"},
     ),
 }
-"""Scalars that are definitions of their own, so that `kubectl explain` names them."""
+"""Scalars with definitions of their own, which `kubectl explain` names."""
 
 
 class Schemas:
-    """The component schemas of one document, each written once."""
+    """Collects the component schemas of one document, each once."""
 
     def __init__(self) -> None:
         self.components: Obj = {}
 
     def add_object(self, schema: Message, gvk: tuple[str, str, str]) -> Obj:
-        """A top-level object: it has kind and apiVersion too. Returns a reference to it."""
+        """Add a top-level object with kind and apiVersion; return a reference to it."""
         group, version, kind = gvk
         component = self._message(schema)
         extra = {

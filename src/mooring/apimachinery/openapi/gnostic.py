@@ -1,11 +1,11 @@
-"""How gnostic writes OpenAPI documents as protobuf, whatever their version.
+"""Protobuf encoding of OpenAPI documents in the format of gnostic, for every version.
 
 Source: docs/protocol/openapi.md.
 
 Rules kept here:
 * JSON maps are lists of named values, and choices (`oneof`) are messages around the chosen one.
-* What begins with `x-` is a vendor extension: its value travels as YAML text, for which JSON is good enough.
-* A key without a number is a mistake of ours, found by the tests and not dropped in silence.
+* A key that begins with `x-` is a vendor extension, whose value is YAML text; JSON is valid YAML.
+* A key without a number raises KeyError, so that tests find it.
 
 The messages themselves are in `mooring.apimachinery.openapi.v2protobuf` and `mooring.apimachinery.openapi.v3protobuf`.
 """
@@ -23,13 +23,13 @@ from mooring.apimachinery.schema import Obj
 Put = Callable[[bytearray, int, Any], None]
 """Appends one field of a message: the message so far, the number of the field, its value."""
 Build = Callable[[Any], bytes]
-"""Makes the bytes of a message out of its JSON form."""
+"""Encodes a message from its JSON form."""
 Fields = Mapping[str, tuple[int, Put]]
 """The fields of a message by their JSON names."""
 
 
 def message(fields: Fields, extensions: int, obj: Obj) -> bytes:
-    """One message: its fields in the order of `obj`, extensions (`x-…`) under the number `extensions`."""
+    """Return one message with its fields in the order of `obj`, extensions (`x-…`) under the number `extensions`."""
     out = bytearray()
     for key, value in obj.items():
         if key.startswith("x-"):
@@ -41,12 +41,12 @@ def message(fields: Fields, extensions: int, obj: Obj) -> bytes:
 
 
 def anything(value: Any) -> bytes:
-    """An `Any`: a value as text."""
+    """Return an `Any`: a value as text."""
     return chosen(2, msgspec.json.encode(value))
 
 
 def named(name: str, value: bytes) -> bytes:
-    """A `Named…` message: one entry of what JSON says as a map."""
+    """Return a `Named…` message: one entry of a JSON map."""
     out = bytearray()
     put_bytes(out, 1, name.encode())
     put_bytes(out, 2, value)
@@ -54,29 +54,29 @@ def named(name: str, value: bytes) -> bytes:
 
 
 def chosen(number: int, value: bytes) -> bytes:
-    """A message that is a choice, with alternative `number` taken."""
+    """Return a message that is a choice, with alternative `number`."""
     out = bytearray()
     put_bytes(out, number, value)
     return bytes(out)
 
 
 def text(out: bytearray, number: int, value: str) -> None:
-    """A string."""
+    """Append a string."""
     put_bytes(out, number, value.encode())
 
 
 def flag(out: bytearray, number: int, value: bool) -> None:
-    """A bool."""
+    """Append a bool."""
     put_number(out, number, value)
 
 
 def one(build: Build) -> Put:
-    """A message."""
+    """Return the function that appends a message."""
     return lambda out, number, value: put_bytes(out, number, build(value))
 
 
 def many(build: Build) -> Put:
-    """A list of messages."""
+    """Return the function that appends a list of messages."""
 
     def put(out: bytearray, number: int, value: list[Any]) -> None:
         for item in value:
@@ -86,7 +86,7 @@ def many(build: Build) -> Put:
 
 
 def entries(build: Build, at: int = 1) -> Put:
-    """A map, as a message whose field `at` repeats its named values."""
+    """Return the function that appends a map as a message whose field `at` repeats its named values."""
 
     def put(out: bytearray, number: int, value: Mapping[str, Any]) -> None:
         held = bytearray()
@@ -98,4 +98,4 @@ def entries(build: Build, at: int = 1) -> Put:
 
 
 texts = many(str.encode)
-"""A list of strings."""
+"""Append a list of strings."""

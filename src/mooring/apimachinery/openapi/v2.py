@@ -3,11 +3,10 @@
 Source: docs/protocol/openapi.md.
 
 Rules kept here:
-* One document for the whole server. What it says comes from `mooring.apimachinery.openapi.v3` alone; this file changes the form
-  only:
+* One document for the whole server. Its content comes from `mooring.apimachinery.openapi.v3` and only the form changes:
   references point to `definitions`, bodies are parameters, media types are lists beside them, a value of several types is text.
-* A definition that several group versions share (DeleteOptions, Status) appears once and names the kinds of all of them.
-* Old clients ask for v2 before they trust server-side validation: kubectl up to 1.27 looks there for a PATCH of the kind with a
+* A definition that several group versions share (DeleteOptions, Status) appears once with the kinds of all of them.
+* Old clients read v2 before they use server-side validation: kubectl up to 1.27 looks there for a PATCH of the kind with a
   `fieldValidation` parameter. They read it as protobuf only, see `mooring.apimachinery.openapi.v2protobuf`.
 """
 
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.apimachinery.discovery.documents import groups, of_version, versions
+from mooring.apimachinery.groupversions import groups, resources_of, versions
 from mooring.apimachinery.openapi.definitions import REF
 from mooring.apimachinery.openapi.v3 import openapi_v3_document
 from mooring.apimachinery.resource import Resource
@@ -27,13 +26,13 @@ _ANY = ["*/*"]
 
 
 def openapi_v2_document(resources: Sequence[Resource]) -> Obj:
-    """The document of all `resources`, at least one."""
+    """Return the document of all `resources`, at least one."""
     paths: Obj = {}
     definitions: Obj = {}
     security: Obj = {}
     for group in groups(resources):
         for version in versions(resources, group):
-            v3 = openapi_v3_document(of_version(resources, group, version))
+            v3 = openapi_v3_document(resources_of(resources, group, version))
             security = v3["components"]["securitySchemes"]
             paths |= {path: _path_item(item) for path, item in v3["paths"].items()}
             for name, schema in v3["components"]["schemas"].items():
@@ -49,7 +48,7 @@ def openapi_v2_document(resources: Sequence[Resource]) -> Obj:
 
 
 def _define(definitions: Obj, name: str, schema: Obj) -> None:
-    """Add a definition; one that is there already learns the kinds it has here."""
+    """Add a definition, or the kinds of this one to an existing definition."""
     known = definitions.setdefault(name, schema)
     for gvk in schema.get(GVK, ()):
         kinds = known.setdefault(GVK, [])
@@ -63,9 +62,9 @@ def _schema(v3: Obj) -> Obj:
         match key:
             case "$ref":
                 schema[key] = DEFINITIONS + value.removeprefix(REF)
-            case "allOf":  # v3 wraps a reference so that it can stand beside a description
+            case "allOf":  # v3 wraps a reference that has a description
                 schema |= _schema(value[0])
-            case "oneOf":  # numbers are told apart by their format, or written as text
+            case "oneOf":  # numbers are distinguished by their format, or are text
                 schema["type"] = "string"
             case "properties":
                 schema[key] = {name: _schema(held) for name, held in value.items()}
@@ -85,7 +84,7 @@ def _parameters(v3: Sequence[Obj]) -> list[Obj]:
 
 
 def _operation(v3: Obj) -> Obj:
-    """Everything an operation says, with what v3 keeps in its request body and responses moved to where v2 wants it."""
+    """Return a v3 operation with its request body and responses in the places of v2."""
     operation = {key: value for key, value in v3.items() if key != "requestBody"}
     parameters = _parameters(v3.get("parameters", ()))
     if "requestBody" in v3:

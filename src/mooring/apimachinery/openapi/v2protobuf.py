@@ -1,9 +1,9 @@
-"""The OpenAPI v2 document as a protobuf `openapi.v2.Document`: the form in which kubectl reads it.
+"""The OpenAPI v2 document as the protobuf message `openapi.v2.Document`, which kubectl reads.
 
 Source: docs/protocol/openapi.md.
 
 Rules kept here:
-* Message shapes and field numbers are facts of gnostic's openapiv2/OpenAPIv2.proto; how it writes maps, choices and extensions is
+* Message shapes and field numbers are facts of gnostic's openapiv2/OpenAPIv2.proto; the encoding of maps, choices and extensions is
   in `mooring.apimachinery.openapi.gnostic`.
 """
 
@@ -26,13 +26,13 @@ from mooring.apimachinery.openapi.gnostic import (
 from mooring.apimachinery.schema import Obj
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What answers say."""
+"""Content-Type of responses."""
 ACCEPTED = (CONTENT_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
-"""What clients say; the spelling with @ is no valid media type, and all that older ones know."""
+"""Media types that clients send. The form with @ is not a valid media type, but the only one of older clients."""
 
 
 def encode_document(document: Obj) -> bytes:
-    """The message of a document made by `mooring.apimachinery.openapi.v2`."""
+    """Return the message of a document made by `mooring.apimachinery.openapi.v2`."""
     return message(_DOCUMENT, 16, document)
 
 
@@ -41,7 +41,7 @@ def _schema(obj: Obj) -> bytes:
 
 
 def _parameter(obj: Obj) -> bytes:
-    """ParametersItem > Parameter > BodyParameter, or > NonBodyParameter > the place it is in."""
+    """ParametersItem > Parameter > BodyParameter, or > NonBodyParameter > the message of its place."""
     if obj["in"] == "body":
         return wrap(wrap(message(_BODY_PARAMETER, 6, obj)))
     if obj["in"] == "query":

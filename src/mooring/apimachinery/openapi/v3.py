@@ -5,8 +5,8 @@ Source: docs/protocol/openapi.md.
 Rules kept here:
 * `kubectl create|apply --validate` looks for a PATCH operation of the kind with a `fieldValidation` parameter; `kubectl explain`
   reads the schemas and `x-kubernetes-group-version-kind`. Both are generated for every resource.
-* A DELETE answers with a Status, or, where the resource says so, with the object; a deletecollection with a Status.
-* The index names each document with a hash of its bytes, so that clients may keep it for ever.
+* The response of DELETE is a Status, or the object for resources with `returns_deleted`; that of deletecollection is a Status.
+* The index has a hash of the bytes of each document, so that clients can cache it without limit.
 
 Documents depend on the resources only: the server builds them once.
 """
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mooring.apimachinery.discovery.documents import digest, groups, of_version, versions
+from mooring.apimachinery.discovery.documents import digest
+from mooring.apimachinery.groupversions import groups, resources_of, versions
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, META, STATUS, list_of
 from mooring.apimachinery.negotiation import JSON, PROTOBUF, YAML
 from mooring.apimachinery.openapi.definitions import REF, Schemas
@@ -79,7 +80,7 @@ _DELETE = (
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """How one verb appears: HTTP method, `x-kubernetes-action`, first word of its operationId, parameters, codes of success."""
+    """OpenAPI form of one verb: HTTP method, `x-kubernetes-action`, first word of its operationId, parameters, success codes."""
 
     method: str
     action: str
@@ -100,7 +101,7 @@ _ITEM = {
     "patch": _Action("patch", "patch", "patch", (*_WRITE, _FORCE), ("200", "201")),
     "delete": _Action("delete", "delete", "delete", _DELETE, ("200", "202")),
 }
-"""Verbs of one object. `create` is here for subresources only (serviceaccounts/token)."""
+"""Verbs of one object. `create` is for subresources only (serviceaccounts/token)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +113,18 @@ class Document:
 
 
 def openapi_v3_documents(resources: Sequence[Resource]) -> dict[str, Document]:
-    """Every document by its key in the index: `api/v1`, `apis/<group>/<version>`."""
+    """Return the documents by their keys in the index: `api/v1`, `apis/<group>/<version>`."""
     documents = {}
     for group in groups(resources):
         for version in versions(resources, group):
-            here = of_version(resources, group, version)
+            here = resources_of(resources, group, version)
             raw = msgspec.json.encode(openapi_v3_document(here))
             documents[here[0].prefix.lstrip("/")] = Document(raw, digest(raw))
     return documents
 
 
 def index_of(documents: Mapping[str, Document]) -> Obj:
-    """`/openapi/v3`: where each document is."""
+    """Return the index `/openapi/v3` with the URL of each document."""
     return {
         "paths": {
             key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={document.hash}"}
@@ -133,7 +134,7 @@ def index_of(documents: Mapping[str, Document]) -> Obj:
 
 
 def openapi_v3_document(resources: Sequence[Resource]) -> Obj:
-    """The document of one group version. `resources` are all of it, and at least one."""
+    """Return the document of one group version. `resources` are all of its resources, at least one."""
     schemas = Schemas()
     gv = (resources[0].group, resources[0].version)
     schemas.add_object(DELETE_OPTIONS, (*gv, "DeleteOptions"))
@@ -168,8 +169,8 @@ GVK = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """One path of a resource: what goes in and out there, and how its operations are called."""
+class _ResourcePath:
+    """One path of a resource: its request and response schemas, and the names of its operations."""
 
     gvk: GVK
     body: Obj
@@ -179,7 +180,7 @@ class _Place:
     parameters: tuple[Obj, ...]
 
     def item(self, verbs: Iterable[str], actions: Mapping[str, _Action]) -> Obj:
-        """The path item: one operation for each verb that is served."""
+        """Return the path item: one operation for each served verb."""
         operations: Obj = {action.method: self._operation(action) for verb, action in actions.items() if verb in verbs}
         return operations | {"parameters": [*self.parameters, _PRETTY]}
 
@@ -195,7 +196,7 @@ class _Place:
             "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
         }
         operation["responses"]["401"] = {"description": "Unauthorized"}
-        if action.parameters:  # kube-openapi leaves out an empty list, and calls a document that has one changed
+        if action.parameters:  # kube-openapi leaves out an empty list, and takes a document with one for changed
             operation["parameters"] = list(action.parameters)
         if action.method == "patch":
             content = {media: {"schema": _reference(_PATCH)} for media in PATCH_TYPES}
@@ -239,20 +240,22 @@ def _paths(resource: Resource, schemas: Schemas) -> Obj:
     at_name = (_path_parameter("name", f"Name of the {resource.kind}."), *in_namespace)
 
     paths = {
-        resource.path(namespace): _Place(gvk, body, listed, deleted, name, in_namespace).item(
+        resource.path(namespace): _ResourcePath(gvk, body, listed, deleted, name, in_namespace).item(
             resource.verbs, _COLLECTION
         ),
     }
     if resource.namespaced and "list" in resource.verbs:
-        everywhere = _Place(gvk, body, listed, deleted, f"{resource.kind}ForAllNamespaces", ())
+        everywhere = _ResourcePath(gvk, body, listed, deleted, f"{resource.kind}ForAllNamespaces", ())
         paths[resource.path()] = everywhere.item(("list",), _COLLECTION)
     if "get" in resource.verbs:
         verbs = set(resource.verbs) - {"create"}
-        paths[resource.path(namespace, "{name}")] = _Place(gvk, body, listed, deleted, name, at_name).item(verbs, _ITEM)
+        paths[resource.path(namespace, "{name}")] = _ResourcePath(gvk, body, listed, deleted, name, at_name).item(
+            verbs, _ITEM
+        )
     for sub in resource.subresources:
         sub_gvk = _gvk_of(resource, sub)
         sub_body = schemas.add_object(sub.schema, sub_gvk) if sub.schema is not None else body
-        place = _Place(sub_gvk, sub_body, listed, deleted, name + _camel(sub.name), at_name)
+        place = _ResourcePath(sub_gvk, sub_body, listed, deleted, name + _camel(sub.name), at_name)
         paths[resource.path(namespace, "{name}", sub.name)] = place.item(sub.verbs, _ITEM)
     return paths
 

@@ -3,11 +3,11 @@
 Source: docs/protocol/openapi.md.
 
 Rules kept here:
-* Message shapes and field numbers are facts of gnostic's openapiv3/OpenAPIv3.proto; how it writes maps, choices and extensions is
+* Message shapes and field numbers are facts of gnostic's openapiv3/OpenAPIv3.proto; the encoding of maps, choices and extensions is
   in `mooring.apimachinery.openapi.gnostic`.
-* Whatever may be a reference is a choice: the thing itself is alternative 1, a `$ref` is alternative 2.
+* A value that may be a reference is a choice: the value itself is alternative 1, a `$ref` is alternative 2.
 
-kubectl 1.23 to 1.26 and programs built on client-go's `openapi` package ask for this form; newer kubectl asks for JSON.
+kubectl 1.23 to 1.26 and programs built on client-go's `openapi` package request this form; newer kubectl requests JSON.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from mooring.apimachinery.openapi.gnostic import (
 from mooring.apimachinery.schema import Obj
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-"""What answers say."""
+"""Content-Type of responses."""
 ACCEPTED = (CONTENT_TYPE, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf")
-"""What clients say; the spelling with @ is no valid media type, and all that client-go knows."""
+"""Media types that clients send. The form with @ is not a valid media type, but the only one of client-go."""
 
 
 def encode_document(document: Obj) -> bytes:
-    """The message of a document made by `mooring.apimachinery.openapi.v3`."""
+    """Return the message of a document made by `mooring.apimachinery.openapi.v3`."""
     return message(_DOCUMENT, 9, document)
 
 
@@ -48,8 +48,8 @@ def _reference(target: str) -> bytes:
     return chosen(2, wrap(target.encode()))
 
 
-def _itself(fields: Fields, extensions: int) -> Build:
-    """`…OrReference` of what is never a reference here."""
+def _never_reference(fields: Fields, extensions: int) -> Build:
+    """Return the function for a `…OrReference` that is never a reference here."""
     return lambda obj: wrap(message(fields, extensions, obj))
 
 
@@ -79,14 +79,14 @@ _PARAMETER: Fields = {
 _content = entries(lambda value: message({"schema": (1, one(_schema))}, 5, value))
 _BODY: Fields = {"content": (2, _content), "required": (3, flag)}
 _RESPONSE: Fields = {"description": (1, text), "content": (3, _content)}
-_parameters = many(_itself(_PARAMETER, 14))
+_parameters = many(_never_reference(_PARAMETER, 14))
 _OPERATION: Fields = {
     "tags": (1, texts),
     "description": (3, text),
     "operationId": (5, text),
     "parameters": (6, _parameters),
-    "requestBody": (7, one(_itself(_BODY, 4))),
-    "responses": (8, entries(_itself(_RESPONSE, 5), at=2)),
+    "requestBody": (7, one(_never_reference(_BODY, 4))),
+    "responses": (8, entries(_never_reference(_RESPONSE, 5), at=2)),
 }
 _operation = one(lambda value: message(_OPERATION, 13, value))
 _PATH_ITEM: Fields = {
@@ -105,7 +105,7 @@ _SECURITY_SCHEME: Fields = {
 }
 _COMPONENTS: Fields = {
     "schemas": (1, entries(_schema)),
-    "securitySchemes": (7, entries(_itself(_SECURITY_SCHEME, 9))),
+    "securitySchemes": (7, entries(_never_reference(_SECURITY_SCHEME, 9))),
 }
 _INFO: Fields = {"title": (1, text), "version": (6, text)}
 _DOCUMENT: Fields = {

@@ -5,7 +5,7 @@ Source: docs/protocol/discovery.md#legacy-documents.
 
 from __future__ import annotations
 
-from mooring.apimachinery.discovery import documents as discovery
+from mooring.apimachinery.groupversions import groups
 from mooring.errors import NotFoundError
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.requestcontext import Context
@@ -17,7 +17,7 @@ def missing(context: Context, api: ServedApi) -> Response:
     """Return 404 as text, or raise NotFoundError below `/api`, `/version` and the roots of served API groups."""
     root, _, rest = context.info.path.removeprefix("/").partition("/")
     group = rest.partition("/")[0]
-    if root in ("api", "version") or (root == "apis" and group and group in discovery.groups(api.resources)):
+    if root in ("api", "version") or (root == "apis" and group and group in groups(api.resources)):
         raise NotFoundError("the server could not find the requested resource")
     return not_found()
 

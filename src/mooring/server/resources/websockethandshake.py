@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from wsproto.utilities import generate_accept_token
 
-from mooring.apimachinery.websocket import PROTOCOL, is_origin, subprotocols, wants_websocket
+from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_valid_origin, subprotocols
 from mooring.authn.websocketbearer import without_token
 from mooring.errors import BadRequestError, ForbiddenError
 from mooring.server.response.render import error_response
@@ -22,7 +22,7 @@ VERSION = "13"
 
 def is_websocket(request: Request) -> bool:
     """Return True when a request asks for a WebSocket. Only watches check: other requests ignore the Upgrade header."""
-    return wants_websocket(request.header(b"upgrade"), request.header(b"connection"))
+    return is_handshake(request.header(b"upgrade"), request.header(b"connection"))
 
 
 def handshake_error(request: Request) -> Response | None:
@@ -37,7 +37,7 @@ def handshake_error(request: Request) -> Response | None:
         response = error_response(error, request)
         response.headers = (*response.headers, (b"sec-websocket-version", VERSION.encode()))  # RFC 6455 4.4
         return response
-    if not is_origin(request.header(b"origin")):
+    if not is_valid_origin(request.header(b"origin")):
         return error_response(ForbiddenError("the WebSocket handshake has no Origin that is a URI"), request)
     if not all(name.isascii() and name.isprintable() for name in _subprotocols(request)):
         message = "a subprotocol of the WebSocket handshake is not printable ASCII (RFC 6455 4.1)"
